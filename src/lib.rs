@@ -1,4 +1,4 @@
-//! The library of the program: command line, sweeps, and the list of C libraries. docs/internals.md has a map of all
+//! The program as a library: command line, sweeps, and a list of the C libraries. docs/internals.md has a map of all
 //! crates.
 
 pub mod cli;

@@ -20,9 +20,12 @@ pub fn lines() -> Vec<String> {
     let (of, version, jpeg) = JPEG;
     let mut lines = vec![
         format!("MPI: {mpi}"),
-        format!("{} (writes model files; none is read with it)", checkpoint::library()),
+        format!(
+            "{} (writes model files; reads files of other programs only in a child process)",
+            checkpoint::library()
+        ),
         format!("libjpeg-turbo {jpeg}, built in ({of} {version})"),
-        format!("zlib: none in trireme itself, in Rust: {}", crates(&["flate2", "miniz_oxide", "zlib-rs"]).join(", ")),
+        format!("zlib: only implementations in Rust: {}", crates(&["flate2", "miniz_oxide", "zlib-rs"]).join(", ")),
     ];
     lines.extend(launch::library_lines());
     lines.extend(loaded().into_iter().map(|file| format!("loaded: {file}")));

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     comm::install_panic_hook();
     comm::explain_faults();
     if let Err(error) = signals::survive_file_size_limit() {
-        screen::say(&format!("warning: a write beyond the limit of the file size will end the program: {error}"));
+        screen::say(&format!("warning: a write beyond the file size limit will end the program: {error}"));
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -109,7 +109,7 @@ fn words_for_splits_are_known_in_any_form() {
 #[test]
 fn a_folder_one_level_too_high_is_refused() {
     let case = Case::new("folder-one-level-up");
-    says(&case.convert("folder", "src", &[]), 1, &["the splits train, val lie in src/dataset"]);
+    says(&case.convert("folder", "src", &[]), 1, &["the splits train, val are in src/dataset"]);
     let (train, small) = (case.folder.path().join("w/train"), case.folder.path().join("w/train_small"));
     [train, small].iter().for_each(|to| copy(&case.folder.path().join("src/dataset/train"), to));
     says(&case.convert("folder", "w", &[]), 1, &["`train_small`", "--split-map"]);
@@ -119,15 +119,15 @@ fn a_folder_one_level_too_high_is_refused() {
 fn classes_that_training_lacks_are_refused() {
     let case = Case::new("classes-only-in-test");
     (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
-    says(&case.convert("csv", "t.csv", &[]), 1, &["line 4: label `z` is none of the 2 classes of train"]);
-    says(&case.convert("folder", "f", &[]), 1, &["holds a class that train does not have: z"]);
+    says(&case.convert("csv", "t.csv", &[]), 1, &["line 4: label `z` is not one of the 2 classes of train"]);
+    says(&case.convert("folder", "f", &[]), 1, &["a class that train does not have: z"]);
 }
 
 #[test]
 fn lines_with_too_many_fields_are_refused() {
     let case = Case::new("csv-long-lines");
     (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
-    let line = "it has more fields than the header";
+    let line = "more fields than the header";
     says(&case.convert("csv", "comma.csv", &[]), 1, &["line 2: ", "line 3: ", line]);
     says(&case.convert("csv", "comma3.csv", &[]), 1, &["bird", "machine", "--split-map"]);
     says(&case.convert("csv", "several.csv", &[]), 1, &["line 2: ", line]);
@@ -137,7 +137,7 @@ fn lines_with_too_many_fields_are_refused() {
 fn labels_that_cannot_be_used_are_left_out_on_request() {
     let case = Case::new("on-bad-skip-labels");
     for (kind, source, more, train, left_out) in [
-        ("parquet", "null-label", &[][..], 8, "row 4: it has no label (null)"),
+        ("parquet", "null-label", &[][..], 8, "row 4: the label is null"),
         ("parquet", "minus-one", &[], 9, "row 0: label `-1`"),
         ("webdataset", "wds", &["--classes", "cl.txt"], 6, "s2.jpg: label `emu`"),
         ("recordio", "insightface", &[], 9, "record 0 at byte 0"),
@@ -151,9 +151,9 @@ fn labels_that_cannot_be_used_are_left_out_on_request() {
 #[test]
 fn archives_and_records_say_what_is_wrong_with_them() {
     let case = Case::new("wds-messages");
-    says(&case.convert("webdataset", "jnan", &[]), 1, &["s0.json: it is no JSON"]);
-    says(&case.convert("webdataset", "gz", &[]), 1, &["gz/train-000000.tar.gz: it is compressed"]);
-    says(&case.convert("webdataset", "gz2", &[]), 1, &["gz2/train-000000.tar: it is compressed by gzip"]);
+    says(&case.convert("webdataset", "jnan", &[]), 1, &["s0.json: not valid JSON"]);
+    says(&case.convert("webdataset", "gz", &[]), 1, &["gz/train-000000.tar.gz: the archive is compressed"]);
+    says(&case.convert("webdataset", "gz2", &[]), 1, &["gz2/train-000000.tar: the archive is compressed with gzip"]);
     says(&case.convert("webdataset", "inp", &[]), 1, &[".input.jpg, .target.cls"]);
     says(&case.convert("webdataset", "cat", &[]), 0, &[]);
     assert_eq!(case.count("out", "train"), 18);
@@ -195,7 +195,7 @@ fn panics_of_decoders_are_errors_that_name_the_file() {
     for file in ["a.parquet", "b.parquet"] {
         let ended = case.convert("parquet", file, &[]);
         says(&ended, 1, &[file]);
-        assert!(!ended.stderr.contains("fault of trireme itself"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("RUST_BACKTRACE"), "{}", ended.stderr);
     }
     let case = Case::new("tiff-panic");
     says(&case.convert("folder", "src", &["--on-bad", "skip"]), 0, &[]);

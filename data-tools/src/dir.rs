@@ -29,7 +29,8 @@ pub(crate) fn is_zip(path: &Path) -> bool {
 
 /// Returns the error for a ZIP archive that was passed instead of a folder.
 pub(crate) fn zip(path: &Path) -> Error {
-    let what = "a ZIP archive: unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and give that folder";
+    let what =
+        "this is a ZIP archive; unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and pass that folder";
     Error::input(path, what)
 }
 
@@ -51,7 +52,7 @@ fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let Ok(name) = entry.file_name().into_string() else {
-            return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
+            return Err(Error::input(&entry.path(), "the name is not valid UTF-8; rename the file"));
         };
         // macOS adds this folder to ZIP archives. It contains no images.
         if name.starts_with('.') || name == "__MACOSX" {

@@ -22,7 +22,7 @@ pub enum Error {
     #[error("{}: not found; {}", text::path(path), printable(hint))]
     Missing {
         path: PathBuf,
-        /// What belongs at the path, or what to try.
+        /// Says what was expected at the path, or what to try.
         hint: String,
     },
     /// Content of a source file or data set that its format does not allow.
@@ -76,12 +76,11 @@ pub enum Error {
     #[error(transparent)]
     Loaders(#[from] loaders::Error),
     /// libjpeg-turbo could not create a decoder or encoder.
-    #[error("libjpeg-turbo cannot be set up: {0}; is there memory left?")]
+    #[error("cannot initialize libjpeg-turbo: {0}; is there enough memory?")]
     Codec(String),
     /// A conversion that failed but keeps its finished shards for the next attempt.
     #[error(
-        "{source}\n{kept} of {shards} shards are finished and kept in {}: run the same command again to go on, or remove \
-         that folder",
+        "{source}\n{kept} of {shards} shards are finished and kept in {}: run the same command again to continue, or remove that folder",
         text::path(partial)
     )]
     Stopped {
@@ -94,7 +93,7 @@ pub enum Error {
         partial: PathBuf,
     },
     /// A worker thread panicked. This is a bug in trireme.
-    #[error("a worker thread panicked: {0}; this is a fault of trireme, please report it")]
+    #[error("a worker thread panicked: {0}; this is a bug in trireme, please report it")]
     Panic(String),
 }
 

@@ -42,7 +42,7 @@ pub fn to_8bit(text: &str) -> Result<To8Bit, String> {
         text.split_once(',').and_then(|(min, max)| Some((min.trim().parse().ok()?, max.trim().parse().ok()?)));
     match numbers {
         Some((min, max)) if min < max && f64::is_finite(max - min) => Ok(To8Bit::Range(min, max)),
-        _ => Err("expected MIN,MAX, the values that become 0 and 255, as --to-8bit=0,4095".into()),
+        _ => Err("expected MIN,MAX, the values that become 0 and 255, such as --to-8bit=0,4095".into()),
     }
 }
 
@@ -126,10 +126,10 @@ impl ConvertOptions {
                 return usage(format!("quality {quality} requested; expected 1 to 100"));
             }
             Some(_) if self.raw => {
-                return usage("quality is of JPEGs, and raw stores none: give one of them".into());
+                return usage("--quality and --raw cannot be combined: raw records contain no JPEG data".into());
             }
             _ if self.raw && self.entry_points => {
-                return usage("entry points are of JPEGs, and raw stores none: give one of them".into());
+                return usage("--entry-points and --raw cannot be combined: raw records contain no JPEG data".into());
             }
             _ => {}
         }
@@ -147,7 +147,7 @@ impl ConvertOptions {
         match self.given().into_iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} is for sources of image files; the images, classes and splits of {kind} are fixed"
+                "--{name} applies only to sources of image files; the images, classes and splits of {kind} are fixed"
             ))),
         }
     }
@@ -157,8 +157,8 @@ impl ConvertOptions {
         match self.given().into_iter().find(|(name, given)| *given && !["classes", SPLIT_MAP].contains(name)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} is for sources of image files; the images of {kind} are pixels, and its splits are fixed (`trireme data split` \
-                 makes others)"
+                "--{name} applies only to sources of image files; the images of {kind} are pixels, and its splits are fixed (change \
+                 them later with `trireme data split`)"
             ))),
         }
     }
@@ -168,8 +168,8 @@ impl ConvertOptions {
         match self.given().into_iter().find(|(name, given)| *given && *name != SPLIT_MAP) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} is for sources of image files; the records of {kind} are copied as they are (`trireme data reshard`, `split` and \
-                 `sample` change what was converted)"
+                "--{name} applies only to sources of image files; the records of {kind} are copied unchanged (change the result with \
+                 `trireme data reshard`, `split` or `sample`)"
             ))),
         }
     }
@@ -181,13 +181,14 @@ impl ConvertOptions {
             ("label-separator", self.label_separator.is_some() && !["folder", "csv"].contains(&kind)),
         ];
         match given.into_iter().find(|(_, given)| *given) {
-            None if kind == "folder" && self.label_separator.is_some() && self.labels.is_none() => {
-                Err(Error::Usage("--label-separator is of a table; give the table with --labels, as labels.csv".into()))
-            }
+            None if kind == "folder" && self.label_separator.is_some() && self.labels.is_none() => Err(Error::Usage(
+                "--label-separator applies only to tables; pass a table with --labels, such as --labels labels.csv"
+                    .into(),
+            )),
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} is not for {kind}: images with several labels come from a table (`trireme data convert csv`) or from a folder \
-                 with a list of labels (`trireme data convert folder --labels`)"
+                "--{name} does not apply to {kind}; images with several labels come from a table (`trireme data convert csv`) or a \
+                 folder with a list of labels (`trireme data convert folder --labels`)"
             ))),
         }
     }
@@ -220,8 +221,8 @@ mod tests {
         for (bad, part) in [
             (ConvertOptions { resize: Some(0), ..good.clone() }, "0 pixels"),
             (ConvertOptions { quality: Some(101), ..good.clone() }, "quality 101"),
-            (ConvertOptions { quality: Some(90), raw: true, ..good.clone() }, "raw stores none"),
-            (ConvertOptions { entry_points: true, raw: true, ..good.clone() }, "entry points are of JPEGs"),
+            (ConvertOptions { quality: Some(90), raw: true, ..good.clone() }, "--quality and --raw"),
+            (ConvertOptions { entry_points: true, raw: true, ..good.clone() }, "--entry-points and --raw"),
             (ConvertOptions { validation_fraction: Some(1.0), ..good.clone() }, "validation fraction 1"),
             (ConvertOptions { validation_fraction: Some(f64::NAN), ..good.clone() }, "validation fraction NaN"),
         ] {
@@ -229,8 +230,8 @@ mod tests {
             assert!(error.is_usage() && error.to_string().contains(part), "{error}");
         }
         let error = ConvertOptions { entry_points: true, ..good.clone() }.check_fixed("mnist").unwrap_err().to_string();
-        assert!(error.contains("--entry-points is for sources of image files"), "{error}");
+        assert!(error.contains("--entry-points applies only to sources of image files"), "{error}");
         let error = ConvertOptions { raw: true, ..good }.check_fixed("mnist").unwrap_err().to_string();
-        assert!(error.contains("--raw is for sources of image files"), "{error}");
+        assert!(error.contains("--raw applies only to sources of image files"), "{error}");
     }
 }

@@ -180,7 +180,7 @@ impl Assign<'_> {
         if eval.is_none()
             && let Some(((name, _), _)) = each().find(|((_, m), w)| m.is_none() && **w == Some(Word::Eval))
         {
-            return Err(self.refuse(names, &[name], "could be validation or test, which are both there"));
+            return Err(self.refuse(names, &[name], "could be validation or test, but both already exist"));
         }
         let unknown: BTreeSet<&str> =
             each().filter(|((_, m), w)| m.is_none() && w.is_none()).map(|((name, _), _)| *name).collect();
@@ -188,8 +188,8 @@ impl Assign<'_> {
         if known && !unknown.is_empty() {
             let unknown: Vec<&str> = unknown.into_iter().collect();
             let what = match unknown.len() {
-                1 => "is no known word for a split",
-                _ => "are no known words for splits",
+                1 => "does not say which split it is",
+                _ => "do not say which splits they are",
             };
             return Err(self.refuse(names, &unknown, what));
         }
@@ -226,7 +226,7 @@ impl Assign<'_> {
                 let found: BTreeSet<&str> = names.iter().copied().collect();
                 let found: Vec<&str> = found.into_iter().collect();
                 Err(Error::Usage(format!(
-                    "--split-map {from}={to}: {} has no such part; it has {}",
+                    "--split-map {from}={to}: {} has no such part, only {}",
                     self.src.display(),
                     text::first(&found)
                 )))
@@ -240,7 +240,7 @@ impl Assign<'_> {
         let all: Vec<&str> = all.into_iter().collect();
         let quoted: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
         let what = format!(
-            "{} {what}; found {}: say what {} with --split-map {}=validation (or =train, =test, =none to leave it out)",
+            "{} {what}; found {}; state what {} with --split-map {}=validation (or =train, =test, or =none to leave it out)",
             text::first(&quoted),
             text::first(&all),
             if unknown.len() == 1 { "it is" } else { "each is" },
@@ -268,7 +268,7 @@ pub fn split_map(text: &str) -> Result<(String, String), String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.trim().is_empty() || split.is_empty() || !split.chars().all(is_name) {
         return Err(
-            "expected NAME=SPLIT; a split is train, validation, test, none or another name of letters and digits"
+            "expected NAME=SPLIT, where SPLIT is train, validation, test, none or any name of letters and digits"
                 .into(),
         );
     }
@@ -358,7 +358,7 @@ mod tests {
         let names = ["train-000", "extra_a", "extra_b"];
         let message = assigned(&names, &[], Unknown::Train).unwrap_err();
         for part in [
-            "src: `extra_a`, `extra_b` are no known words",
+            "src: `extra_a`, `extra_b` do not say",
             "found extra_a, extra_b, train-000",
             "--split-map extra_a=validation",
         ] {
@@ -368,7 +368,7 @@ mod tests {
         let each = [("extra_a", "none"), ("EXTRA_B", "more")];
         assert_eq!(assigned(&names, &each, Unknown::Own).as_deref(), Ok("train - more"));
         let message = assigned(&names, &[("extar", "test")], Unknown::Train).unwrap_err();
-        assert!(message.contains("--split-map extar=test: src has no such part; it has extra_a"), "{message}");
+        assert!(message.contains("--split-map extar=test: src has no such part, only extra_a"), "{message}");
         assert_eq!(split_map("holdout=val"), Ok(("holdout".into(), "validation".into())));
         assert!(split_map("holdout").is_err() && split_map("a=b/c").is_err());
     }

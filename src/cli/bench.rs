@@ -366,14 +366,14 @@ pub(super) fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure
         return Err(one_thread(cores));
     }
     if cores <= threads {
-        let why = format!("a forecast is for more cores than the {threads} threads that are measured");
+        let why = format!("a forecast needs more cores than the {threads} measured threads");
         return Err(Error::Usage(format!("--cores {cores}: {why}")).into());
     }
     Ok(())
 }
 
 fn one_thread(cores: usize) -> Failure {
-    let why = "a forecast needs the cost of a barrier, which one thread has none of; add --threads 2";
+    let why = "a forecast needs the cost of a barrier, which cannot be measured with one thread; add --threads 2";
     Error::Usage(format!("--cores {cores}: {why}")).into()
 }
 
@@ -389,7 +389,8 @@ pub(super) fn roofline_forecast(
     let ms = step.map(|seconds| 1e3 * seconds);
     let rates = [step[1], step[0]].map(|seconds| batch as f64 / seconds);
     screen::say(&format!(
-        "forecast, not measured: {cores} cores, {:.2} to {:.2} ms a step ({:.0} to {:.0} images/s). At best, {BEST}. At worst, {WORST}.",
+        "forecast, not measured: {cores} cores, {:.2} to {:.2} ms per step ({:.0} to {:.0} images/s). At best, {BEST}. At worst, \
+         {WORST}.",
         ms[0], ms[1], rates[0], rates[1]
     ));
     Ok(json!({

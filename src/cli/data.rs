@@ -139,8 +139,8 @@ Example:
   trireme data show data/cifar10 -o sheet.png
   trireme data show data/cifar10 -o sheet.png --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
 
-With transforms a picture is what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, brought
-back to the scale 0 to 255."
+With transforms, each picture shows what the network sees in epochs 0, 1, ... of a recipe with the same seed and list,
+scaled back to 0 to 255."
 )]
 pub struct Show {
     #[command(flatten)]
@@ -280,8 +280,8 @@ Example:
   trireme data convert folder photos data/photos --entry-points
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
 
-The same bytes come out for any number of jobs. OUT appears whole or not at all. A conversion of image files that was
-stopped goes on where it was when the same command is given again."
+The output is the same for any number of jobs. OUT appears only when it is complete. To continue a stopped conversion of
+image files, run the same command again."
 )]
 pub struct Convert {
     /// Format of SRC

@@ -155,7 +155,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
     }
     if let Some(sheet) = &args.errors {
         match findings::write_sheet(scored, sheet)? {
-            0 => screen::say(&format!("no mistakes: {} is not written", sheet.display())),
+            0 => screen::say(&format!("there are no mistakes, so {} is not written", sheet.display())),
             pictures => screen::say(&format!("the {pictures} worst mistakes: {}", sheet.display())),
         }
     }

@@ -21,8 +21,8 @@ Example:
   trireme import net.safetensors --model lenet --transform 'normalize(0.1307,0.3081)' --match 'module\\.(.*)' '$1' -o lenet.h5
   trireme import net.onnx --transform 'resize(256)' --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
 
-Every tensor of the network must be in the file, with its name and shape. What is read: docs/formats.md, \"Weights of other programs\". A
-run starts from such a file without this command, by init.from in its recipe.")]
+The file must contain every tensor of the network, with the same name and shape. The section \"Weights of other programs\" of
+docs/formats.md lists the formats. A run can also start directly from such a file, with init.from in its recipe.")]
 pub struct ImportArgs {
     /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
@@ -83,8 +83,8 @@ Example:
   trireme export runs/r20 --to safetensors -o r20.safetensors --fold-batch-norm
   trireme export runs/r20 --to keras -o r20.keras --half
 
-With --to safetensors a Python file is written beside, as r20.py: it builds the same torch.nn.Module, from torch alone, and loads the
-weights. Inputs are normalised images; ONNX and PyTorch give scores before softmax, Keras gives probabilities.")]
+--to safetensors also writes a Python file such as r20.py. It needs only torch, builds the same torch.nn.Module and loads the weights.
+Inputs are normalised images. ONNX and PyTorch return scores before softmax, Keras returns probabilities.")]
 pub struct ExportArgs {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
@@ -136,7 +136,7 @@ impl ValueEnum for Target {
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     if args.preprocess && args.to.0 != Format::Onnx {
         return Err(Failure::usage(
-            "--preprocess: only ONNX holds transforms of images; leave it out, or take --to onnx",
+            "--preprocess is only for ONNX, because other formats cannot store image transforms. Leave it out, or use --to onnx",
         ));
     }
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };

@@ -37,7 +37,7 @@ impl Page {
     }
 }
 
-/// Prints the list of all files, or one of them. `program` is the definition of the command line.
+/// Prints the list of all files, or a single file. `program` defines the command line.
 pub fn run(args: &Args, program: Command) -> Result<(), Failure> {
     let pages = pages(program)?;
     let Some(wanted) = &args.file else { return pages.iter().try_for_each(|page| print(&page.path)) };

@@ -98,7 +98,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version(cli.verbose) };
     if let Some(name) = of_one_process(&command).filter(|_| launch::is_first_of_several()) {
         screen::say(&format!(
-            "warning: `trireme {name}` is not divided among ranks: each of them does all of it; start it without mpirun"
+            "warning: `trireme {name}` does not divide its work among ranks, so every rank does all of it. Start it without mpirun"
         ));
     }
     match command {
@@ -169,7 +169,9 @@ pub fn calm_waiting() -> Result<(), Failure> {
         std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
     // `exec` returns only if it fails.
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
-    Err(Failure::failed(format!("cannot start the program again with OMP_WAIT_POLICY set: {error}; set it yourself")))
+    Err(Failure::failed(format!(
+        "cannot restart the program with OMP_WAIT_POLICY set: {error}. Set it before you start trireme"
+    )))
 }
 
 #[cfg(test)]

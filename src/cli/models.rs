@@ -28,12 +28,11 @@ Example:
   trireme models net.toml
   trireme models net.onnx
 
-A file that ends in .toml or .onnx is a network of one's own; of an ONNX file, the nodes that are not supported are listed. --toml writes
-any network as such a file, to start from.
+A name that ends in .toml or .onnx is a file with your own network. For an ONNX file, unsupported nodes are listed. --toml writes any
+network as such a file, as a starting point.
 
-The memory is that of training 32 images on one rank: parameters, activations, and the gradients of both. The optimizer's slots come on
-top; a device also pads channels and keeps work space, see `trireme train --dry-run`. Multiply-adds are of one image, without auxiliary
-classifiers.")]
+The memory is for training with 32 images on one rank: parameters, activations, and their gradients. It does not include the optimizer's
+slots, padded channels and workspaces, see `trireme train --dry-run`. Multiply-adds are for one image, without auxiliary classifiers.")]
 pub struct Args {
     /// Network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]
     pub name: Option<String>,
@@ -80,7 +79,7 @@ fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
         return Ok((Title { name: file_name(path), input: net.input, classes, origin: name.into() }, net));
     }
     if path.is_file() {
-        return Err(Failure::usage(format!("{name}: a file with a network ends in .toml or .onnx; name it so")));
+        return Err(Failure::usage(format!("{name}: the name of a network file must end in .toml or .onnx")));
     }
     let unknown = || Failure::usage(models::unknown(name));
     let network = models::find(name).ok_or_else(unknown)?;
@@ -98,7 +97,7 @@ fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     let mut text =
         format!("{}: {} of {all} nodes are supported", path.display(), all.saturating_sub(odd.len() + behind));
     if behind > 0 {
-        text += &format!(", {behind} were not looked at, since they read what others make");
+        text += &format!(", {behind} were not checked, because they read the output of unsupported nodes");
     }
     screen::say(&text);
     if odd.is_empty() {
@@ -230,7 +229,7 @@ mod tests {
     fn files_of_networks_are_known_by_their_ends() {
         let said = |name: &str| run(&Args { name: Some(name.into()), toml: false, json: false }).unwrap_err().message;
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile").display().to_string();
-        assert!(said(&manifest).contains("ends in .toml or .onnx"), "{}", said(&manifest));
+        assert!(said(&manifest).contains(".toml or .onnx"), "{}", said(&manifest));
         let absent = manifest.replace("Makefile", "Cargo.tom.toml");
         assert!(said(&absent).contains("did you mean") && said(&absent).contains("Cargo.toml"), "{}", said(&absent));
     }

@@ -22,9 +22,9 @@ Example:
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
   trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
 
-Each implementation that this processor has is measured in each pass, in turn, on images that are made up: medians of three rounds and
-more. The first of an operation is the one that training takes. Convolutions are in f32, and their ReLU is left out. GFLOP/s count the
-multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak."
+All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least
+three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s
+count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
 )]
 pub struct Args {
     /// Networks to measure: their convolutions and linear layers. Separate names by commas [default: resnet20, without
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut head = Some(());
     launch::bench_ops(&request, |on, measured| {
         if head.take().is_some() {
-            let peak = on.peak_gflops.map_or_else(String::new, |peak| format!(", {peak:.0} GFLOP/s at most"));
+            let peak = on.peak_gflops.map_or_else(String::new, |peak| format!(", peak {peak:.0} GFLOP/s"));
             screen::say(&format!("{}{peak}", on.backend));
             let names = ["operation", "images", "by", "forward", "weights", "input", "ms", "GFLOP/s"];
             screen::say(&line(names.map(String::from)));

@@ -1,5 +1,5 @@
-//! Standard output, which has only results that a script may read, and the exit codes and errors of subcommands.
-//! Everything else goes to stderr.
+//! Standard output, exit codes and errors of subcommands. Only results for scripts go to stdout, everything else goes
+//! to stderr.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};

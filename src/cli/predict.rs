@@ -28,7 +28,7 @@ Example:
   trireme predict runs/r20 photos --embed photos.npy
   trireme predict runs/voc photos --threshold 0.3
 
-A picture that cannot be read is named, the rest are still done, and the exit code is 1."
+If an image cannot be read, the others are still classified, and the exit code is 1."
 )]
 pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.threshold.is_some() && !predictor.multi_label() {
         let model = args.model.display();
         return Err(Failure::usage(format!(
-            "--threshold is of models for images with several labels; {model} is of images with one: leave it out, or use --top"
+            "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
         )));
     }
     let wanted = Wanted { top: args.top, threshold: args.threshold };

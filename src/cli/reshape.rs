@@ -64,7 +64,7 @@ pub struct Reshard {
 Example:
   trireme data merge data/photos-2024 data/photos-2025 data/photos
 
-Splits of one name are put together, classes of one name are one."
+Splits with the same name are combined, and so are classes with the same name."
 )]
 pub struct Merge {
     /// Data sets, followed by the output folder, which must be empty or not exist
@@ -128,7 +128,8 @@ pub struct Sample {
 Example:
   trireme data export webdataset data/photos photos-wds
 
-For each shard SPLIT-000000.tar, in it KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image; classes.txt has the names."
+Each shard becomes SPLIT-000000.tar with KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image.
+classes.txt has the class names."
 )]
 pub struct Export {
     /// Output format

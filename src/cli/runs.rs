@@ -47,7 +47,7 @@ const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training"
 /// Lists the runs, one per line. Returns an error that names the runs that cannot be read.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
-    let find = |error| Failure::failed(format!("{error}; name the folder where your runs lie"));
+    let find = |error| Failure::failed(format!("{error}; give the folder that contains your runs"));
     for folder in history::find(&args.dir).map_err(find)? {
         match Run::open(&folder) {
             Ok(run) => {
@@ -67,7 +67,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if runs.is_empty() && failures.is_empty() {
         let dir = args.dir.display();
-        return Err(Failure::failed(format!("{dir}: no folder with a metrics.jsonl in it; name where your runs lie")));
+        return Err(Failure::failed(format!(
+            "{dir}: no folder in it has a metrics.jsonl; give the folder that contains your runs"
+        )));
     }
     if args.json {
         runs.iter().try_for_each(|run| print(object(run)))?;
@@ -209,15 +211,15 @@ fn section(name: &str, rows: &[Differing]) -> Vec<String> {
 
 fn losses(parting: Parting) -> String {
     match parting {
-        Parting { shared: 0, .. } => "losses: no step stands in both logs".into(),
+        Parting { shared: 0, .. } => "losses: no step is in both logs".into(),
         Parting { shared, apart: None, .. } => {
-            format!("losses: the same number in all {shared} steps that both logged")
+            format!("losses: identical in all {shared} steps that are in both logs")
         }
         Parting { apart: Some(apart), far: None, .. } => {
-            format!("losses: the same number before step {apart}, within 1 % ever after")
+            format!("losses: identical before step {apart}, within 1 % afterwards")
         }
         Parting { apart: Some(apart), far: Some(far), .. } => {
-            format!("losses: the same number before step {apart}, within 1 % before step {far}")
+            format!("losses: identical before step {apart}, within 1 % before step {far}")
         }
     }
 }

@@ -19,8 +19,8 @@ Example:
   mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
   mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64
 
-A forecast is a range: at best, every node computes as one rank here and nobody waits; at worst, ranks slow each other as the measured
-ones did. With three counts and more (four ranks), the largest is predicted from the others, too, to show what the range is worth."
+A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as
+much as measured. With at least three numbers of ranks (1, 2 and 4), the largest is also predicted from the others, to check the method."
 )]
 pub struct Args {
     /// Network
@@ -156,13 +156,13 @@ impl ScaleReport<'_> {
         let Measured { threads, bytes, buckets, memory_mb, .. } = self.measured;
         let mut lines = vec![
             format!(
-                "{}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB a rank, {:.1} MB of gradients in {buckets} sums; {}",
+                "{}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums; {}",
                 self.args.model,
                 self.args.batch,
                 *bytes as f64 / 1e6,
                 bench::processor()
             ),
-            row(["ranks", "step ms", "sum ms", "img/s", "efficiency", "messages a step"].map(String::from)),
+            row(["ranks", "step ms", "sum ms", "img/s", "efficiency", "messages per step"].map(String::from)),
         ];
         lines.extend(self.measured.points.iter().map(|point| {
             let rate = self.rate(point.ranks, point.step_ms);
@@ -177,7 +177,8 @@ impl ScaleReport<'_> {
         }));
         if let Some(link) = self.args.link.filter(|_| !self.forecasts.is_empty()) {
             let (rate, latency) = (link.rate / 1e9, link.latency * 1e6);
-            lines.push(format!("forecast, not measured: one rank a node, {rate} GB/s and {latency} us between nodes"));
+            lines
+                .push(format!("forecast, not measured: one rank per node, {rate} GB/s and {latency} us between nodes"));
             lines.extend(self.forecasts.iter().map(|forecast| self.range(forecast)));
             lines.push(format!("  at best: {BEST};"));
             lines.push(format!("  at worst: {WORST}"));
@@ -186,7 +187,7 @@ impl ScaleReport<'_> {
             let HeldOut { predicted, step_ms } = held_out;
             let (best, worst) = (number(predicted.best.step_ms), number(predicted.worst.step_ms));
             format!(
-                "check: from fewer ranks, {} take {best} to {worst} ms a step; measured {}, off by {:.0} %",
+                "check: predicted from fewer ranks, {} ranks take {best} to {worst} ms per step; measured {} ms, error {:.0} %",
                 predicted.ranks,
                 number(*step_ms),
                 100.0 * held_out.error()
@@ -263,9 +264,7 @@ mod tests {
         assert_eq!(words, ["2", "137", "16.0", "934", "73", "%", "2"], "{table}");
         let line = table.lines().find(|line| line.trim_start().starts_with("64 ")).unwrap();
         assert!(line.contains("100 to 3") && line.ends_with(" 12 to 126"), "{table}");
-        for part in
-            ["at best: every node", "at worst: ranks slow", "check: from fewer ranks, 4 take 100 to ", "measured 260"]
-        {
+        for part in ["at best: every node", "at worst: ranks slow", "check: ", "4 ranks take 100 to ", "measured 260"] {
             assert!(table.contains(part), "{part} in {table}");
         }
         assert!(table.lines().all(|line| line.len() <= 190), "{table}");

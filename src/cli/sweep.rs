@@ -18,7 +18,8 @@ Example:
   trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds -- --max-steps 5000
   trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds --table --json
 
-A training that is over is left alone, one that was stopped goes on: give the same command again. Exit code 75: stopped, 1: one failed."
+To continue a sweep, run the same command again: finished trainings are skipped, stopped ones are resumed. Exit codes: 75 if it was
+stopped, 1 if a training failed."
 )]
 pub struct Args {
     /// Recipe
@@ -111,13 +112,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.table { Ok(()) } else { conclude(&outcomes, points.len()) }
 }
 
-/// Returns an error with the exit code and what remains to be done.
+/// Returns an error with the exit code and the remaining work.
 fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
     // If there are fewer outcomes than combinations, the others were not begun.
     if outcomes.len() < all || count(Outcome::Stopped) > 0 {
-        let message = format!("stopped: {done} of {all} trainings are done; the same command goes on");
+        let message = format!("stopped: {done} of {all} trainings are done; run the same command again to continue");
         return Err(Failure { code: RESUMABLE, message });
     }
     match failed {

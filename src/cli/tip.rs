@@ -13,19 +13,19 @@ const VALUES: [(&str, &[&str], &str); 5] = [
     (
         "--device",
         &["gpu", "nvidia", "mps", "cuda:0"],
-        "NVIDIA GPUs are `--device cuda`, one for each rank; `auto` takes them where there are any",
+        "for NVIDIA GPUs use `--device cuda`, with one GPU per rank; `auto` uses GPUs if there are any",
     ),
     (
         "<KIND>",
         &["imagefolder", "image_folder", "folders", "directory", "dir", "imagefolderdataset"],
-        "a folder with a folder of images for each class is `folder`",
+        "a folder with one subfolder of images per class is `folder`",
     ),
     ("<KIND>", &["wds", "tar", "tars"], "tar archives of images with labels are `webdataset`"),
-    ("<KIND>", &["huggingface", "hf", "arrow", "datasets"], "data sets of Hugging Face are `parquet`"),
+    ("<KIND>", &["huggingface", "hf", "arrow", "datasets"], "Hugging Face data sets are `parquet`"),
     (
         "<KIND>",
         &["tfds", "tfrecords", "tf"],
-        "TFRecord files are `tfrecord`; those that need no change are read in place after `trireme data index`",
+        "TFRecord files are `tfrecord`; after `trireme data index`, they can also be read without conversion",
     ),
 ];
 
@@ -47,7 +47,7 @@ pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
         "" => line.get(at + 1).filter(|next| !next.starts_with("--")).map(String::as_str),
         rest => rest.strip_prefix('='),
     });
-    Some(format!("  tip: a key of the recipe is changed with --set {key}={}", value.unwrap_or("VALUE")))
+    Some(format!("  tip: this is a key of the recipe; use --set {key}={}", value.unwrap_or("VALUE")))
 }
 
 /// Returns the tip for an unknown value, if another program uses that value.
@@ -110,7 +110,7 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(String::from).collect();
             for_error(&Cli::try_parse_from(&words).unwrap_err(), &words)
         };
-        let set = |text: &str| Some(format!("  tip: a key of the recipe is changed with --set {text}"));
+        let set = |text: &str| Some(format!("  tip: this is a key of the recipe; use --set {text}"));
         assert_eq!(tip("trireme train a.toml --epochs 3"), set("epochs=3"));
         assert_eq!(tip("trireme train a.toml --lr=0.1 --out x"), set("schedule.base_lr=0.1"));
         assert_eq!(tip("trireme train a.toml --batch-size --out x"), set("batch=VALUE"));

@@ -52,10 +52,10 @@ impl Grid {
                 return Err(wrong("a key or a value is empty"));
             }
             if values.iter().collect::<BTreeSet<_>>().len() < values.len() {
-                return Err(wrong("a value comes twice"));
+                return Err(wrong("a value occurs twice"));
             }
             if axes.iter().any(|(other, _)| *other == key) {
-                return Err(wrong("the key has values already"));
+                return Err(wrong("the key occurs twice"));
             }
             axes.push((key, values));
         }

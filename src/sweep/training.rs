@@ -64,7 +64,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong, with the combination.
+    /// Returns the combination and its problem.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
         let (models, transforms) = (models::names(), transform_names());
         let known = Known { models: &models, transforms: &transforms };

@@ -25,7 +25,7 @@ fn a_disk_that_fills_while_training() {
         let mut command = on_ranks(ranks, "sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
-        start(command).wait(PATIENCE).failed(1, &["model.h5", "the limit of the file size is lower", "ulimit -f"]);
+        start(command).wait(PATIENCE).failed(1, &["model.h5", "the file size limit is lower", "ulimit -f"]);
         setting.assert_no_model();
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();

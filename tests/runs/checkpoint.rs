@@ -232,7 +232,7 @@ fn a_full_disk_leaves_nothing_behind() {
         let bytes: usize =
             [model().layers, model().ema].iter().flatten().flat_map(|l| &l.tensors).map(|t| 4 * t.2.len()).sum();
         assert!(
-            text.contains("the limit of the file size is lower") && text.contains(&format!("({bytes} bytes and more)")),
+            text.contains("the file size limit is lower") && text.contains(&format!("(at least {bytes} bytes)")),
             "{text}"
         );
         return;

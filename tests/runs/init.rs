@@ -109,7 +109,7 @@ fn a_model_that_another_program_made_anew_is_told_of() {
     drop((bias, layer));
     file.close().unwrap();
     let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
-    for part in ["warning: another program wrote into ", "not as trireme wrote it: weights of fc2"] {
+    for part in ["warning: another program changed ", "not as trireme wrote it: weights of fc2"] {
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
 }
@@ -213,7 +213,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &[&prefixed], &[r#"init.match = [["module\\.(.*)", "$1"]] would fit"#]);
     refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" matches nothing", "did you mean"]);
     refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" matches no name"]);
-    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "no regular expression"]);
+    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "not a regular expression"]);
     refused(2, &["init.strict=false"], &["init.strict", "has no meaning without init.from"]);
     refused(
         2,

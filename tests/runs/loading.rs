@@ -109,7 +109,7 @@ fn records_left_out_are_counted_and_leave_the_ranks_alike() {
     let said = ended.succeeded().stderr;
     assert_eq!(said.lines().filter(|line| line.starts_with("skipped: ")).count(), 2 * spoilt.len(), "{said}");
     assert!(said.contains("train-00001-of-00004.tfrecord, record 1 at byte"), "{said}");
-    assert!(said.contains("4 bad records left out"), "{said}");
+    assert!(said.contains("4 bad records skipped"), "{said}");
     for ranks in [2, 3] {
         let (out, ended) = train(&setting, &ranks.to_string(), ranks, &skip);
         ended.succeeded();

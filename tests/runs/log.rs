@@ -132,7 +132,7 @@ fn layers_are_measured_alike_on_any_number_of_ranks() {
     assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
     assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
     let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
-    setting.train("local", 2, &local).failed(2, &["log.histograms", "gradients of its own"]);
+    setting.train("local", 2, &local).failed(2, &["log.histograms", "each rank has its own gradients"]);
 }
 
 /// The JSON in a page.
@@ -164,11 +164,9 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!((&second["state"], &second["recipe"]["schedule.base_lr"]), (&"done".into(), &"0.02".into()));
 
     let text = run(0, &["diff", &a, &b]).succeeded().stdout;
-    for part in [
-        "schedule.base_lr\n    a  0.01\n    b  0.02",
-        "ranks\n    a  2\n    b  1",
-        "losses: the same number before step 2",
-    ] {
+    for part in
+        ["schedule.base_lr\n    a  0.01\n    b  0.02", "ranks\n    a  2\n    b  1", "losses: identical before step 2"]
+    {
         assert!(text.contains(part), "{text}");
     }
     assert!(run(0, &["diff", &a, &a]).succeeded().stdout.contains("recipe: the same"));
@@ -178,10 +176,10 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(said.trim(), both);
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
     run(0, &["report", &root]).failed(1, &["no metrics.jsonl in it", "name the folder that `trireme train` wrote"]);
-    run(0, &["runs", &setting.out("nowhere")])
-        .failed(1, &["cannot read", "nowhere", "name the folder where your runs lie"]);
+    run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere", "folder that contains your runs"]);
     // a command without ranks does all of its work on each of several
-    let warning = |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("is not divided among ranks").count();
+    let warning =
+        |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("does not divide its work among ranks").count();
     assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 

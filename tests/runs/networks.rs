@@ -97,7 +97,7 @@ fn what_is_wrong_is_told_before_anything_is_written() {
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
     setting.refused(2, &[], &["cannot read the network", "own.toml", "No such file", "next to the recipe"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
-    setting.refused(2, &[], &["\"own.tml\" is not in the catalogue", "ends in .toml or .onnx"]);
+    setting.refused(2, &[], &["\"own.tml\" is not in the catalogue", "must end in .toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     setting.refused(2, &[], &["own.onnx"]);

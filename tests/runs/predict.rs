@@ -122,7 +122,7 @@ fn nothing_that_is_there_is_lost() {
     }
     assert_eq!(fs::read(&model).unwrap(), kept[2]);
     let log = format!("{}/metrics.jsonl", setting.out);
-    run(0, &["report", &setting.out, "-o", &log]).failed(2, &[&log, "is not a page of HTML"]);
+    run(0, &["report", &setting.out, "-o", &log]).failed(2, &[&log, "is not an HTML page"]);
     for _ in 0..2 {
         run(0, &["report", &setting.out, "-o", &setting.folder.at("page.html")]).succeeded();
     }

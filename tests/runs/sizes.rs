@@ -116,7 +116,7 @@ fn sizes_that_cannot_be_are_refused() {
     refused(&["augment.sizes=[]"], &["augment.sizes", "[[0, 128], [6, 160]]"]);
     refused(&["augment.sizes=[[0, 8], [0, 12]]"], &["augment.sizes", "epochs must ascend"]);
     refused(&["augment.sizes=[[0, 8], [4, 16]]"], &["augment.sizes", "the run ends before epoch 4"]);
-    refused(&["augment.sizes=[[0, 0]]"], &["augment.sizes", "0 pixels"]);
+    refused(&["augment.sizes=[[0, 0]]"], &["augment.sizes", "at least 1 pixel, got 0"]);
     refused(&["augment.sizes=[[0, \"8\"]]"], &["augment.sizes", "a list of pairs of integers"]);
     refused(&["augment.sizes=[[0, 24]]"], &["augment.sizes", "24 pixels", "at most 16"]);
     refused(&["loader.cache=device"], &["loader.cache", "augment.sizes"]);

@@ -228,5 +228,5 @@ fn limits_of_time_end_runs_in_time() {
 fn a_time_limit_that_is_no_time() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
-    ended.failed(2, &["expected a time as \"1h30m\"", "got \"soon\""]);
+    ended.failed(2, &["expected a time such as \"1h30m\"", "got \"soon\""]);
 }

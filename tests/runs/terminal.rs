@@ -126,7 +126,7 @@ fn elsewhere_lines_are_short_and_facts_are_in_the_log() {
     // a run that goes on says where it begins, and adds to its log
     said("part", &["--max-steps", "6"]);
     let more = said("part", &["--resume", "auto"]);
-    assert!(more.contains("goes on behind step 6 of "), "{more}");
+    assert!(more.contains("resumes after step 6 from "), "{more}");
     let log = fs::read_to_string(Path::new(&setting.out("part")).join("run.log")).unwrap();
     assert_eq!(log.matches("Z  launch  ").count(), 2, "{log}");
     run(0, &["train", &setting.recipe, "-q", "-v"]).failed(2, &["cannot be used with"]);

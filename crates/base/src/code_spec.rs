@@ -5,7 +5,7 @@ use std::ops::Range;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeSpec {
-    /// Number of elements of the bucket.
+    /// Elements in the bucket.
     pub len: usize,
     /// Whether the encoding error of a worker's gradient is added to its next gradient (error feedback).
     pub feedback: bool,
@@ -30,11 +30,11 @@ pub struct IntegerCodes {
     pub workers: usize,
     /// Number of bits by which a sum over all workers can grow.
     pub room: u32,
-    /// Number of bits in a lane.
+    /// Bits per lane.
     pub bits: u32,
-    /// Number of lanes in a 64-bit word.
+    /// Lanes per 64-bit word.
     pub per_word: usize,
-    /// Number of words in a block. In a block of w words, lane l of word j holds element l w + j.
+    /// Words per block. In a block of w words, lane l of word j holds element l w + j.
     pub block: usize,
     /// The largest code in a lane, used for |g| = scale. It is added to every code, so that no code is negative.
     pub steps: u32,
@@ -47,9 +47,9 @@ pub struct IntegerCodes {
 pub struct CodedTensor {
     /// The range in the bucket.
     pub range: Range<usize>,
-    /// Number of elements without padding.
+    /// Elements without padding.
     pub elems: usize,
-    /// Index of the parameter, which is part of the key of its random draws.
+    /// Index of the parameter, for the key of its random draws.
     pub parameter: u16,
     /// True if the tensor is randomly rounded into lanes, false if it is sent as 32-bit fixed point.
     pub in_lanes: bool,

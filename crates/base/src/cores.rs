@@ -124,8 +124,8 @@ pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String
     let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"];
     let (name, value) = names.into_iter().find_map(|name| Some((name, lookup(name)?)))?;
     Some(format!(
-        "warning: {name}={value} lets OpenMP bind all threads of a rank, the loader's too, to one core: \
-         export OMP_PROC_BIND=false; srun or mpirun binds the ranks"
+        "warning: {name}={value} makes OpenMP bind all threads of a rank to one core, including the loader threads. Use `export \
+         OMP_PROC_BIND=false`; srun or mpirun binds the ranks"
     ))
 }
 
@@ -136,8 +136,8 @@ pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
     let bound = users(masks).keys().filter(|(h, _)| *h == host).count();
     (masks.len() > 1 && bound < online).then(|| {
         format!(
-            "note: the ranks on {host} are bound to {bound} of its {online} cores; to use all, mpirun --bind-to none (Open MPI), \
-             srun --cpus-per-task=n"
+            "note: the ranks on {host} are bound to {bound} of its {online} cores. To use all of them: mpirun --bind-to none (Open MPI) \
+             or srun --cpus-per-task=n"
         )
     })
 }

@@ -5,8 +5,8 @@
 pub enum Error {
     /// An MPI call returned something other than `MPI_SUCCESS`.
     #[error(
-        "{operation}: {call} failed: {text} (MPI error class {class}). If another rank failed first, its message tells \
-         more; else check the network between the nodes"
+        "{operation}: {call} failed: {text} (MPI error class {class}). If another rank failed first, see its message; otherwise check \
+         the network between the nodes"
     )]
     Call {
         /// The name of the operation in progress, as passed to [`Comm::start`](super::Comm::start).
@@ -19,8 +19,8 @@ pub enum Error {
     },
     /// MPI does not allow calls from more than one thread.
     #[error(
-        "MPI grants thread level {granted}, at least MPI_THREAD_SERIALIZED is needed: use an MPI built with thread \
-         support ({library})"
+        "MPI ({library}) grants only thread level {granted}, but trireme needs at least MPI_THREAD_SERIALIZED. Use an MPI built with \
+         thread support"
     )]
     ThreadLevel {
         granted: ThreadLevel,
@@ -32,9 +32,9 @@ pub enum Error {
     Family(String),
     /// The known-answer test at the start found that MPI computes wrong results.
     #[error(
-        "known-answer test of {operation} over {ranks} ranks: element {index} of {length} should be {expected}, got \
-         {got}. This MPI does not compute what it should: check that all nodes use one MPI library and one build of \
-         trireme (`ldd trireme`), and try another transport (Open MPI: --mca pml ob1 --mca btl self,tcp)"
+        "known-answer test of {operation} over {ranks} ranks: element {index} of {length} should be {expected}, got {got}. This MPI \
+         computes wrong results. Check that all nodes use the same MPI library and the same build of trireme (`ldd trireme`), and try \
+         another transport (Open MPI: --mca pml ob1 --mca btl self,tcp)"
     )]
     KnownAnswer {
         /// The reduction, for example `sum of f32`.
@@ -68,7 +68,7 @@ pub enum Error {
     #[error("MPI is already finished: {what} came too late")]
     Finished { what: &'static str },
     /// An operation was waited for from inside another operation. This would deadlock.
-    #[error("{what} was waited for inside another MPI operation, which would wait forever")]
+    #[error("{what}: cannot wait for this inside another MPI operation, because that would block forever")]
     Inside { what: &'static str },
 }
 

@@ -192,9 +192,9 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     let announced: Option<usize> = lookup(launcher.size).and_then(|text| text.parse().ok());
     match announced {
         Some(announced) if announced != size && size == 1 => Verdict::Fatal(format!(
-            "{} started {announced} ranks, but MPI sees only one: each would train alone. The launcher belongs to \
-             another MPI than trireme was built with; `trireme doctor` names it. Start with that MPI's mpirun, or \
-             build again with MPICC=/path/to/mpicc of this one",
+            "{} started {announced} ranks, but MPI sees only one, so each would train on its own. This launcher belongs to another MPI \
+             than the one that trireme was built with (`trireme doctor` shows it). Start with the mpirun of that MPI, or rebuild with \
+             MPICC=/path/to/mpicc of this launcher's MPI",
             launcher.name
         )),
         _ => Verdict::Ok,
@@ -215,7 +215,7 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;
     }
-    // An mpirun starts one daemon per node with srun, so the number of tasks of the step is the number of daemons.
+    // An mpirun starts one daemon per node with srun, so the step's tasks are the daemons.
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
@@ -237,12 +237,12 @@ pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option
     let has = |name| lookup(name).is_some();
     let how = match (has("PMIX_RANK"), has("PMI_RANK"), library.starts_with("Open MPI")) {
         (false, false, _) => "without any PMI (--mpi=none, or Slurm's default)",
-        (false, true, true) => "by PMI-2, which Open MPI rarely speaks",
+        (false, true, true) => "by PMI-2, which few builds of Open MPI support",
         _ => return None,
     };
     Some(format!(
-        "srun started {tasks} tasks {how}; if MPI fails now, or sees one rank only: srun --mpi=pmix (Open MPI) or srun \
-         --mpi=pmi2 (MPICH, Intel MPI); `srun --mpi=list` names what this Slurm has"
+        "srun started {tasks} tasks {how}. If MPI fails now or sees only one rank, use srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 \
+         (MPICH, Intel MPI); `srun --mpi=list` shows what this Slurm supports"
     ))
 }
 
@@ -258,7 +258,7 @@ fn number(lookup: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usize>
     lookup(name)?.parse().ok()
 }
 
-/// Returns the number of tasks of the srun step that this process belongs to.
+/// Returns the number of tasks in this process's srun step.
 fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
     lookup("SLURM_STEP_ID")?;
     number(lookup, "SLURM_STEP_NUM_TASKS")
@@ -266,14 +266,14 @@ fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
 
 fn lone_ranks(tasks: usize) -> String {
     format!(
-        "srun started {tasks} tasks, but MPI sees only one rank: each would train alone. srun and this MPI speak \
-         different PMIs. Start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH, Intel MPI); `srun \
-         --mpi=list` names what this Slurm has; or use mpirun inside the job. For one rank on purpose: srun -n 1"
+        "srun started {tasks} tasks, but MPI sees only one rank, so each would train on its own: srun and this MPI use different PMIs. \
+         Start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH, Intel MPI); `srun --mpi=list` shows what this Slurm \
+         supports. Or use mpirun inside the job. To start one rank on purpose: srun -n 1"
     )
 }
 
 fn mismatch(what: &str, tasks: usize, size: usize) -> String {
-    format!("MPI sees {size} rank(s), but Slurm started {what} {tasks} task(s); training goes on with {size}")
+    format!("MPI sees {size} rank(s), but Slurm started {what} {tasks} task(s); training continues with {size}")
 }
 
 /// Checks the number of ranks that MPI sees against the launcher's variables and against Slurm's.

@@ -47,8 +47,9 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     if let Some(found) = Family::of_library(version).filter(|&found| found != compiled) {
         let theirs = found.name();
         return Some(format!(
-            "this trireme was built for {ours}'s family of MPI, but the loader found a library of {theirs}'s: {library}. Load the \
-             module of an MPI of {ours}'s family (`ldd` on the program shows which library is found), or use the trireme for {theirs}"
+            "this trireme was built for {ours} and compatible MPI libraries, but the dynamic loader found a library of the {theirs} \
+             family: {library}. Load the module of an MPI that is compatible with {ours} (`ldd` on the program shows which library is \
+             found), or use the trireme for {theirs}"
         ));
     }
     let Serving { name, family, ranks } = mpirun.filter(|mpirun| mpirun.family != compiled)?;
@@ -57,17 +58,17 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         return None;
     }
     Some(format!(
-        "{name} started {ranks} ranks, but this trireme was built for {ours}'s family of MPI, here {library}: the ranks could not \
-         find each other. Start with the mpirun of that MPI, use the trireme for {}, or build again with MPICC=/path/to/mpicc of \
-         this one",
+        "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (here {library}), so the \
+         ranks could not find each other. Start with the mpirun of that MPI, use the trireme for {}, or rebuild with \
+         MPICC=/path/to/mpicc of this mpirun's MPI",
         family.name()
     ))
 }
 
-// What the MPI library reports about GPU memory. It comes from a flag of its build or start and has been wrong before,
+// The MPI library's answer about GPU memory. It comes from a flag set at build or start time and has been wrong before,
 // so only a correct sum proves it.
 
-/// What the library reports about GPU memory, and the source of that answer.
+/// The library's answer about GPU memory, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Whether the library accepts device memory. `None` if it does not say.
@@ -91,8 +92,8 @@ pub fn claim() -> Claim {
 
 fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&str) -> Option<String>) -> Claim {
     if variable("MPICH_GPU_SUPPORT_ENABLED").as_deref() == Some("1") && !gtl {
-        let by = "MPICH_GPU_SUPPORT_ENABLED=1, but Cray's libmpi_gtl_cuda is not loaded: `module load craype-accel-nvidia90` and \
-                  build anew, or preload it";
+        let by = "MPICH_GPU_SUPPORT_ENABLED=1, but Cray's libmpi_gtl_cuda is not loaded: run `module load craype-accel-nvidia90` and \
+                  rebuild, or preload the library";
         return Claim { yes: Some(false), by: by.into() };
     }
     for (answer, name) in [(cuda, "MPIX_Query_cuda_support"), (gpu, "MPIX_GPU_query_support")] {
@@ -102,7 +103,7 @@ fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&st
     }
     match VARIABLES.iter().find(|(name, value)| variable(name).as_deref() == Some(value)) {
         Some((name, value)) => Claim { yes: Some(true), by: format!("{name}={value}") },
-        None => Claim { yes: None, by: "the MPI library has no function that tells".into() },
+        None => Claim { yes: None, by: "the MPI library has no function to query this".into() },
     }
 }
 

@@ -106,7 +106,7 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// Returns the error of the initialisation or of the test.
+    /// Returns the error if the initialisation or the test failed.
     pub fn world(&self) -> Result<&WorldInfo, Error> {
         self.shared.info.wait().as_ref().map_err(Error::clone)
     }
@@ -144,7 +144,7 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// Returns the error of `f`, or [`Error::Finished`] after the end of MPI.
+    /// Returns the error from `f`, or [`Error::Finished`] after the end of MPI.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
         if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });

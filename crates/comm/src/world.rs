@@ -18,7 +18,7 @@ pub struct WorldInfo {
     pub size: usize,
     /// Index of this rank on its node, from 0.
     pub node_rank: usize,
-    /// Number of ranks on this node (those that share memory).
+    /// Ranks on this node, which share memory.
     pub node_size: usize,
     /// The node's name as MPI reports it.
     pub host: String,
@@ -44,7 +44,7 @@ pub struct World {
     traffic: Cell<Traffic>,
 }
 
-/// Cost of the reductions of this rank so far.
+/// The cost of all reductions on this rank so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes of the buffers passed to MPI_Allreduce.

@@ -58,7 +58,7 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
         .into_iter()
         .find(|(given, other)| origin.sets.contains_key(*given) && !origin.sets.contains_key(*other))?;
     let left = table.remove(other)?;
-    Some(format!("{}: leaves out {other} = {} of {}", origin.of(given), text(&left), origin.file))
+    Some(format!("{}: ignores {other} = {} in {}", origin.of(given), text(&left), origin.file))
 }
 
 /// Removes the keys of the file that do not belong to the kind chosen by `choice`, such as `schedule.kind`. `by` is the
@@ -77,7 +77,7 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
     let left: Vec<String> =
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
-    (!left.is_empty()).then(|| format!("{by}: leaves out what {file} has of another kind: {}", left.join(", ")))
+    (!left.is_empty()).then(|| format!("{by}: ignores keys of another kind in {file}: {}", left.join(", ")))
 }
 
 /// Returns the default of a key if it is a string.
@@ -189,10 +189,7 @@ mod tests {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=cross_entropy"]).unwrap();
         assert_eq!((recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, true));
-        assert_eq!(
-            notes,
-            ["--set loss.kind=cross_entropy: leaves out what a.toml has of another kind: loss.gamma = 3"]
-        );
+        assert_eq!(notes, ["--set loss.kind=cross_entropy: ignores keys of another kind in a.toml: loss.gamma = 3"]);
         // The new kind has this key too.
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
@@ -205,10 +202,10 @@ mod tests {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.kind, recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, None, true));
-        assert_eq!(notes, ["--unset loss.kind: leaves out what a.toml has of another kind: loss.gamma = 3"]);
+        assert_eq!(notes, ["--unset loss.kind: ignores keys of another kind in a.toml: loss.gamma = 3"]);
         let codec = "epochs = 3\nreduce = { codec = \"ternary\", clip = 2 }";
         let Loaded { notes, .. } = changed(codec, &[], &["reduce.codec"]).unwrap();
-        assert_eq!(notes, ["--unset reduce.codec: leaves out what a.toml has of another kind: reduce.clip = 2"]);
+        assert_eq!(notes, ["--unset reduce.codec: ignores keys of another kind in a.toml: reduce.clip = 2"]);
         // A later `--set` of the kind decides.
         let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
@@ -226,13 +223,13 @@ mod tests {
         assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));
         let Loaded { recipe, notes, .. } = read("epochs = 3", &["steps=25"]).unwrap();
         assert_eq!((recipe.total_steps(10), recipe.epochs), (25, None));
-        assert_eq!(notes, ["--set steps=25: leaves out epochs = 3 of a.toml"]);
+        assert_eq!(notes, ["--set steps=25: ignores epochs = 3 in a.toml"]);
         let text = recipe.to_toml().unwrap();
         assert!(text.contains("\nsteps = 25\n") && !text.contains("\nepochs"), "{text}");
         assert_eq!(read("steps = 25", &["epochs=2"]).unwrap().recipe.total_steps(10), 20);
         assert!(read("", &[]).unwrap_err().starts_with("a.toml: epochs: missing; it is an integer"));
         let both = read("epochs = 3\nsteps = 25", &[]).unwrap_err();
-        assert_eq!(both, "a.toml: steps: the run has a length already, epochs = 3; give one of the two");
+        assert!(both.starts_with("a.toml: steps: ") && both.contains("epochs = 3"), "{both}");
         assert!(read("", &["steps=0"]).unwrap_err().contains("must be >= 1"));
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
     if recipe.balanced() && recipe.mixing() != Shuffle::Full {
-        let why = "draws from all of the split, and windows keep to some shards at a time; use shuffle = \"full\"";
+        let why = "needs the whole split, but a window has only some shards at a time; use shuffle = \"full\"";
         return refuse("balanced", why.into());
     }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
@@ -44,30 +44,30 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     check_sam(recipe).or_else(|why| refuse("optimizer.sam_rho", why))?;
     check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
-        let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
+        let why = "\"device\" needs every image, but loader.on_corrupt = \"skip\" may skip some; remove one of the two";
         return refuse("loader.cache", why.into());
     }
     if recipe.log.histograms.is_some() && recipe.sync != Sync::Allreduce {
         let why = format!(
-            "with sync = \"{}\" each rank has gradients of its own; use sync = \"allreduce\", or leave it out",
+            "with sync = \"{}\" each rank has its own gradients; use sync = \"allreduce\", or remove this key",
             recipe.sync
         );
         return refuse("log.histograms", why);
     }
     check_scores(recipe, origin)?;
     if recipe.data.is_empty() {
-        return refuse("data", "empty; name a folder, or give --data DIR".into());
+        return refuse("data", "is empty; give a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
     }
     recipe.augment.check_sizes(recipe.epochs).or_else(|why| refuse("augment.sizes", why))?;
     if recipe.augment.sizes.is_some() && recipe.loader.cache == ImageCache::Device {
-        let why = "\"device\" keeps images for one size, and augment.sizes has several; drop one of the two";
+        let why = "\"device\" keeps images of one size, but augment.sizes has more; remove one of the two";
         return refuse("loader.cache", why.into());
     }
     if recipe.augment.repeats() > 1 && recipe.mixing() != Shuffle::Full {
-        let why = "windows of shards hold each image once; use shuffle = \"full\", or leave it out";
+        let why = "a window of shards contains each image once; use shuffle = \"full\", or remove this key";
         return refuse("augment.repeats", why.into());
     }
     let epochs = recipe.epochs.map_or(f64::INFINITY, f64::from);
@@ -81,7 +81,7 @@ fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     if !cycle.cycle_momentum() || kind.settings().rule_with_momentum(1, 0.5).is_some() {
         return Ok(());
     }
-    Err(format!("optimizer.kind = \"{}\" has no momentum; leave it out", kind.name()))
+    Err(format!("optimizer.kind = \"{}\" has no momentum; remove this key", kind.name()))
 }
 
 /// Checks the settings that sharpness-aware minimisation cannot be combined with. It computes the gradient of all ranks
@@ -90,17 +90,18 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
     match recipe.optimizer.sam_rho {
         None => Ok(()),
         Some(_) if recipe.sync != Sync::Allreduce => {
-            Err(format!("climbs by the gradient of all ranks, which sync = \"{}\" does not sum; drop one", recipe.sync))
+            Err(format!("needs the gradient of all ranks, which sync = \"{}\" does not compute; remove one of the two", recipe.sync))
         }
         Some(_) if recipe.precision == Precision::F16 => {
             Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step; use bf16"
                 .into())
         }
         Some(_) if recipe.reduce.error_feedback() => {
-            Err("with reduce.error_feedback what one gradient lost would go into the other of the same step; drop one"
+            Err("with reduce.error_feedback, the error of one gradient would be added to the other gradient of the same step; remove one \
+                 of the two"
                 .into())
         }
-        Some(_) if recipe.freeze.patterns.is_some() => Err("cannot be combined with freeze.patterns; drop one".into()),
+        Some(_) if recipe.freeze.patterns.is_some() => Err("cannot be combined with freeze.patterns; remove one of the two".into()),
         Some(_) => Ok(()),
     }
 }
@@ -113,7 +114,7 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
             Err(Error::Missing { place: origin.of("epochs"), expected: "an integer".into(), doc })
         }
         (Some(epochs), Some(_)) => {
-            let why = format!("the run has a length already, epochs = {epochs}; give one of the two");
+            let why = format!("the length of the run is already given by epochs = {epochs}; remove one of the two");
             Err(Error::Value { place: origin.of("steps"), why })
         }
         _ => Ok(()),
@@ -156,7 +157,7 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
         let owners = Codec::with_key(key);
         if !owners.is_empty() && !owners.contains(&codec.name) {
             let why = match (key, codec.integer) {
-                ("error_feedback", true) => ", which rounds without bias: nothing is lost that could be fed back",
+                ("error_feedback", true) => ", which rounds without bias, so there is no error to feed back",
                 _ => "",
             };
             let (owners, name) = (owners.join(" or "), codec.name);
@@ -176,11 +177,11 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
 /// Rejects error feedback if it has no effect or would be wrong.
 fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     if recipe.reduce.codec.keys.contains(&"clip") && recipe.reduce.clip() == 0.0 {
-        return Err("has no effect with reduce.clip = 0: what is not clipped is unbiased".into());
+        return Err("has no effect with reduce.clip = 0, because codes without clipping are unbiased".into());
     }
     if recipe.precision == Precision::F16 {
-        return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, which would not fit \
-                    what was carried over; use bf16"
+        return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, so the residual of one \
+                    step does not fit the next; use bf16"
             .into());
     }
     Ok(())
@@ -193,8 +194,7 @@ fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
     }
     let (name, most) = (codec.name, codec.most_workers);
     Err(format!(
-        "the lanes of reduce.codec = \"{name}\" hold the sums of {most} workers at most, got {workers}; use at most {most} \
-         workers or another codec"
+        "reduce.codec = \"{name}\" can sum over at most {most} workers, got {workers}; use fewer workers or another codec"
     ))
 }
 
@@ -237,7 +237,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
 /// Checks settings that need one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
-        "needs one worker a rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or leave workers out"
+        "needs one worker per rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or remove the key workers"
     );
     if recipe.sync_bn && workers != ranks {
         return refuse("sync_bn", format!("batch normalisation over the whole batch {cure}"));
@@ -259,18 +259,22 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     if recipe.sync_bn {
         return refuse(
             "sync_bn",
-            format!("synchronises the ranks in every layer, sync = \"{sync}\" only now and then; drop one"),
+            format!(
+                "synchronises the ranks in every layer, but sync = \"{sync}\" only after several steps; remove one of the two"
+            ),
         );
     }
     if recipe.ema.is_kept() {
         let why = format!(
-            "averages one model over time, and with sync = \"{sync}\" each rank has a model of its own; drop one"
+            "averages one model over time, but with sync = \"{sync}\" each rank has its own model; remove one of the two"
         );
         return refuse(if recipe.ema.swa_start.is_some() { "ema.swa_start" } else { "ema.decay" }, why);
     }
     if recipe.reduce.codec != Codec::default() {
-        let why =
-            format!("\"{}\" is for gradients, and sync = \"{sync}\" sends none; drop one", recipe.reduce.codec.name);
+        let why = format!(
+            "\"{}\" encodes gradients, but sync = \"{sync}\" does not send any; remove one of the two",
+            recipe.reduce.codec.name
+        );
         return refuse("reduce.codec", why);
     }
     Ok(())
@@ -298,14 +302,14 @@ pub(super) fn is_file(model: &str) -> bool {
 fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
     let of_onnx = recipe.model.ends_with(".onnx");
     if recipe.model_weights.is_some() && !of_onnx {
-        return Err("model_weights is for an ONNX file, which has weights; leave it out".into());
+        return Err("model_weights is only for ONNX files; remove it".into());
     }
     if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
         return Ok(());
     }
     let (model, has) = (&recipe.model, quoted(known.models));
     Err(format!(
-        "\"{model}\" is not in the catalogue, which has {has}, and no file of one's own, which ends in .toml or .onnx{}",
+        "\"{model}\" is not in the catalogue ({has}), and it is not a network file, whose name must end in .toml or .onnx{}",
         did_you_mean(model, known.models)
     ))
 }
@@ -349,8 +353,8 @@ impl Recipe {
         match self.ema.swa_start {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
-                    "the run has {total} steps, {steps_per_epoch} an epoch, so nothing would be averaged after epoch {start}; give more \
-                     steps, or an earlier epoch"
+                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; give \
+                     more steps, or an earlier epoch"
                 );
                 Err(Error::Value { place: "ema.swa_start".into(), why })
             }
@@ -364,7 +368,7 @@ impl Recipe {
     }
 }
 
-/// Checks the keys of `[eval]` and `[stop]`, alone and in combination.
+/// Checks the keys in `[eval]` and `[stop]`.
 pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let (eval, stop) = (&recipe.eval, &recipe.stop);
@@ -378,7 +382,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     let share = stop.score().value().measure != Measure::Loss;
     match stop.target {
         Some(target) if share && !(0.0..=1.0).contains(&target) => {
-            return refuse("stop.target", format!("a share lies between 0 and 1, as 0.759 for 75.9 %; got {target}"));
+            return refuse("stop.target", format!("must be between 0 and 1, such as 0.759 for 75.9 %, got {target}"));
         }
         _ => {}
     }
@@ -386,11 +390,11 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
         if !recipe.ema.is_kept() {
             return refuse(
                 key,
-                format!("\"{name}\" needs averages; give ema.decay, as 0.999, or use \"{}\"", name.measure),
+                format!("\"{name}\" needs averages; set ema.decay, for example to 0.999, or use \"{}\"", name.measure),
             );
         }
         if !recipe.scores_averages() {
-            return refuse(key, format!("\"{name}\" needs scores of the averages; leave eval.ema = false out"));
+            return refuse(key, format!("\"{name}\" needs scores of the averages; remove eval.ema = false"));
         }
     }
     Ok(())
@@ -453,7 +457,7 @@ mod tests {
         refused("[eval]\nevery = 2\noffset = 2", &["a.toml: eval.offset: must be below eval.every = 2"]);
         refused("[eval]\nlimit = 0", &["eval.limit", ">= 1"]);
         refused("[eval]\nema = true", &["eval.ema: has no meaning without ema.decay or ema.swa_start"]);
-        refused("[stop]\ntarget = 75.9", &["stop.target: a share lies between 0 and 1", "got 75.9"]);
+        refused("[stop]\ntarget = 75.9", &["stop.target: must be between 0 and 1", "got 75.9"]);
         refused("[stop]\npatience = 2\nscore = \"acc\"", &["stop.score", "\"macro_f1\"", "\"acc\""]);
         refused(
             "[checkpoint]\nbest_by = \"ema.top1\"",
@@ -471,7 +475,10 @@ mod tests {
         let mut recipe = read("[ema]\nswa_start = 3").unwrap();
         (recipe.epochs, recipe.steps) = (None, Some(260));
         let error = recipe.averages_begin(100).unwrap_err().to_string();
-        assert!(error.starts_with("ema.swa_start: the run has 260 steps, 100 an epoch"), "{error}");
+        assert!(
+            error.starts_with("ema.swa_start: ") && error.contains("260 steps") && error.contains("100 per epoch"),
+            "{error}"
+        );
         // The weights of the last step are averaged.
         recipe.steps = Some(300);
         assert!(recipe.averages_begin(100).is_ok());

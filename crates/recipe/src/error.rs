@@ -26,7 +26,7 @@ pub enum Error {
     Syntax {
         /// The path as given by the user.
         file: String,
-        /// Line, column and what was expected.
+        /// Line, column and expected syntax.
         why: String,
     },
     /// The key does not exist.
@@ -52,11 +52,11 @@ pub enum Error {
     Value {
         /// File and key, or the `--set`.
         place: String,
-        /// What was expected and found, and what to try.
+        /// Expected and actual value, and a suggestion.
         why: String,
     },
     /// A `--set` argument without the form `key=value`.
-    #[error("--set {set}: expected key=value, as --set schedule.base_lr=0.05")]
+    #[error("--set {set}: expected key=value, such as --set schedule.base_lr=0.05")]
     Set {
         /// The argument as given by the user.
         set: String,

@@ -1,5 +1,5 @@
-//! The list of all keys of a recipe, for `--set`, `--help`, the tests and `docs/recipe.md`. It is built from the
-//! schemas of the sections.
+//! Lists all recipe keys, for `--set`, `--help`, the tests and `docs/recipe.md`. The list is built from the sections'
+//! schemas.
 
 use std::sync::LazyLock;
 
@@ -49,7 +49,7 @@ fn key(section: &str, field: &'static Field) -> Key {
     Key { path, owners, field }
 }
 
-/// Returns the keys of a section: `kind`, then the keys of its kinds and its own keys, in the order of the schema.
+/// Returns a section's keys: `kind`, then the keys for its kinds and its own keys, in the schema's order.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
     let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };
@@ -117,15 +117,15 @@ pub fn table() -> String {
 const INTRODUCTION: &str = "\
 # Recipe
 
-A recipe is a TOML file that defines what a run computes: network, data set, optimizer, schedule. Recipes, most of them of published
-results, are in `recipes/`. `--set key=value` changes any key at the start, as `--set optimizer.momentum=0.8`; `trireme train --help`
-lists all keys. `--unset key` takes one out, or a whole section, so that it has its default again. A `--set` that changes the `kind` of a
-section, or `reduce.codec`, leaves out the keys of the file that only the old kind has, and says which; so does `--unset` of a `kind` or
-codec that has a default.
-OUT/recipe.toml records the recipe as it was used.
+A recipe is a TOML file that defines what a run computes: network, data set, optimizer, schedule. The folder `recipes/` has recipes, most of
+them for published results. OUT/recipe.toml records the recipe that a run used. `trireme train --help` lists all keys.
 
-A key that is not in these tables, or that belongs to another kind of optimizer, schedule or codec, is refused. Patterns of parameters
-match names such as `layer1.0.bn1.bias`: `*` is any run of characters, `?` exactly one.
+`--set key=value` changes a key for one run, for example `--set optimizer.momentum=0.8`. `--unset key` removes a key or a whole section, so
+that it has its default. If a `--set` changes the `kind` of a section or `reduce.codec`, trireme ignores the keys of the file that only the
+old kind has, and lists them. `--unset` of a `kind` or codec that has a default does the same.
+
+A key that is not in these tables, or that belongs to another kind of optimizer, schedule or codec, is an error. Patterns of parameters
+match names such as `layer1.0.bn1.bias`: `*` matches any characters, `?` exactly one.
 
 <!-- The tables are made by `TRIREME_BLESS=1 cargo test -p recipe docs` from the schema in the source. -->
 ";

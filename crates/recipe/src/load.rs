@@ -124,7 +124,7 @@ fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origi
             Problem::Type { expected, got } => Error::Type { place, expected, got },
             Problem::Value(why) => {
                 let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
-                let nearest = word.and_then(hint::of_kind).map(|ours| format!("; nearest to it is \"{ours}\""));
+                let nearest = word.and_then(hint::of_kind).map(|ours| format!("; the most similar kind is \"{ours}\""));
                 Error::Value { place, why: why + &nearest.unwrap_or_default() }
             }
         }
@@ -162,7 +162,7 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     }
     let place = format!("--set {set}");
     if keys::is_section(path) {
-        let why = format!("{path} is a section; set one of its keys, as {path}.NAME=value");
+        let why = format!("{path} is a section; set one of its keys, such as {path}.NAME=value");
         return Err(Error::Value { place, why });
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place, hint: hint::of_key(path) })?;
@@ -197,7 +197,7 @@ pub fn cure(path: &Path) -> String {
     let (folder, names) = if here.is_empty() { (&*below, there) } else { (folder, here) };
     let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(folder, name)).collect();
     match names.len() - listed.len() {
-        _ if names.is_empty() => "; recipes are TOML files, trireme comes with some in its folder `recipes`".into(),
+        _ if names.is_empty() => "; recipes are TOML files, and trireme has some in its folder `recipes`".into(),
         0 => format!("; there are {}", listed.join(", ")),
         more => format!("; there are {} and {more} more", listed.join(", ")),
     }
@@ -250,7 +250,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Table, Error> {
         Some(number) => {
             let line = text.lines().position(|line| line.contains(&number));
             let place = line.map_or_else(String::new, |line| format!("line {}: ", line + 1));
-            let why = format!("{place}{number} is no integer of 64 bits; an integer is at most {}", i64::MAX);
+            let why = format!("{place}{number} does not fit into a 64-bit integer, the maximum is {}", i64::MAX);
             Error::Syntax { file: file.into(), why }
         }
         None => syntax(file, error),
@@ -318,7 +318,7 @@ mod absent_tests {
         let below = dir.join("recipes");
         fs::create_dir_all(&below).unwrap();
         let cure_of = |name: &str| cure(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
-        assert_eq!(cure_of("x.toml"), "; recipes are TOML files, trireme comes with some in its folder `recipes`");
+        assert_eq!(cure_of("x.toml"), "; recipes are TOML files, and trireme has some in its folder `recipes`");
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
             fs::write(below.join(name), RECIPE).unwrap();
         }
@@ -355,7 +355,8 @@ mod text_tests {
     fn an_integer_that_toml_has_not_is_told_by_its_line() {
         let refused = |text: &str| parse(text, "a.toml").unwrap_err().to_string();
         let text = refused("seed = 1\nbatch = 99999999999999999999\n");
-        let rest = "line 2: 99999999999999999999 is no integer of 64 bits; an integer is at most 9223372036854775807";
+        let rest =
+            "line 2: 99999999999999999999 does not fit into a 64-bit integer, the maximum is 9223372036854775807";
         assert_eq!(text, format!("a.toml: not valid TOML: {rest}"));
         assert!(refused("seed = = 1").contains("line 1"));
     }

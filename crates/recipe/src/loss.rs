@@ -48,7 +48,7 @@ section! {
         /// How the losses of an image's classes are combined.
         optional over_classes: OverClasses = OverClasses::Mean;
         /// Mixed and smoothed targets above this value become 1, all others 0.
-        absent threshold: f64 = "targets stay as they are", in Range::Fraction;
+        absent threshold: f64 = "targets are not changed", in Range::Fraction;
         /// Focusing exponent. The larger it is, the less correctly classified images count.
         optional gamma: f64 = 2.0, in Range::NonNegativeF32;
         /// Weight of the true classes. All other classes have the weight 1 - alpha.
@@ -56,7 +56,7 @@ section! {
         /// Weights of the classes. "auto": 1 / n for a class with n training images. "effective(beta)", for example
         /// "effective(0.999)": (1 - beta) / (1 - beta^n). The sum of a step's losses is divided by the sum of its
         /// images' weights.
-        absent class_weights: ClassWeights = "all classes count alike";
+        absent class_weights: ClassWeights = "all classes have the same weight";
     }
 }
 
@@ -71,7 +71,7 @@ impl LossSpec {
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let given = [
             ("loss.over_classes", self.over_classes.is_some()),
@@ -91,7 +91,7 @@ impl LossSpec {
         }
         match &self.class_weights {
             Some(ClassWeights::Given(weights)) if weights.iter().any(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) => {
-                Err(("loss.class_weights", format!("must be numbers > 0 that f32 holds, got {weights:?}")))
+                Err(("loss.class_weights", format!("must be numbers > 0 in the range of f32, got {weights:?}")))
             }
             _ => Ok(()),
         }
@@ -101,16 +101,16 @@ impl LossSpec {
 /// The value of `loss.class_weights`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassWeights {
-    /// The inverse of a class's number of training images.
+    /// 1 / n for a class with n training images.
     Auto,
-    /// The inverse of a class's effective number of images, (1 - beta^n) / (1 - beta).
+    /// 1 / effective number, which is (1 - beta^n) / (1 - beta) for n training images.
     Effective(f64),
     /// One weight per class.
     Given(Vec<f64>),
 }
 
-/// Description of the possible values of `loss.class_weights`.
-const FORMS: &str = "\"auto\", \"effective(beta)\" or a list of numbers, one a class";
+/// The possible values of `loss.class_weights`, for messages.
+const FORMS: &str = "\"auto\", \"effective(beta)\" or a list of numbers, one per class";
 
 impl FromStr for ClassWeights {
     type Err = String;
@@ -120,7 +120,7 @@ impl FromStr for ClassWeights {
         match (text, inner.map(|beta| beta.trim().parse::<f64>())) {
             ("auto", _) => Ok(Self::Auto),
             (_, Some(Ok(beta))) if beta > 0.0 && beta < 1.0 => Ok(Self::Effective(beta)),
-            (_, Some(_)) => Err(format!("expected a beta in (0, 1), as effective(0.999), got \"{text}\"")),
+            (_, Some(_)) => Err(format!("expected a beta in (0, 1), such as effective(0.999), got \"{text}\"")),
             _ => Err(format!("expected {FORMS}, got \"{text}\"")),
         }
     }
@@ -199,14 +199,14 @@ impl MixSpec {
             _ => format!("CutMix {cutmix}"),
         };
         let often = if prob < 1.0 { format!(", with probability {prob}") } else { String::new() };
-        Some(format!("{how}, within each worker's share{often}"))
+        Some(format!("{how}, within each worker's part of the batch{often}"))
     }
 
     /// Rejects keys without effect, and a batch so small that a worker may get a single image.
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), (&'static str, String)> {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
@@ -224,8 +224,8 @@ impl MixSpec {
         Err((
             key,
             format!(
-                "images are mixed within a worker's share, and batch = {batch} leaves some of {workers} workers a single image; use a \
-                 batch of at least {least}, or fewer workers"
+                "images are mixed within each worker's part of the batch, and with batch = {batch} some of {workers} workers have a \
+                 single image; use a batch of at least {least}, or fewer workers"
             ),
         ))
     }
@@ -250,7 +250,7 @@ impl DistillSpec {
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
         match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {

@@ -1,4 +1,4 @@
-//! The types of some keys: fixed sets of words, `reduce.codec` and `sync`.
+//! Types for some keys: fixed sets of words, `reduce.codec` and `sync`.
 
 use std::ops::Deref;
 
@@ -31,7 +31,7 @@ pub enum ImageCache {
 
 words! { ImageCache { None = "none", Device = "device" } }
 
-/// The value of `loader.on_corrupt`: what happens to training records that cannot be used.
+/// The value of `loader.on_corrupt`, the action for training records that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCorrupt {
     Fail,
@@ -85,7 +85,7 @@ impl Codec {
         self.0
     }
 
-    /// Returns the names of the codecs that use a key of `[reduce]`.
+    /// Returns the names of all codecs that use this key in `[reduce]`.
     pub fn with_key(key: &str) -> Vec<&'static str> {
         codec::CATALOGUE.iter().filter(|codec| codec.keys.contains(&key)).map(|codec| codec.name).collect()
     }
@@ -154,7 +154,7 @@ pub enum Sync {
     },
 }
 
-/// Description of the possible values of `sync`.
+/// The possible values of `sync`, for messages.
 pub const FORMS: &str = "\"allreduce\", \"local(H)\" or \"easgd(tau, alpha)\"";
 
 impl Sync {
@@ -173,7 +173,7 @@ impl Sync {
             ("local", [period]) => Ok(Self::Local(steps(period)?)),
             ("easgd", [period, alpha]) => match alpha.parse::<f64>() {
                 Ok(alpha) if alpha > 0.0 && alpha <= 1.0 => Ok(Self::Easgd { period: steps(period)?, alpha }),
-                _ => Err(format!("expected an alpha in (0, 1], got {alpha}; 0.9 / ranks is the paper's")),
+                _ => Err(format!("expected an alpha in (0, 1], got {alpha}; the paper uses 0.9 / ranks")),
             },
             _ => Err(other()),
         }

@@ -1,4 +1,4 @@
-//! The renaming rules of `init.match`, which convert names in a file of weights to names of the network.
+//! The renaming rules in `init.match`, which convert tensor names in a file to names in the network.
 
 use regex::{Regex, RegexBuilder};
 
@@ -20,17 +20,16 @@ impl Rename {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the expression, or names a group in the replacement that the expression does not
-    /// have.
+    /// Returns the problem with the expression, or a group in the replacement that the expression does not have.
     pub fn new([pattern, replacement]: &[String; 2]) -> Result<Self, String> {
         let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(LARGEST).build();
-        // The library's message draws the expression over several lines. Only its last line says what is wrong.
+        // The library's message draws the expression over several lines. Only its last line has the reason.
         let whole =
-            whole.map_err(|e| format!("{pattern:?} is no regular expression: {}", last_line(&e.to_string())))?;
+            whole.map_err(|e| format!("{pattern:?} is not a regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
             return Err(format!(
-                "{replacement:?} names the group {group:?}, and {pattern:?} has {} groups; a number with a letter or _ behind it is \
-                 written ${{1}}",
+                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {} groups; if a letter or _ follows the number, \
+                 write ${{1}}",
                 whole.captures_len() - 1
             ));
         }

@@ -184,7 +184,7 @@ impl Init {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with a rule.
+    /// Returns the problem with a rule.
     pub fn rules(&self) -> Result<Vec<Rename>, String> {
         self.r#match.iter().flatten().map(Rename::new).collect()
     }
@@ -196,10 +196,10 @@ impl Augment {
         let sizes = self.sizes.as_deref().unwrap_or_default();
         let late = sizes.iter().find(|[from, _]| epochs.is_some_and(|epochs| *from >= epochs));
         match (sizes, late) {
-            ([], _) if self.sizes.is_some() => Err("expected pairs as [[0, 128], [6, 160]], got none".into()),
+            ([], _) if self.sizes.is_some() => Err("expected pairs such as [[0, 128], [6, 160]], got none".into()),
             ([[from, _], ..], _) if *from > 0 => Err(format!("must begin with epoch 0, got {from}")),
             (_, Some([from, _])) => Err(format!("the run ends before epoch {from}; leave it out, or give more epochs")),
-            _ if sizes.iter().any(|[_, side]| *side == 0) => Err("images of 0 pixels are none".into()),
+            _ if sizes.iter().any(|[_, side]| *side == 0) => Err("a size must be at least 1 pixel, got 0".into()),
             _ => match sizes.windows(2).find(|pair| pair[0][0] >= pair[1][0]) {
                 Some([[a, _], [b, _]]) => Err(format!("epochs must ascend, but {a} is followed by {b}")),
                 _ => Ok(()),
@@ -239,7 +239,7 @@ impl Checkpoint {
 }
 
 impl TextForm for Every {
-    const EXPECTED: &'static str = "a time as \"10m\", \"500 steps\" or \"2 epochs\"";
+    const EXPECTED: &'static str = "a time such as \"10m\", \"500 steps\" or \"2 epochs\"";
 }
 
 /// The value of `loader.io`.
@@ -272,7 +272,7 @@ section! {
         /// Images per step over all ranks.
         required batch: usize, in Range::AtLeast(1.0);
         /// Number of logical parts of each batch, at least the number of ranks.
-        absent workers: usize = "the ranks of the first start", in Range::AtLeast(1.0);
+        absent workers: usize = "the number of ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
         default shuffle: Parsed<Mixing> = Parsed::new("full", Mixing(Shuffle::Full));
         /// Whether all classes have the same share of an epoch's images. Images of rare classes then appear more than
@@ -295,7 +295,7 @@ section! {
         default zero_init_residual: bool = false;
         /// Split that is evaluated during training. Its scores decide about the best checkpoint, `[stop]` and the
         /// plateau schedule. If it is validation, the test split is evaluated at the end of the run.
-        absent eval_split: String = "validation, else test";
+        absent eval_split: String = "validation, otherwise test";
         /// Initial weights.
         section init: Init;
         /// Parameters that are not trained.
@@ -351,7 +351,7 @@ impl Recipe {
         self.shuffle.value().0
     }
 
-    /// Returns the number of optimizer steps of the whole run.
+    /// Returns the optimizer steps in the whole run.
     pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
         self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
     }

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::predictions::{ClassScore, Pair, Predictions, calibration, expected_error};
 
-/// Name of the file in the folder of a run.
+/// Name of the file in a run's folder.
 pub const NAME: &str = "evaluation.json";
 
-/// Version of the layout. Files of other versions are rejected.
+/// Version of the layout. Files with another version are rejected.
 const VERSION: u32 = 1;
-/// Maximum number of cells of the confusion matrix. Cells with the most images are kept.
+/// Maximum number of cells in the confusion matrix. Cells with the most images are kept.
 const MOST_CELLS: usize = 60_000;
 /// Number of mistakes that are stored with their pictures.
 const WORST: usize = 32;
@@ -31,11 +31,11 @@ pub struct EvaluationFile {
     pub epoch: u32,
     pub split: String,
     pub classes: Vec<String>,
-    /// Number of images of each class.
+    /// Images in each class.
     pub images: Vec<u64>,
-    /// Number of images predicted as each class.
+    /// Images predicted as each class.
     pub predicted: Vec<u64>,
-    /// Number of correctly predicted images of each class.
+    /// Correctly predicted images in each class.
     pub right: Vec<u64>,
     /// Mean F1 score of the classes.
     pub macro_f1: Option<f64>,
@@ -44,20 +44,20 @@ pub struct EvaluationFile {
     pub calibration: Vec<CalibrationBin>,
     /// The cells that are not 0, as [class, predicted class, images].
     pub confusion: Vec<[u64; 3]>,
-    /// Number of cells that were left out because there are too many.
+    /// Cells that were left out because there are too many.
     pub confusion_left_out: u64,
-    /// Number of images predicted as a wrong class.
+    /// Images predicted as a wrong class.
     pub mistakes: u64,
     /// The mistakes with the highest loss.
     pub worst: Vec<Mistake>,
     /// Training images after the transforms.
     pub augmented: Vec<Picture>,
-    /// Set if images may have several labels. Then there are no mistakes, confusion matrix and calibration.
+    /// Set for a multi-label split. Then there are no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<SeveralLabels>,
 }
 
-/// The scores of a split in which images may have several labels.
+/// The scores of a multi-label split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeveralLabels {
     pub images: u64,
@@ -69,13 +69,13 @@ pub struct SeveralLabels {
     pub average_precision: Vec<Option<f64>>,
 }
 
-/// Images whose most probable class has a probability in one range.
+/// Images for which the highest probability is in one range.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationBin {
     pub images: u64,
-    /// Number of images whose most probable class is correct.
+    /// Images in which the most probable class is correct.
     pub right: u64,
-    /// Mean probability of the most probable class.
+    /// Mean of the highest probabilities.
     pub confidence: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ pub struct Picture {
     pub label: u32,
     /// The image as a `data:` URL.
     pub picture: Option<String>,
-    /// The class names, if images may have several labels.
+    /// The class names of a multi-label image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub words: String,
 }
@@ -160,7 +160,7 @@ impl EvaluationFile {
         }
     }
 
-    /// Creates the file for a split in which images may have several labels.
+    /// Creates the file for a multi-label split.
     pub fn of_classes(
         (step, epoch): (u64, u32),
         split: &str,
@@ -199,12 +199,12 @@ impl EvaluationFile {
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
-            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too long to be ours")),
+            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too large")),
             Ok(_) => {}
         }
         let mut file: Self = serde_json::from_slice(&regular::read(&path)?)?;
         if file.version != VERSION {
-            return Err(io::Error::other(format!("is of version {}, expected {VERSION}", file.version)));
+            return Err(io::Error::other(format!("has version {}, expected {VERSION}", file.version)));
         }
         file.keep_own_pictures();
         Ok(Some(file))

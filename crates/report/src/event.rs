@@ -1,4 +1,4 @@
-//! The events of a run as written to metrics.jsonl. Each event is a struct whose field names are the JSON keys.
+//! The events of a run as written to metrics.jsonl. Each event is a struct, and its field names are the JSON keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub struct Step {
     pub comm_wait_ranks: [f64; 3],
     /// The same for the duration of the previous step.
     pub step_ranks: [f64; 3],
-    /// Hash of which sample was at which position of which worker. Equal for every number of ranks.
+    /// Hash of the assignment of samples to workers and positions. It does not depend on the number of ranks.
     pub samples: u64,
     /// Norm of the whole gradient before clipping. Only with `optimizer.clip_norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,7 +176,7 @@ pub struct TensorSpread {
     pub elements: u64,
     /// Statistics before the step.
     pub weight: Spread,
-    /// Statistics of the gradient of the mean loss, before clipping.
+    /// Statistics of the gradient before clipping. The gradient is for the mean loss.
     pub gradient: Spread,
     /// Share of zeros among the workers' codes. Only for codecs that use such codes and for parameters that are not
     /// exempt.
@@ -189,21 +189,20 @@ pub struct Eval {
     pub step: u64,
     pub epoch: u32,
     pub split: String,
-    /// Share of images whose most probable class is correct, in [0, 1].
+    /// Share of images in which the most probable class is correct, from 0 to 1.
     pub top1: f64,
-    /// Share of images whose correct class is among the five most probable.
+    /// Share of images with the true class among the five most probable.
     pub top5: f64,
     pub loss: f64,
     /// Number of images.
     pub count: u64,
-    /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or if images may have several labels.
+    /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
-    /// F1 score over all pairs of image and label. Only if images may have several labels.
+    /// F1 score over all pairs of image and label. Only for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_f1: Option<f64>,
-    /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or if images may have
-    /// several labels.
+    /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<f64>,
     /// True if these are the scores of the averaged weights (EMA). Omitted if false.
@@ -262,7 +261,7 @@ pub struct End {
 }
 
 impl Event {
-    /// Returns the number of optimizer steps done at the time of the event.
+    /// Returns the optimizer steps done at the time of the event.
     pub fn step(&self) -> u64 {
         match self {
             Event::Start(e) => e.step,
@@ -308,7 +307,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the statistics of `factor * element`, in f64 and in the order of the elements.
+    /// Computes the statistics of `factor * element` in f64, in element order.
     pub fn of(elements: &[f32], factor: f64) -> Self {
         let values = || elements.iter().map(|element| f64::from(*element) * factor);
         let count = elements.len() as f64;

@@ -160,9 +160,9 @@ impl Kept {
         };
         let path = loaders::printable(&self.path.to_string_lossy()).into_owned();
         screen::say(&match (removed, copied) {
-            (true, Ok(())) => format!("warning: {path} was removed; it is there again, with all lines so far"),
-            (true, Err(error)) => format!("warning: {path} was removed, and lines before now are lost: {error}"),
-            (false, _) => format!("warning: {path} was replaced by another file; later lines go there"),
+            (true, Ok(())) => format!("warning: {path} was removed and has been restored with all lines so far"),
+            (true, Err(error)) => format!("warning: {path} was removed, and its earlier lines are lost: {error}"),
+            (false, _) => format!("warning: {path} was replaced by another file; later lines are written to that file"),
         });
     }
 }

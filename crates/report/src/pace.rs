@@ -13,7 +13,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds one step. Its number, epoch and learning rate replace those of the window.
+    /// Adds one step. Its number, epoch and learning rate become the window's.
     pub fn add(&mut self, step: &Step) {
         self.steps += 1;
         self.images += step.img_per_s * step.step_ms / 1e3;
@@ -49,7 +49,7 @@ impl Window {
 /// Estimates the remaining time from the pace of this process.
 #[derive(Debug, Default)]
 pub(super) struct TimeLeft {
-    /// Time and number of the first step of this process.
+    /// Time and number of this process's first step.
     from: Option<(Instant, u64)>,
 }
 

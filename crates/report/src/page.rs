@@ -14,14 +14,14 @@ const SCRIPT: &str = concat!(
     include_str!("page/main.js")
 );
 
-/// Name of the page in the folder of a run.
+/// Name of the page in a run's folder.
 pub const NAME: &str = "report.html";
 
 /// Recognises an HTML page. A page may overwrite only such a file.
-pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
+pub const PAGE: Content = Content { name: "an HTML page", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
 
-/// Maximum number of points of all curves of all runs. This is more than a screen can show, and little enough that a
-/// page opens at once.
+/// Maximum number of points in all curves together. This is more than a screen can show, and little enough that a page
+/// opens at once.
 const POINTS: usize = 16_000;
 
 /// Renders the page for these runs. With `reload`, browsers reload the page after that number of seconds. `is_default`
@@ -125,8 +125,8 @@ fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
     all.map(row).collect()
 }
 
-/// Returns the mean images per second of the last start or, if it has not ended or had no steps left, of the logged
-/// steps.
+/// Returns the mean images per second since the last start. If that part has not ended or had no steps left, returns
+/// the mean over all logged steps.
 fn rate(log: &Log) -> Option<f64> {
     let told = log.end.as_ref().map(|end| end.img_per_s).filter(|rate| *rate > 0.0);
     let batch = log.starts.last().map(|start| start.batch as f64);
@@ -229,7 +229,7 @@ fn thinned(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
     })
 }
 
-/// Returns the k-th of `parts` parts whose lengths differ by at most one.
+/// Returns the k-th of `parts` parts. Their lengths differ by at most one.
 fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
     &points[k * points.len() / parts..(k + 1) * points.len() / parts]
 }

@@ -1,5 +1,4 @@
-//! Plain lines for logs and batch jobs: no escape codes, one line at a time, with the time of day and the remaining
-//! time.
+//! Plain lines for logs and batch jobs: no escape codes, one line at a time, with the current and the remaining time.
 
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
-    /// Time of day, only for lines of progress.
+    /// The time, only for progress lines.
     Clock,
     /// Date and time, for every line.
     Date,
@@ -62,7 +61,7 @@ impl<W: Write> Plain<W> {
         Self { apart, ..self }
     }
 
-    /// Writes lines of text. Lines of progress begin with the time of day (UTC).
+    /// Writes lines of text. Progress lines begin with the time (UTC).
     fn lines(&mut self, text: &str, progress: bool) {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let stamp = match self.stamp {
@@ -151,7 +150,7 @@ mod tests {
         String::from_utf8(plain.out).unwrap()
     }
 
-    /// Returns true if a line is a time of day like 18:03:44Z followed by `rest`.
+    /// Returns true if a line is a time like 18:03:44Z followed by `rest`.
     fn is_clocked(line: &str, rest: &str) -> bool {
         let (clock, text) = line.split_at(line.len().min(11));
         let digits = clock.chars().filter(char::is_ascii_digit).count();

@@ -82,7 +82,7 @@ impl RateSearch {
     }
 }
 
-/// Size of the picture in pixels, and the space for the labels of its axes.
+/// Size of the picture in pixels, and space for axis labels.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;
@@ -140,7 +140,7 @@ impl Plot {
         }
         let middle = (LEFT + right) / 2.0;
         text + &format!(
-            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">learning rate; loss: dark smoothed, light as it was</text>\n",
+            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">learning rate. Loss: dark is smoothed, light is raw</text>\n",
             HEIGHT - 10.0
         )
     }

@@ -13,7 +13,7 @@ use super::jsonl::Kept;
 use super::plain::Plain;
 use super::terminal::Terminal;
 
-/// A hint about what slows the run down.
+/// A hint about a bottleneck of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     pub text: String,
@@ -76,7 +76,7 @@ impl Reporter {
                 }
             }
         }
-        lost.iter().for_each(|error| self.note(&format!("warning: {error}. The run goes on without this file")));
+        lost.iter().for_each(|error| self.note(&format!("warning: {error}. The run continues without this file")));
         Ok(())
     }
 
@@ -234,7 +234,11 @@ mod tests {
         }
         let seen = seen.borrow();
         assert_eq!((seen.len(), &*seen[0], &*seen[2]), (3, "event at 7", "event at 7"));
-        assert!(seen[1].starts_with("warning: cannot write events: ") && seen[1].contains("goes on"), "{}", seen[1]);
+        assert!(
+            seen[1].starts_with("warning: cannot write events: ") && seen[1].contains("continues without"),
+            "{}",
+            seen[1]
+        );
     }
 
     #[test]

@@ -147,7 +147,7 @@ const MOST: usize = 512;
 /// With more classes, this number of classes with the most mistakes is drawn.
 const WORST: usize = 50;
 
-/// Draws the confusion matrix. Returns `None` if drawing fails, or if images may have several labels.
+/// Draws the confusion matrix. Returns `None` for multi-label data, or if drawing fails.
 fn picture(evaluation: &EvaluationFile) -> Option<Message> {
     if evaluation.several.is_some() {
         return None;

@@ -29,7 +29,7 @@ fn headline(start: &Start) -> String {
     let from = start
         .facts
         .get("resumed")
-        .map_or(String::new(), |file| format!("goes on behind step {} of {file}\n", start.step));
+        .map_or(String::new(), |file| format!("resumes after step {} from {file}\n", start.step));
     let facts = start.facts.get("out").map_or(String::new(), |out| format!("; all facts: {out}/{}, or -v", super::LOG));
     format!(
         "{model}: {} parameters, {} images, {steps}\n{from}{}, {}{facts}",
@@ -46,9 +46,9 @@ fn start(start: &Start) -> String {
     let whole = start.steps.unwrap_or(u64::from(start.epochs) * start.steps_per_epoch);
     let mut rows = vec![
         ("model", format!("{model}, {} parameters", grouped(*parameters))),
-        ("data", format!("{} images, {} steps of {batch} an epoch", grouped(*images), start.steps_per_epoch)),
+        ("data", format!("{} images, {} steps of {batch} per epoch", grouped(*images), start.steps_per_epoch)),
         ("run", format!("steps {} of {} in {}", range(start), grouped(whole), plural(start.epochs.into(), "epoch"))),
-        ("ranks", format!("{ranks}, carrying {}", plural(*workers as u64, "worker"))),
+        ("ranks", format!("{ranks}, running {}", plural(*workers as u64, "worker"))),
     ];
     rows.extend(start.facts.iter().map(|(name, value)| (name.as_str(), value.clone())));
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
@@ -100,7 +100,7 @@ fn epoch(epoch: &Epoch) -> String {
     let Epoch { loss, top1, lr, img_per_s, seconds, .. } = epoch;
     let skipped = match epoch.loader.skipped {
         0 => String::new(),
-        n => format!("  {} left out", plural(n, "bad record")),
+        n => format!("  {} skipped", plural(n, "bad record")),
     };
     let done = match epoch.part {
         None => "done".to_string(),
@@ -115,13 +115,13 @@ fn epoch(epoch: &Epoch) -> String {
     )
 }
 
-/// Formats the cost of the exchange, compares it with `float`, and suggests what to do.
+/// Formats the cost of the exchange, compares it with `float`, and makes a suggestion.
 fn exchange(exchange: &Exchange) -> String {
     let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
     let mb = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
-    let mut text = format!("exchange: {codec}, {} a step", mb(*bytes));
+    let mut text = format!("exchange: {codec}, {} per step", mb(*bytes));
     if codec == "float" {
-        return text + &format!(": wire {wire_ms:.2} ms, waiting included (mean of {steps} steps)");
+        return text + &format!(": wire {wire_ms:.2} ms, including waiting (mean of {steps} steps)");
     }
     let whole = encode_ms + wire_ms + decode_ms;
     text += &format!(
@@ -129,13 +129,13 @@ fn exchange(exchange: &Exchange) -> String {
         mb(*float_bytes)
     );
     text + &match float_ms {
-        None => "one rank: with float nothing would travel".to_string(),
+        None => "with one rank, float would send nothing".to_string(),
         Some(float) if *float <= whole => format!(
-            "float takes {float:.2} ms and is faster by {:.2} ms a step on these ranks: {codec} is worth it for what it \
-             computes or on slower links, else set reduce.codec = \"float\"",
+            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Use {codec} for its results or on slower \
+             links, otherwise set reduce.codec = \"float\"",
             whole - float
         ),
-        Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms a step", float - whole),
+        Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms per step", float - whole),
     }
 }
 
@@ -193,7 +193,7 @@ fn end(end: &End) -> String {
     let best = match &end.best {
         Some((by, score, at)) if at == step => format!("; {}, the last step, is the best", best(by, *score, *at)),
         Some((by, score, at)) => format!(
-            "; model.h5 is of the last step\nbest: {}; use it with --best: trireme eval {} --best",
+            "; model.h5 has the weights of the last step\nbest: {}; to use it: trireme eval {} --best",
             best(by, *score, *at),
             model.parent().unwrap_or(model).display()
         ),
@@ -288,8 +288,8 @@ mod tests {
         let done = "done: 61 steps in 16.5 s, 1,234 img/s; model: runs/a/model.h5";
         assert_eq!(line(None), done);
         let best = line(Some(("top1".into(), 0.9123, 40)));
-        let how = "best: top1 91.23 % (step 40); use it with --best: trireme eval runs/a --best";
-        assert_eq!(best, format!("{done}; model.h5 is of the last step\n{how}"));
+        let how = "best: top1 91.23 % (step 40); to use it: trireme eval runs/a --best";
+        assert_eq!(best, format!("{done}; model.h5 has the weights of the last step\n{how}"));
         let last = line(Some(("ema.loss".into(), 0.25, 61)));
         assert_eq!(last, format!("{done}; ema.loss 0.2500 (step 61), the last step, is the best"));
     }
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(best_of(&eval), None);
     }
 
-    /// Lines that are not facts fit 80 columns. A quiet run prints only what went wrong.
+    /// Lines that are not facts fit 80 columns. A quiet run prints only warnings.
     #[test]
     fn few_words_unless_all_are_wanted() {
         let facts = [("out", "runs/try"), ("device", "cpu"), ("resumed", "runs/try/checkpoints/step-00001000.h5")];
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(
             line(&start.clone().into(), Verbosity::Normal).unwrap(),
             "resnet20: 269,722 parameters, 50,000 images, 160 epochs of 391 steps of 128\n\
-             goes on behind step 1000 of runs/try/checkpoints/step-00001000.h5\n\
+             resumes after step 1000 from runs/try/checkpoints/step-00001000.h5\n\
              2 ranks, 4 workers; all facts: runs/try/run.log, or -v"
         );
         assert!(line(&start.clone().into(), Verbosity::Verbose).unwrap().contains("\ndevice   cpu\n"));

@@ -83,10 +83,10 @@ impl fmt::Display for Converted {
             self.elapsed.as_secs_f64()
         )?;
         if let Some(requested) = self.fewer_shards_than {
-            write!(f, " ({requested} shards requested: one sample in each)")?;
+            write!(f, " (one sample per shard, because {requested} shards were requested)")?;
         }
         if self.resumed > 0 {
-            write!(f, "\n  {} of an earlier attempt kept", text::plural(self.resumed as u64, "shard"))?;
+            write!(f, "\n  kept {} of an earlier attempt", text::plural(self.resumed as u64, "shard"))?;
         }
         for note in &self.notes {
             write!(f, "\n  {}", loaders::printable(note))?;

@@ -91,7 +91,7 @@ impl Split {
     fn describe(&mut self, name: &str) -> Result<(), Error> {
         if self.manifest.count == 0 {
             let first = self.tally.skipped.first().map_or("", String::as_str);
-            let what = format!("not one image of this split can be used; the first: {first}");
+            let what = format!("no image of this split can be used; the first fault: {first}");
             return Err(Error::input(Path::new(name), what));
         }
         self.manifest.size = self.tally.one_size();
@@ -132,8 +132,8 @@ impl Finished {
         if now.iter().zip(before).any(|(now, before)| *now < before) {
             let [memory, _, _, seconds] = before;
             return Err(Error::Usage(format!(
-                "{}: this finished shard was read under higher limits; repeat the command with those (at least --limit-memory {memory} \
-                 --limit-seconds {seconds}), or remove the folder to begin anew",
+                "{}: this finished shard was converted with higher limits; use at least --limit-memory {memory} --limit-seconds \
+                 {seconds}, or remove the folder to start again",
                 self.shard.file
             )));
         }

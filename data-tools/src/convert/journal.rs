@@ -143,9 +143,9 @@ fn line(finished: &Finished) -> Result<Vec<u8>, Error> {
 fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     let path = dir.join(PLAN);
     match fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text)
-            .map(Some)
-            .map_err(|e| Error::input(&path, format!("not the plan of a conversion ({e}); remove this folder"))),
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
+            Error::input(&path, format!("this file is not the plan of a conversion ({e}); remove this folder"))
+        }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("read", &path, e)),
     }
@@ -167,8 +167,8 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     let differs: Vec<String> =
         differs.map(|key| format!("`{key}` was {}, now {}", word(old, key), word(new, key))).collect();
     Error::Usage(format!(
-        "{} holds an unfinished conversion of another request: {}; repeat that request to go on with it, or remove \
-         that folder to begin anew",
+        "{} contains an unfinished conversion with different settings: {}; repeat the command with the old settings to continue, or \
+         remove the folder to start again",
         dir.display(),
         differs.join("; ")
     ))
@@ -196,7 +196,7 @@ fn refuse_all(dir: &Path) -> Result<(), Error> {
         name == FINISHED && empty() || safe_create::target_of(name).is_some_and(|target| target == PLAN)
     };
     match names(dir)?.into_iter().find(|name| !is_start(name)) {
-        Some(name) => Err(stranger(dir, &name, " and no plan of a conversion")),
+        Some(name) => Err(stranger(dir, &name, " and no conversion plan")),
         None => Ok(()),
     }
 }
@@ -214,7 +214,7 @@ fn stranger(dir: &Path, name: &OsStr, and: &str) -> Error {
     let name = name.to_string_lossy();
     Error::OutTaken {
         path: dir.to_path_buf(),
-        what: format!("it is needed for the conversion but holds {name}{and}, and nothing in it was touched"),
+        what: format!("the conversion needs this folder, but it contains {name}{and}; nothing in it was changed"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! depend on the number of threads or the chunk size, and memory use does not depend on the number of samples.
 //!
 //! Chunks start in order, and a thread may be only a fixed number of chunks ahead of the slowest one. This keeps few
-//! shards open. If several chunks fail, the error of the first one is reported. A separate thread closes shards,
+//! shards open. If more than one chunk fails, the error of the first one is reported. A separate thread closes shards,
 //! because closing waits for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};

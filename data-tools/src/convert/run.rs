@@ -154,7 +154,7 @@ impl<'a> Attempt<'a> {
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
             converted.notes.push(format!(
-                "{shards} of an earlier attempt made anew: images have changed since, or an earlier build noted no times"
+                "{shards} of an earlier attempt converted again, because images have changed or an earlier version recorded no times"
             ));
         }
         Ok(converted)

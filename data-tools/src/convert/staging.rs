@@ -49,7 +49,7 @@ impl Staging {
             (Some(there), Ok(folder)) if folder.is_dir() && there.starts_with(&folder) => {
                 let (out, src) = (out.display(), src.display());
                 Err(Error::Usage(format!(
-                    "{out}: it would lie in {src}, which is read; choose an OUT outside of that folder"
+                    "{out}: the output would be inside the source folder {src}; choose an OUT outside of it"
                 )))
             }
             _ => Ok(()),
@@ -76,7 +76,7 @@ impl Staging {
                 // Do not follow a link: its target does not belong to this conversion.
                 let is_folder = fs::symlink_metadata(&temp).is_ok_and(|meta| meta.is_dir());
                 if !is_folder {
-                    return Err(taken(&temp, "it is needed for the conversion and is no folder but a link or a file"));
+                    return Err(taken(&temp, "the conversion needs a folder of this name, but it is a link or a file"));
                 }
                 // Keep an existing folder until its journal has been read.
                 staging.keep = made.is_err();
@@ -137,7 +137,7 @@ impl Staging {
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
-                taken(&self.out, "it appeared while the data set was being made")
+                taken(&self.out, "another process created it while the data set was being written")
             }
             _ => Error::io("put the finished folder at", &self.out, e),
         })?;
@@ -211,7 +211,7 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return match (out.file_name(), fs::symlink_metadata(out)) {
-                (_, Ok(_)) => Err(taken(out, "it is a link to nothing")),
+                (_, Ok(_)) => Err(taken(out, "it is a dangling link")),
                 (None, _) => {
                     Err(Error::Usage(format!("`{}` is not a usable output folder; give it a name", out.display())))
                 }
@@ -226,7 +226,7 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(out).map_err(|e| Error::io("read the output", out, e))?;
     match entries.count() {
         0 => fs::canonicalize(out).map_err(|e| Error::io("use the output", out, e)),
-        n => Err(taken(out, &format!("it exists and holds {}", text::plural(n as u64, "file")))),
+        n => Err(taken(out, &format!("it exists and contains {}", text::plural(n as u64, "file")))),
     }
 }
 
@@ -234,7 +234,7 @@ fn taken(path: &Path, what: &str) -> Error {
     Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
 }
 
-// Locks temporary folders and removes those of killed processes, which are no longer locked.
+// Locks temporary folders, and removes folders without a lock, which killed processes left.
 //
 // The lock file is in the temporary folder and is removed before the folder is published. It is locked before it gets
 // its name. So a lock file that is not locked belongs to a process that has ended. This only holds on the host named in
@@ -323,7 +323,7 @@ mod tests {
         let left = second.dir().to_path_buf();
         first.publish().unwrap();
         let message = second.publish().unwrap_err().to_string();
-        assert!(message.contains("appeared while"), "{message}");
+        assert!(message.contains("another process created it"), "{message}");
         assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
         fs::remove_dir_all(&out).unwrap();
     }

@@ -145,7 +145,7 @@ impl Copying<'_> {
                     return this.close(std::iter::once(shard));
                 }
                 // Sending fails if the closing thread has ended with an error, which `closing.join()` returns.
-                let unheard = |_| Error::Panic("a shard could not be made durable".to_string());
+                let unheard = |_| Error::Panic("a shard could not be synced to disk".to_string());
                 sender.send(shard).map_err(unheard)
             });
             drop(sender);
@@ -264,7 +264,7 @@ impl RecordStream {
         };
         if size - OVERHEAD > self.most {
             let what =
-                format!("the record takes {size} bytes, {} MiB are allowed; raise --limit-memory", self.most >> 20);
+                format!("the record has {size} bytes, but the limit is {} MiB; raise --limit-memory", self.most >> 20);
             return Err(self.fault(what));
         }
         self.fill(size - HEADER as u64)?;
@@ -281,7 +281,7 @@ impl RecordStream {
         let read = during("reading", &self.path, || stream.take(count).read_to_end(bytes));
         read.map_err(|e| match (self.compressed, e.kind()) {
             (Some(_), io::ErrorKind::UnexpectedEof) => {
-                self.fault("the compressed data ends here: cut short; fetch the file again".into())
+                self.fault("the compressed data is cut short here; fetch the file again".into())
             }
             (Some(compressed), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Other) => {
                 self.fault(format!("the {} data is damaged ({e}); fetch the file again", compressed.name()))

@@ -166,7 +166,9 @@ impl<'a> Conversion<'a> {
             let stamp = journal::of_sample(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
-        let failed = |panic| Error::input(&self.source.place(split, index), format!("a reader failed at it ({panic})"));
+        let failed = |panic| {
+            Error::input(&self.source.place(split, index), format!("the reader failed on this sample ({panic})"))
+        };
         let read = guarded_with(|| self.source.sample(split, index, &mut worker.sample), failed);
         watch.lap(&mut chunk.spent.reading);
         read?;
@@ -291,7 +293,7 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     let labels = if source.multi_label() { sample.labels.as_slice() } else { std::slice::from_ref(&sample.label) };
     match labels.iter().find(|label| **label as usize >= classes) {
         None => Ok(()),
-        Some(label) => Err(format!("label {label} is out of range; there are {}", text::classes(classes))),
+        Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),
     }
 }
 

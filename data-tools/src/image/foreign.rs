@@ -73,7 +73,8 @@ impl Foreign {
         let bits = 8 * colour.bytes_per_pixel() / colour.channel_count();
         if bits > 8 && to_8bit.is_none() {
             return Err(format!(
-                "a {} of {bits} bits a value, of which data sets hold 8: --to-8bit takes it, --to-8bit=MIN,MAX a range of its values",
+                "a {} with {bits} bits per value, but data sets store 8 bits; --to-8bit converts it, and --to-8bit=MIN,MAX converts a \
+                 range of values",
                 self.name
             ));
         }
@@ -128,7 +129,7 @@ impl Foreign {
         let name = self.name;
         match error {
             ImageError::Limits(e) => {
-                format!("the {name} asks for more than is allowed ({e}); scale it down first, or raise --limit-memory")
+                format!("the {name} exceeds the limits ({e}); scale it down first, or raise --limit-memory")
             }
             other => format!("cannot decode the {name}: {other}; save it as PNG or JPEG, or fetch it again"),
         }
@@ -180,26 +181,25 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     // Files that cannot be opened are reported when they are decoded.
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();
-    let refused = |what: String| {
-        Err(format!("a TIFF {what}, which is not read; save it as PNG, or as a TIFF of 8 bits in RGB or grey"))
-    };
+    let refused =
+        |what: String| Err(format!("unsupported TIFF {what}; save it as PNG, or as a TIFF with 8-bit RGB or grey"));
     if number(&mut tiff, FILL_ORDER) == Some(2) {
-        return refused("with the bits of each byte in reverse order (FillOrder 2)".into());
+        return refused("with reversed bit order (FillOrder 2)".into());
     }
     let bands = usize::from(number(&mut tiff, Tag::SamplesPerPixel).unwrap_or(1));
     let bits = tiff.find_tag_unsigned_vec::<u16>(Tag::BitsPerSample).ok().flatten().unwrap_or_else(|| vec![1]);
     let depth = bits.first().copied().unwrap_or(1);
     let colours = match number(&mut tiff, Tag::PhotometricInterpretation) {
         Some(WHITE_IS_ZERO | BLACK_IS_ZERO) if !([8, 16, 32].contains(&depth) || depth == 1 && bands == 1) => {
-            return refused(format!("in grey of {depth} bits"));
+            return refused(format!("with {depth}-bit grey"));
         }
         Some(WHITE_IS_ZERO | BLACK_IS_ZERO) => 1,
-        Some(RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("in RGB of {depth} bits")),
+        Some(RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("with {depth}-bit RGB")),
         Some(PALETTE) => return refused(format!("with a palette of {depth} bits")),
         Some(YCBCR) if tiff.colortype().is_err() || matches!(tiff.colortype(), Ok(ColorType::YCbCr(_))) => {
-            return refused(format!("in YCbCr of {depth} bits"));
+            return refused(format!("with {depth}-bit YCbCr"));
         }
-        Some(LAB | ICC_LAB | ITU_LAB) => return refused(format!("in CIELAB of {depth} bits")),
+        Some(LAB | ICC_LAB | ITU_LAB) => return refused(format!("with {depth}-bit CIELAB")),
         Some(INKS) => 4,
         _ => 3,
     };
@@ -207,7 +207,7 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     let kept = colours + extra.iter().filter(|kind| ALPHA.contains(kind)).count();
     if bands > kept && !may_lose {
         return Err(format!(
-            "a TIFF of {bands} bands, of which data sets hold {}: --to-8bit keeps the first ones and drops the others",
+            "a TIFF with {bands} bands, but data sets store {}; --to-8bit keeps the first bands and drops the rest",
             colours.min(3)
         ));
     }

@@ -5,7 +5,7 @@ use crate::options::ConvertOptions;
 use crate::source::Sample;
 use loaders::{Format, Limits, decode};
 
-/// Recodes an image file with several sets of options.
+/// Recodes an image file with different options.
 ///
 /// # Panics
 ///

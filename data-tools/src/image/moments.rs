@@ -91,7 +91,7 @@ impl Moments {
         }
         if self.sum.len() != channels {
             return Err(format!(
-                "{channels} channels, other images have {}; a data set needs one number of channels",
+                "{channels} channels, but other images have {}; all images need the same number of channels",
                 self.sum.len()
             ));
         }

@@ -89,7 +89,7 @@ impl Recoder {
             }
             Ok(())
         };
-        guarded_with(remade, |panic| format!("a decoder failed at it ({panic}); save it anew as PNG or JPEG"))
+        guarded_with(remade, |panic| format!("the decoder failed on this file ({panic}); save it again as PNG or JPEG"))
     }
 
     /// Does the work of `recode` except for entry points.
@@ -290,7 +290,7 @@ fn text(fault: Fault) -> String {
 /// Converts an error of libjpeg-turbo to a message.
 fn message(error: turbojpeg::Error) -> String {
     match error {
-        turbojpeg::Error::TurboJpegError(text) => format!("libjpeg-turbo says: {text}"),
+        turbojpeg::Error::TurboJpegError(text) => format!("libjpeg-turbo: {text}"),
         other => other.to_string(),
     }
 }
@@ -352,7 +352,7 @@ pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
     } else {
         encoder.write_image(&image.pixels, width, height, ExtendedColorType::Rgb8)
     };
-    written.map_err(|e| format!("cannot be made a PNG: {e}"))
+    written.map_err(|e| format!("cannot be encoded as PNG: {e}"))
 }
 
 /// Default JPEG quality.

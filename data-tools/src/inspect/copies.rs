@@ -202,9 +202,9 @@ pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut 
         let (has, images) = (if images == 1 { "has" } else { "have" }, text::plural(images, "image"));
         let same = text::count(same_bytes);
         write!(f, "\n  {images} of {split} {has} a near copy in {of}, {same} of them with the same bytes: ")?;
-        write!(f, "scores on {split} count what was seen; --duplicates FILE lists them")?;
+        write!(f, "scores on {split} may be too high; list the copies with --duplicates FILE")?;
         for CopyNames { name, original, .. } in examples.iter().filter(|names| names.split == split && names.of == of) {
-            write!(f, "\n    {} in {split} is {} in {of}", printable(name), printable(original))?;
+            write!(f, "\n    {} in {split} is a copy of {} in {of}", printable(name), printable(original))?;
         }
     }
     Ok(())

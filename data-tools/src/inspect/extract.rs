@@ -20,7 +20,7 @@ pub struct Extracted {
     pub split: String,
     /// Index of the image in the split.
     pub sample: u64,
-    /// The name of its class, or all names if it has several classes.
+    /// The name of its class, or all names if it has multiple classes.
     pub class: String,
     /// The stored size.
     pub spec: ImageSpec,
@@ -39,14 +39,17 @@ pub struct Extracted {
 pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extracted, Error> {
     let format = format_of(out)?;
     if out.exists() {
-        return Err(Error::Usage(format!("{}: is there already; remove it, or choose another name", out.display())));
+        return Err(Error::Usage(format!(
+            "{}: the file exists already; remove it or choose another name",
+            out.display()
+        )));
     }
     let dataset = Dataset::open(dir)?;
     let name = split_or_default(&dataset, split);
     let split = dataset.split(&name)?;
     if sample >= split.len() {
         let (dir, last) = (dir.display(), split.len().saturating_sub(1));
-        return Err(Error::Usage(format!("{dir}, split `{name}`: no image {sample}; they are 0 to {last}")));
+        return Err(Error::Usage(format!("{dir}, split `{name}`: no image {sample}; expected 0 to {last}")));
     }
     let mut copy = Vec::new();
     let (example, _) = split.record(sample, &mut copy)?;
@@ -59,7 +62,12 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
         let mut pixels = Vec::new();
         let bytes = decode::decode(&example, spec, &mut pixels).map_err(failed)?;
         let picture = picture(bytes, spec);
-        let why = || Error::input(out, format!("image {sample} is of {spec}; only 1 or 3 channels make a picture"));
+        let why = || {
+            Error::input(
+                out,
+                format!("image {sample} has the shape {spec}; only images with 1 or 3 channels can be written"),
+            )
+        };
         write(out, &picture.ok_or_else(why)?, format)?;
     }
     let class = split.class_text(&example).map_err(failed)?;
@@ -157,7 +165,7 @@ pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageForm
 fn encoded(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(Vec::new());
     let written = picture.write_to(&mut file, format);
-    written.map_err(|e| Error::input(path, format!("cannot be made a {format:?}: {e}")))?;
+    written.map_err(|e| Error::input(path, format!("cannot be encoded as {format:?}: {e}")))?;
     Ok(file.into_inner())
 }
 

@@ -202,14 +202,16 @@ impl fmt::Display for Indexed {
             self.elapsed.as_secs_f64()
         )?;
         match self.written {
-            0 => write!(f, "; all indexes were right")?,
-            written if written < self.shards => write!(f, "; {} written, the rest were right", text::indexes(written))?,
+            0 => write!(f, "; all indexes were correct")?,
+            written if written < self.shards => {
+                write!(f, "; {} written, the rest were correct", text::indexes(written))?
+            }
             _ => {}
         }
         if self.made_manifest {
             write!(
                 f,
-                "; dataset.json made: {}, labels start at {}",
+                "; wrote dataset.json: {}, labels start at {}",
                 text::classes(self.manifest.classes.len()),
                 self.manifest.label_offset
             )?;

@@ -110,7 +110,7 @@ impl Info {
             write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;
         }
         if self.manifest.multi_label {
-            write!(f, "\n  images may have several labels, or none")?;
+            write!(f, "\n  images may have any number of labels")?;
         }
         if self.manifest.label_offset != 0 {
             write!(f, "\n  labels start at {}", self.manifest.label_offset)?;
@@ -156,7 +156,7 @@ impl SplitInfo {
             write!(f, "; the first is {} {}", first.format, first.spec)?;
         }
         match self.sizes {
-            Some([least, greatest]) if least == greatest => write!(f, ", all have its size")?,
+            Some([least, greatest]) if least == greatest => write!(f, ", and all have the same size")?,
             Some([[h0, w0], [h1, w1]]) => write!(f, "; heights {h0} to {h1}, widths {w0} to {w1}")?,
             None => {}
         }

@@ -40,12 +40,13 @@ pub(super) fn make(
     Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
 }
 
-/// Returns an error if a record has zero or several labels. In this case only the original `dataset.json` can tell
+/// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell
 /// which classes exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
-    let what = "an image with no label, or several; dataset.json says which classes they are: copy it from where the shards were made";
+    let what = "an image with zero or several labels; only dataset.json has the classes of such data sets: copy it from the original \
+                data set";
     Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
 }
 
@@ -89,11 +90,14 @@ fn make_classes(
 ) -> Result<(Vec<String>, i64), Error> {
     let names = names_by_label(dir, shards, scanned)?;
     let (Some(&lowest), Some(&highest)) = (names.keys().next(), names.keys().next_back()) else {
-        return Err(Error::input(dir, "its shards hold no records"));
+        return Err(Error::input(dir, "the shards contain no records"));
     };
     if let Some(NameList { file, names: list }) = listed {
         if highest >= list.len() as i64 {
-            let what = format!("holds the label {highest}, {file} only {} names; is it of this data set?", list.len());
+            let what = format!(
+                "the highest label is {highest}, but {file} has only {} names; does it belong to this data set?",
+                list.len()
+            );
             return Err(Error::input(dir, what));
         }
         for (label, found) in &names {
@@ -103,7 +107,7 @@ fn make_classes(
             };
             if name.text != *own && list.contains(&name.text) {
                 let what = format!(
-                    "label {label} is the class `{}` (image/class/text), but `{}` in {file}: correct one of them",
+                    "label {label} is the class `{}` (image/class/text), but `{}` in {file}; correct one of them",
                     printable(&name.text),
                     printable(own)
                 );
@@ -173,7 +177,8 @@ fn names_by_label<'a>(
                             format!("`{}` {}", printable(&name.text), printable(&name.synset)).trim_end().to_string()
                         };
                         let what = format!(
-                            "label {label} is the class {}, but {} in record {} at byte {} of {}: give all records one numbering",
+                            "label {label} is the class {}, but {} in record {} at byte {} of {}; number the classes of all records \
+                             alike",
                             of(name),
                             of(first),
                             first.at.record,
@@ -225,7 +230,7 @@ pub(super) fn unseen(
             range(labels)
         );
         if on_bad == OnBad::Fail {
-            let cure = "number the classes of all splits alike, or go on with `--on-bad skip`";
+            let cure = "number the classes of all splits alike, or continue with `--on-bad skip`";
             return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
         }
         notes.push(what);
@@ -242,8 +247,8 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[Scanned]) -> R
             return Err(Error::input(
                 &dir.join(MANIFEST),
                 format!(
-                    "says {} records and {} bytes in {}; the shard has {count} and {}: fetch the shard again, \
-                     or remove dataset.json to have it made from the shards",
+                    "lists {} records and {} bytes for {}, but the shard has {count} and {}; fetch the shard again, or remove \
+                     dataset.json so that it is written again",
                     listed.count, listed.bytes, listed.file, found.bytes
                 ),
             ));
@@ -260,9 +265,7 @@ pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<
     }
     if !manifest.multi_label {
         let count = example.labels.iter().count();
-        return Err(format!(
-            "{count} labels; expected one, since dataset.json does not say that images may have several (`multi_label`)"
-        ));
+        return Err(format!("{count} labels; expected one, because `multi_label` is not set in dataset.json"));
     }
     let classes: Result<Vec<usize>, String> = example.labels.iter().map(|label| class(label, manifest)).collect();
     let mut classes = classes?;
@@ -282,7 +285,7 @@ pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Ma
     match manifest.classes.iter().position(named) {
         None => Ok(()),
         Some(other) => Err(format!(
-            "its label {} is the class `{}` in dataset.json, but its image/class/text is `{}`, which is class {other} there",
+            "the label {} is the class `{}` in dataset.json, but image/class/text is `{}`, which is class {other} there",
             example.label,
             printable(&manifest.classes[*class]),
             printable(example.text)
@@ -305,7 +308,7 @@ fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
         return Ok((stored - first) as usize);
     }
     Err(format!(
-        "label {label} is out of range; expected {first} to {}: check `classes` and `label_offset` in dataset.json",
+        "label {label} is out of range; expected {first} to {}; check `classes` and `label_offset` in dataset.json",
         end - 1
     ))
 }

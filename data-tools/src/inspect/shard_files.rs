@@ -52,7 +52,7 @@ pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<Shard
     if shards.is_empty() {
         return Err(Error::input(
             dir,
-            "holds no shards; expected files named like train-00000-of-00016.tfrecord (with or without .tfrecord)",
+            "the folder contains no shards; expected files named like train-00000-of-00016.tfrecord (with or without .tfrecord)",
         ));
     }
     shards.sort_by(|a, b| (&a.split, a.of, a.number, &a.file).cmp(&(&b.split, b.of, b.number, &b.file)));
@@ -76,8 +76,8 @@ fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Resul
         if let Some(first) = all.first().filter(|first| first.of > 1 || set[0].of > 1) {
             let (a, b, name) = (&first.file, &set[0].file, &set[0].split);
             let what = format!(
-                "{a} and {b} are of two sets of shards, both of the split {split}: keep one of them, or name the other's split with \
-                 --split-map {name}=NAME"
+                "{a} and {b} belong to different sets of shards for the split {split}; keep one set, or assign the other to a split \
+                 with --split-map {name}=NAME"
             );
             return Err(Error::input(dir, what));
         }
@@ -125,7 +125,7 @@ fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
     if let Some(other) = split.iter().find(|s| s.of != of) {
         return Err(Error::input(
             dir,
-            format!("{} and {} are of different sets; keep one set of shards in the folder", first.file, other.file),
+            format!("{} and {} belong to different sets of shards; keep one set in the folder", first.file, other.file),
         ));
     }
     let odd = (0..).zip(split).find(|(i, s)| s.number != *i);
@@ -133,14 +133,14 @@ fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
         None if split.len() as u64 == of => Ok(()),
         Some((i, s)) if s.number < i || s.number >= of => Err(Error::input(
             &dir.join(&s.file),
-            format!("is there twice, or beyond the {of} shards that its name claims"),
+            format!("this shard exists twice, or its number exceeds the {of} shards in its name"),
         )),
         odd => {
             let missing = odd.map_or(split.len() as u64, |(i, _)| i);
             Err(Error::input(
                 dir,
                 format!(
-                    "shard {missing} of {of} of the split {} is missing ({} are there, such as {}); fetch it",
+                    "split {}: shard {missing} of {of} is missing ({} exist, such as {}); fetch it",
                     first.split,
                     split.len(),
                     first.file
@@ -154,7 +154,7 @@ fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
 pub(super) struct ShardIndex(Vec<(u64, u64)>);
 
 impl ShardIndex {
-    /// Reads the index of `shard`. The error text completes "its index ...".
+    /// Reads the index of `shard`. The error text completes "the index ...".
     pub fn read(shard: &Path) -> Result<Self, String> {
         let most = shard.metadata().map_or(0, |meta| meta.len() / OVERHEAD);
         match regular::read_to_string(&index_path(shard)) {
@@ -186,7 +186,7 @@ impl ShardIndex {
             None => "no more records".to_string(),
         };
         Some(format!(
-            "its index is wrong from record {same} on: it says {}, the shard has {}; run `trireme data index`",
+            "the index is wrong from record {same} on: it lists {}, but the shard has {}; run `trireme data index`",
             words(&self.0),
             words(records)
         ))
@@ -236,11 +236,11 @@ mod tests {
         let check = |files: &[&str]| check_complete(Path::new("d"), &shards(files));
         assert!(check(&["t-0-of-2", "t-1-of-2"]).is_ok());
         for (files, part) in [
-            (&["t-0-of-3", "t-2-of-3"][..], "shard 1 of 3 of the split t is missing"),
-            (&["t-0-of-3", "t-1-of-3"], "shard 2 of 3 of the split t is missing"),
+            (&["t-0-of-3", "t-2-of-3"][..], "split t: shard 1 of 3 is missing"),
+            (&["t-0-of-3", "t-1-of-3"], "split t: shard 2 of 3 is missing"),
             (&["t-1-of-2"], "shard 0 of 2"),
-            (&["t-0-of-2", "t-0-of-2.tfrecord", "t-1-of-2"], "is there twice"),
-            (&["t-0-of-1", "t-5-of-1"], "beyond the 1 shards"),
+            (&["t-0-of-2", "t-0-of-2.tfrecord", "t-1-of-2"], "exists twice"),
+            (&["t-0-of-1", "t-5-of-1"], "exceeds the 1 shards"),
             (&["t-0-of-1", "t-0-of-2", "t-1-of-2"], "different sets"),
         ] {
             let message = check(files).unwrap_err().to_string();

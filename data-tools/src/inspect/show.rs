@@ -90,7 +90,7 @@ fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{}, split `{split}`: {} to show; a sheet takes 1 to {MOST_CELLS}, change --count or --epochs",
+        "{}, split `{split}`: {} requested; a sheet can show 1 to {MOST_CELLS}; change --count or --epochs",
         dir.display(),
         text::plural(cells, "picture")
     )))

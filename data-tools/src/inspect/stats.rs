@@ -35,14 +35,14 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<SeveralLabels>,
-    /// Number of unusable records, which are left out.
+    /// Number of unusable records that were left out.
     pub skipped: u64,
     /// The faults of unusable records. At most the first thousand of each shard.
     pub bad: Vec<Bad>,
     pub elapsed: Duration,
 }
 
-/// Label counts of a split whose images may have several labels.
+/// Label counts of a multi-label split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralLabels {
     /// Total number of labels.
@@ -114,13 +114,13 @@ impl Stats {
     /// measured, or if the file cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         if self.count == 0 {
-            let what = format!("split `{}` has no image that could be measured", self.split);
+            let what = format!("no image of the split `{}` could be measured", self.split);
             return Err(Error::input(&self.dir, what));
         }
         let mut manifest = Manifest::read(&self.dir)?;
         if self.split != "train" && manifest.splits.contains_key("train") {
             return Err(Error::Usage(format!(
-                "{} holds mean and std of the split `train`, not of `{}`; measure `train` to write them",
+                "{} stores mean and std of the split `train`, not of `{}`; measure `train` to write them",
                 self.dir.join(MANIFEST).display(),
                 self.split
             )));
@@ -260,7 +260,7 @@ impl Measured {
         let (found, expected) = (text::plural(records, "record"), shard.count);
         Err(Error::input(
             &path,
-            format!("holds {found}, dataset.json says {expected}; check with `trireme data verify`"),
+            format!("the shard has {found}, but dataset.json lists {expected}; run `trireme data verify`"),
         ))
     }
 
@@ -286,7 +286,7 @@ impl Measured {
             return Ok(records);
         }
         let behind = text::plural(count - records, "record");
-        *fault = fault.take().map(|what| format!("{what}; so the {behind} behind it could not be found"));
+        *fault = fault.take().map(|what| format!("{what}; therefore the {behind} after it could not be found"));
         self.skipped += count - records;
         Ok(count)
     }

@@ -80,7 +80,7 @@ fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
     let mut bad = Vec::new();
     let mut fault = |what: String| bad.push(Bad::shard(MANIFEST, what));
     if manifest.splits.is_empty() {
-        fault("it has no splits, so there is nothing to train on".into());
+        fault("the data set has no splits, so there is nothing to train on".into());
     }
     let mut first = BTreeMap::new();
     for (number, name) in manifest.classes.iter().enumerate() {
@@ -116,7 +116,7 @@ fn unseen(
                 let count = all.filter_map(|(_, check)| check.classes.get(&class)).map(|(count, _)| count).sum();
                 let name = loaders::printable(&manifest.classes[class]);
                 let what = format!(
-                    "the class `{name}`, of which {split} has {}, has none in train: nothing could learn it, or the splits number their \
+                    "class `{name}`: {split} has {}, but train has none; a model cannot learn this class, or the splits number their \
                      classes differently",
                     text::plural(count, "record")
                 );
@@ -131,7 +131,7 @@ fn unseen(
 fn listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<Bad> {
     let mut seen = BTreeSet::new();
     let again = shards.iter().filter(|(s, _)| !seen.insert(s.file.as_str()));
-    again.map(|(s, _)| Bad::shard(&s.file, "dataset.json lists it more than once".to_string())).collect()
+    again.map(|(s, _)| Bad::shard(&s.file, "dataset.json lists this shard more than once".to_string())).collect()
 }
 
 impl Report {
@@ -229,7 +229,7 @@ impl<'a> Check<'a> {
         let mut walk = Walk::open(&self.path)?;
         self.bytes = walk.length();
         if self.bytes != self.expected.bytes {
-            self.fault(format!("dataset.json says {} bytes, the file has {}", self.expected.bytes, self.bytes));
+            self.fault(format!("dataset.json lists {} bytes, but the file has {}", self.expected.bytes, self.bytes));
         }
         let index = self.read_index();
         let entries = self.records(&mut walk, index.as_ref(), counter)?;
@@ -239,7 +239,7 @@ impl<'a> Check<'a> {
             self.fault(what);
         }
         if self.checked != self.expected.count {
-            self.fault(format!("dataset.json says {} records, {} were found", self.expected.count, self.checked));
+            self.fault(format!("dataset.json lists {} records, but {} were found", self.expected.count, self.checked));
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl<'a> Check<'a> {
         }
         if !index.is_some_and(|index| index.is_last(at.offset, length)) {
             let left = length - at.offset;
-            let what = format!("the last {left} bytes of the shard, from here on, could not be checked");
+            let what = format!("the rest of the shard ({left} bytes from here) could not be checked");
             self.bad.push(Bad::record(&self.expected.file, at, what));
         }
         Ok(())
@@ -290,7 +290,7 @@ impl<'a> Check<'a> {
         match ShardIndex::read(&self.path) {
             Ok(index) => Some(index),
             Err(problem) => {
-                self.fault(format!("its index {problem}; run `trireme data index`"));
+                self.fault(format!("the index {problem}; run `trireme data index`"));
                 None
             }
         }
@@ -331,13 +331,15 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
     let within = |least: [u32; 2], most: [u32; 2]| (0..2).all(|side| (least[side]..=most[side]).contains(&got[side]));
     let of = |[height, width]: [u32; 2]| format!("{height}x{width}");
     match (split.size, split.sizes) {
-        (Some(size), _) if got != size => {
-            Err(format!("an image of {}, and dataset.json says that all are of {} (height x width)", of(got), of(size)))
-        }
+        (Some(size), _) if got != size => Err(format!(
+            "the image has {}, but according to dataset.json all images have {} (height x width)",
+            of(got),
+            of(size)
+        )),
         (_, Some([least, most])) if !within(least, most) => {
             let (least, most) = (of(least), of(most));
             Err(format!(
-                "an image of {}, and dataset.json says that they are of {least} to {most} (height x width)",
+                "the image has {}, but according to dataset.json images have {least} to {most} (height x width)",
                 of(got)
             ))
         }

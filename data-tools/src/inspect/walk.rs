@@ -55,7 +55,7 @@ impl Walk {
         let file = regular::open(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::Missing {
                 path: path.to_path_buf(),
-                hint: "the shard is gone; copy or convert it anew".to_string(),
+                hint: "the shard is missing; copy or convert it again".to_string(),
             },
             _ => Error::io("open", path, e),
         })?;
@@ -65,7 +65,7 @@ impl Walk {
         if let Some(compressed) = Compressed::of(&head[..head.len().min(HEADER)]) {
             let name = compressed.name();
             let what = format!(
-                "its records are {name}-compressed: `trireme data convert tfrecord DIR OUT` unpacks a data set"
+                "the records are {name}-compressed; unpack the data set with `trireme data convert tfrecord DIR OUT`"
             );
             return Err(Error::input(path, what));
         }
@@ -154,7 +154,7 @@ pub(super) struct Scanned {
     pub bytes: u64,
     /// All stored labels.
     pub labels: BTreeMap<i64, Seen>,
-    /// The first record with zero or several labels.
+    /// The first record with zero or multiple labels.
     pub several: Option<Position>,
     /// Pixel sums. Empty if images were not measured.
     pub moments: Moments,

@@ -22,11 +22,11 @@ use crate::{splits, text};
 
 pub(super) const CSV: Kind = Kind {
     name: "csv",
-    about: "a table (CSV or TSV) of image files: columns path, label or labels and, if you like, split",
+    about: "a table (CSV or TSV) of image files with the columns path, label or labels, and optionally split",
     open: Open::Files(open_csv),
 };
 
-const HINT: &str = "expected a table with a line for each image: path,label or path,label,split";
+const HINT: &str = "expected a table with one line per image: path,label or path,label,split";
 const CURE: &str = "paths are relative to the table's folder";
 
 fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
@@ -34,7 +34,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
         // Special files are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
-            return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("it is a folder, {HINT}") });
+            return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("SRC is a folder; {HINT}") });
         }
         Ok(false) => return Err(Error::Missing { path: src.to_path_buf(), hint: HINT.to_string() }),
         Err(e) => return Err(Error::io("read", src, e)),
@@ -44,7 +44,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let Table { mut lines, several, names } = table::read(src, &Reading { options, several: false })?;
     if lines.is_empty() {
-        return Err(Error::input(src, format!("holds no line; {HINT}")));
+        return Err(Error::input(src, format!("the table is empty; {HINT}")));
     }
     let folder = src.parent().unwrap_or(Path::new(""));
     labelled::prepare(src, folder, &mut lines, options)?;
@@ -57,17 +57,17 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
         let lines = text::plural(repeats, "line");
         if options.validation_fraction.is_some() {
             let what = format!(
-                "{lines} with the image, label and split of an earlier one: --validation-fraction could put one image on both sides; leave \
-                 each image on one line"
+                "{lines} with the same image, label and split as an earlier line: --validation-fraction could put an image into both \
+                 splits; list each image once"
             );
             return Err(Error::input(src, what));
         }
         notes.push(format!(
-            "{lines} with the image, label and split of an earlier one: such images are there several times"
+            "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
         ));
     }
     if found.is_empty() {
-        return Err(Error::input(src, "not one of its lines can be used"));
+        return Err(Error::input(src, "none of the lines can be used"));
     }
     let mut files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
     files.bytes = (repeats > 0).then_some(bytes);
@@ -84,7 +84,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
 pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
     let mut lines = read(list, options)?;
     if lines.is_empty() {
-        return Err(Error::input(list, "lists no image"));
+        return Err(Error::input(list, "the list is empty"));
     }
     let below = split_folders(src)?;
     labelled::use_slashes(src, &mut lines)?;
@@ -101,7 +101,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
     if found.is_empty() {
-        return Err(Error::input(list, "not one of its lines can be used"));
+        return Err(Error::input(list, "none of the lines can be used"));
     }
     Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
@@ -111,7 +111,9 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     if ending.is_some_and(|ending| ending == "json") {
         return match options.label_separator {
             None => labelled::read(list, options.limits),
-            Some(_) => Err(Error::Usage("--label-separator is of a table; a JSON file has lists".into())),
+            Some(_) => {
+                Err(Error::Usage("--label-separator applies only to tables; in a JSON file, labels are lists".into()))
+            }
         };
     }
     Ok(table::read(list, &Reading { options, several: true })?.lines)

@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 
 pub(super) const FOLDER: Kind = Kind {
     name: "folder",
-    about: "a folder for each class (ImageFolder), of image files; below train, val, test or not; or --labels",
+    about: "a folder of images per class (ImageFolder), optionally within train, val and test; or images with --labels",
     open: Open::Files(open),
 };
 
-const HINT: &str = "expected a folder with a folder of images for each class, or with such folders below train and \
-                    val, validation or test";
+const HINT: &str = "expected a folder that contains a folder of images for each class, or train and val (or validation, test) with such \
+                    folders";
 
 /// How many levels to search for splits below folders that contain only one folder.
 const DEEPER: usize = 4;
@@ -61,7 +61,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     for split in &splits[1..] {
         let (SplitFolder { name, folders }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
-            0 => finder.notes.push(format!("split {name} left out: {} holds no image of a class", folders.join(", "))),
+            0 => {
+                finder.notes.push(format!("split {name} left out: {} contains no image of a class", folders.join(", ")))
+            }
             _ => found.push((name.clone(), listing)),
         }
     }
@@ -113,11 +115,11 @@ impl Finder<'_> {
         let splits = self.assign(&parts)?;
         let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
         if !other.is_empty() {
-            self.notes.push(format!("left out, since they hold no images: {}", other.join(", ")));
+            self.notes.push(format!("left out, because they contain no images: {}", other.join(", ")));
         }
         // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
         let Loose { images, zips, metadata } = Loose::of(self.src)?;
-        self.note_loose(self.src, &images, "beside the folders of the splits");
+        self.note_loose(self.src, &images, "next to the folders of the splits");
         self.note_zips(self.src, &zips);
         self.note_metadata(self.src, metadata);
         Ok(splits)
@@ -137,14 +139,14 @@ impl Finder<'_> {
                     other.folders.push(part.to_string());
                 }
                 Some(other) => {
-                    let what = format!("holds {} and {part}; which of them is it?", other.folders[0]);
-                    return Err(Error::input(self.src, what + " --split-map NAME=none leaves one out"));
+                    let what = format!("both {} and {part} could be the split {split};", other.folders[0]);
+                    return Err(Error::input(self.src, what + " leave one of them out with --split-map NAME=none"));
                 }
             }
         }
         splits.sort_by(|a, b| (splits::rank(&a.name), &a.name).cmp(&(splits::rank(&b.name), &b.name)));
         if splits.first().is_none_or(|first| first.name != TRAIN) {
-            return Err(Error::input(self.src, format!("has no folder of the split train; {HINT}")));
+            return Err(Error::input(self.src, format!("there is no folder for the split train; {HINT}")));
         }
         Ok(splits)
     }
@@ -177,7 +179,7 @@ impl Finder<'_> {
                         || below.len() == 1 && found.len() == 1 && !folders(&path.join(splits[0]))?.is_empty())
                 {
                     let what = format!(
-                        "the splits {} lie in {}: convert that folder (if `{name}` is a class, each split needs its own folder of it: \
+                        "the splits {} are in {}; convert that folder (if `{name}` is a class, each split needs its own folder for it: \
                          train/{name})",
                         text::first(&splits),
                         path.display()
@@ -243,7 +245,8 @@ impl Finder<'_> {
             }
             if ignored > 0 {
                 let files = text::plural(ignored, "file");
-                self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
+                self.notes
+                    .push(format!("{files} in {} ignored: the name does not end in {ENDING_NAMES}", root.display()));
             }
             self.check_unknown(&root, &unknown)?;
             // A `test` folder often has images without labels and is then skipped.
@@ -261,16 +264,12 @@ impl Finder<'_> {
         if !images.is_empty() && has_classes && !self.given && self.options.on_bad == OnBad::Fail {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(&images));
             let what = format!(
-                "holds {count} beside the folders of its classes: {first}; move each into the folder of its class, or out of this folder; \
-                 `--on-bad skip`, or a list of `--classes`, leaves them out"
+                "found {count} next to the class folders: {first}; move each image into the folder of its class or out of this folder, \
+                 or leave them out with `--on-bad skip` or a list of `--classes`"
             );
             return Err(Error::input(root, what));
         }
-        self.note_loose(
-            root,
-            &images,
-            if has_classes { "beside the folders of the classes" } else { "in no folder of a class" },
-        );
+        self.note_loose(root, &images, if has_classes { "next to the class folders" } else { "not in a class folder" });
         self.note_zips(root, &zips);
         Ok(())
     }
@@ -286,7 +285,7 @@ impl Finder<'_> {
         if let Some(name) = metadata {
             let file = folder.join(name);
             self.notes.push(format!(
-                "{} is not read: classes are those of the folders (`trireme data convert csv` reads labels of such a file)",
+                "{} is not read, because the folders are the classes (`trireme data convert csv` reads labels from such a file)",
                 file.display()
             ));
         }
@@ -295,7 +294,7 @@ impl Finder<'_> {
     fn note_zips(&mut self, folder: &Path, zips: &[String]) {
         if !zips.is_empty() {
             let (count, first) = (text::plural(zips.len() as u64, "ZIP archive"), text::first(zips));
-            let cure = "unpack what is not in a folder yet";
+            let cure = "unpack it unless its files are already in a folder";
             self.notes.push(format!("left out: {count} in {}: {first}; {cure}", folder.display()));
         }
     }
@@ -307,11 +306,11 @@ impl Finder<'_> {
         }
         let list = text::first(unknown);
         if self.given || self.options.on_bad == OnBad::Skip {
-            self.notes.push(format!("{} left out, not among the classes: {list}", root.display()));
+            self.notes.push(format!("left out folders in {} that are not classes: {list}", root.display()));
             return Ok(());
         }
         let word = if unknown.len() == 1 { "a class" } else { "classes" };
-        let what = format!("holds {word} that train does not have: {list}; `--on-bad skip` leaves them out");
+        let what = format!("found {word} that train does not have: {list}; leave them out with `--on-bad skip`");
         Err(Error::input(root, what))
     }
 }
@@ -345,7 +344,7 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
     let word = if classes.len() == 1 { "class" } else { "classes" };
     let quoted: Vec<String> = classes.iter().map(|name| format!("`{name}`")).collect();
     let first = text::first(&quoted);
-    let what = format!("no image ({ENDING_NAMES}) of the {word} {first}; `--on-bad skip` goes on without");
+    let what = format!("no image ({ENDING_NAMES}) of the {word} {first}; use `--on-bad skip` to continue without");
     Error::input(path, what)
 }
 
@@ -354,16 +353,16 @@ fn no_classes(root: &Path) -> Result<Error, Error> {
     let Loose { images, zips, metadata } = Loose::of(root)?;
     if let Some(metadata) = metadata {
         let what = format!(
-            "holds images and {metadata} (Hugging Face's imagefolder), and no folder for a class: `trireme data convert csv {}` reads \
-             labels from it",
+            "the folder contains images and {metadata} (Hugging Face's imagefolder) but no class folders; use `trireme data convert csv \
+             {}`, which reads labels from that file",
             root.join(&metadata).display()
         );
         return Ok(Error::input(root, what));
     }
     if let Some(first) = images.first() {
         let what = format!(
-            "holds {} and no folder: make a folder for each class and move its images there (such as {}), or list the labels in a \
-             table: `trireme data convert csv`",
+            "the folder contains {} but no class folders; move the images of each class into a folder (such as {}), or list the labels \
+             in a table and use `trireme data convert csv`",
             text::plural(images.len() as u64, "image"),
             root.join("CLASS").join(first).display()
         );
@@ -371,6 +370,8 @@ fn no_classes(root: &Path) -> Result<Error, Error> {
     }
     match zips.first() {
         Some(zip) => Ok(dir::zip(&root.join(zip))),
-        None => Ok(Error::input(root, format!("images not found: it holds neither folders nor pictures; {HINT}"))),
+        None => {
+            Ok(Error::input(root, format!("no images found: the folder contains neither folders nor images; {HINT}")))
+        }
     }
 }

@@ -53,7 +53,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut found = vec![("train".to_string(), opener.train(&train, groups)?)];
     match find(&VALIDATION) {
         Some(path) => found.push(("validation".to_string(), opener.validation(&path)?)),
-        None => opener.notes.push(format!("no validation images: {} is not there", src.join(VALIDATION[0]).display())),
+        None => {
+            opener.notes.push(format!("no validation images: {} does not exist", src.join(VALIDATION[0]).display()))
+        }
     }
     let Opener { synsets, notes, .. } = opener;
     let name = |s: &Synset| if s.words.is_empty() { s.wnid.clone() } else { format!("{} {}", s.wnid, s.words) };
@@ -65,8 +67,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets, boxes }))
 }
 
-/// Returns the classes: those that the user listed, otherwise all of the development kit, otherwise those of the
-/// training images.
+/// Returns the classes that the user listed. Without a list, returns all classes of the development kit, or of the
+/// training images if there is no kit.
 fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[Group]) -> Result<Vec<Synset>, Error> {
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),
@@ -87,7 +89,7 @@ fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[
             return Err(Error::input(path, format!("the class `{wnid}` is listed twice")));
         }
         let found = known.iter().find(|s| s.wnid == wnid).cloned();
-        found.ok_or_else(|| Error::input(path, format!("`{wnid}` is none of the {} classes", known.len())))
+        found.ok_or_else(|| Error::input(path, format!("`{wnid}` is not one of the {} classes", known.len())))
     });
     wanted.collect()
 }
@@ -112,7 +114,9 @@ impl Opener<'_> {
     /// Handles a fault of the source: returns an error, or adds a note with `--on-bad skip`.
     fn fault(&mut self, path: &Path, what: String) -> Result<(), Error> {
         match self.options.on_bad {
-            OnBad::Fail => Err(Error::input(path, what + "; fetch it again, or go on without by `--on-bad skip`")),
+            OnBad::Fail => {
+                Err(Error::input(path, what + "; fetch it again, or use `--on-bad skip` to continue without"))
+            }
             OnBad::Skip => {
                 self.notes.push(format!("{}: {what}", path.display()));
                 Ok(())
@@ -129,7 +133,7 @@ impl Opener<'_> {
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
             let (n, first) = (text::classes(empty.len()), text::first(&empty));
-            self.fault(path, format!("no image of {n} of {}, such as {first}", self.synsets.len()))?;
+            self.fault(path, format!("{n} of {} without images, such as {first}", self.synsets.len()))?;
         }
         Ok(listing)
     }
@@ -146,7 +150,10 @@ impl Opener<'_> {
             }
         }
         if !unknown.is_empty() && self.options.classes.is_none() {
-            self.fault(path, format!("holds images of no class: {}", unknown.join(", ")))?;
+            self.fault(
+                path,
+                format!("found folders or archives of images that are not a class: {}", unknown.join(", ")),
+            )?;
         }
         not_empty(path, listing)
     }
@@ -159,7 +166,7 @@ impl Opener<'_> {
             return self.by_class(path, groups);
         }
         let Some(kit) = self.kit.take() else {
-            let hint = "the labels of the validation images are in it".to_string();
+            let hint = "it contains the labels of the validation images".to_string();
             return Err(Error::Missing { path: path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint });
         };
         let group = Group::read(path, String::new())?;
@@ -181,7 +188,7 @@ impl Opener<'_> {
         let labelled = group.members.len() - unlabelled.len();
         if labelled != kit.truth.len() {
             let images = text::plural(labelled as u64, "image");
-            self.fault(path, format!("{images} for {} lines of {}", kit.truth.len(), kit.truth_path.display()))?;
+            self.fault(path, format!("{images}, but {} labels in {}", kit.truth.len(), kit.truth_path.display()))?;
         }
         Ok(())
     }
@@ -189,7 +196,7 @@ impl Opener<'_> {
 
 fn not_empty(path: &Path, listing: Listing) -> Result<Listing, Error> {
     match listing.len() {
-        0 => Err(Error::input(path, format!("holds no image of a class; {HINT}"))),
+        0 => Err(Error::input(path, format!("no image of a class found; {HINT}"))),
         _ => Ok(listing),
     }
 }

@@ -61,7 +61,7 @@ fn open_mnist(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened 
         return Err(Error::input(
             src,
             format!(
-                "train images are {} x {}, t10k images {} x {}; do the files belong together?",
+                "train images are {} x {}, but t10k images are {} x {}; do the files belong together?",
                 train.height, train.width, test.height, test.width
             ),
         ));
@@ -79,7 +79,7 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
         return Err(Error::input(
             &label_file,
             format!(
-                "{} labels for the {} images of {}; do the files belong together?",
+                "{} labels, but {} images in {}; do the files belong together?",
                 labels.len(),
                 images.count,
                 image_file.display()
@@ -87,7 +87,7 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
         ));
     }
     if labels.is_empty() {
-        return Err(Error::input(&label_file, "holds no samples"));
+        return Err(Error::input(&label_file, "the file contains no samples"));
     }
     Ok(Part { file: image_file, images, labels, name })
 }
@@ -205,7 +205,7 @@ impl Layout {
 
     fn hint(&self) -> String {
         format!(
-            "expected the binary version of {}: a folder or a .tar.gz with {}, {} and, if you like, {}",
+            "expected the binary version of {}: a folder or a .tar.gz with {}, {} and optionally {}",
             self.name,
             self.train.join(", "),
             self.test.join(", "),
@@ -254,7 +254,7 @@ impl Cifar {
             }
             at -= records;
         }
-        Err(Error::input(Path::new(&self.splits[split].name), format!("has no sample {index}")))
+        Err(Error::input(Path::new(&self.splits[split].name), format!("there is no sample {index}")))
     }
 }
 
@@ -269,7 +269,7 @@ fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Er
         return Err(Error::input(
             &path,
             format!(
-                "{} class names; {} has {}; remove the file to use the published names",
+                "found {} class names, but {} has {}; remove the file to use the published names",
                 count,
                 layout.name,
                 layout.builtin.len()
@@ -285,8 +285,8 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
     if length == 0 || !length.is_multiple_of(record as u64) {
         let (whole, rest, name) = (length / record as u64, length % record as u64, layout.name);
         let what = format!(
-            "{length} bytes are not whole records of {record} bytes ({whole} records and {rest} bytes): cut short, or not \
-             {name}; fetch it again"
+            "the size of {length} bytes is not a multiple of the record size of {record} bytes ({whole} records and {rest} bytes): the \
+             file is cut short or not {name}; fetch it again"
         );
         return Err(Error::input(&file.path, what));
     }

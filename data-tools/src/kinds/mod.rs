@@ -46,7 +46,7 @@ struct Kind {
 /// records are copied unchanged.
 const TFRECORD: Kind = Kind {
     name: "tfrecord",
-    about: "TFRecords of tf.Example, also GZIP- or ZLIB-compressed ones and those of TensorFlow Datasets",
+    about: "TFRecords of tf.Example, also from TensorFlow Datasets; plain or compressed with GZIP or ZLIB",
     open: Open::Records,
 };
 
@@ -107,5 +107,7 @@ pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<B
             Err(Error::Usage(format!("unknown kind `{kind}`; known kinds: {}", known.join(", "))))
         }
     };
-    guarded_with(opened, |panic| Error::input(src, format!("a reader failed at it ({panic}): damaged? fetch it again")))
+    guarded_with(opened, |panic| {
+        Error::input(src, format!("the reader failed on this source ({panic}); it may be damaged, fetch it again"))
+    })
 }

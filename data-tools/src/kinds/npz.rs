@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) const NPZ: Kind = Kind {
     name: "npz",
-    about: "arrays of NumPy (.npz): x_train, y_train, x_test, y_test and the like, images of bytes",
+    about: "NumPy arrays (.npz) named x_train, y_train, x_test, y_test or similar, with images of bytes",
     open: Open::Pixels(open),
 };
 
@@ -69,7 +69,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         // Special files are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
-            return Err(Error::Missing { path: src.join("arrays.npz"), hint: format!("it is a folder, {HINT}") });
+            return Err(Error::Missing { path: src.join("arrays.npz"), hint: format!("SRC is a folder; {HINT}") });
         }
         _ => return Err(missing(HINT.to_string())),
     }
@@ -83,7 +83,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                 let (slot, name) = if is_images { (&mut pair.images, "images") } else { (&mut pair.labels, "labels") };
                 if let Some(other) = slot.replace(array) {
                     let what = format!(
-                        "holds two arrays of the {name} of `{part}`, one is `{}`; save it with one",
+                        "found two arrays with the {name} of `{part}`, one of them `{}`; save the file with only one",
                         other.name
                     );
                     return Err(Error::input(src, what));
@@ -98,7 +98,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
     });
     if pairs.is_empty() {
-        let what = format!("holds no array of images and labels, but {}; {HINT}", crate::text::first(&others));
+        let what = format!("no arrays of images and labels found, only {}; {HINT}", crate::text::first(&others));
         return Err(Error::input(src, what));
     }
     let names: Vec<&str> = pairs.keys().map(String::as_str).collect();
@@ -108,8 +108,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     for (split, (part, pair)) in assigned.into_iter().zip(pairs) {
         let Some(split) = split else { continue };
         if by_split.insert((splits::rank(&split), split.clone()), pair).is_some() {
-            let what =
-                format!("`{part}` and other arrays are both {split}; say what each is with --split-map {part}=NAME");
+            let what = format!(
+                "`{part}` and another array both mean {split}; assign their splits with --split-map {part}=NAME"
+            );
             return Err(Error::input(src, what));
         }
     }
@@ -137,7 +138,7 @@ fn place(array: &Array) -> Option<(String, bool)> {
 fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pair>) -> Opened {
     let mut found = Vec::new();
     for ((_, split), Pair { images, labels }) in pairs {
-        let lacks = |what: &str| Error::input(src, format!("has no array of the {what} of {split}; {HINT}"));
+        let lacks = |what: &str| Error::input(src, format!("there is no array with the {what} of {split}; {HINT}"));
         let (images, labels) = (images.ok_or_else(|| lacks("images"))?, labels.ok_or_else(|| lacks("labels"))?);
         let numbers = labels.whole_numbers(src)?;
         let count = images.shape.first().copied().unwrap_or(0);
@@ -145,7 +146,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
             let (i, l, n) = (&images.name, &labels.name, numbers.len());
             return Err(Error::input(
                 src,
-                format!("`{i}` holds {count} images, `{l}` {n} labels; expected as many, at least one"),
+                format!("`{i}` has {count} images, but `{l}` has {n} labels; expected equal numbers above 0"),
             ));
         }
         let numbers: Vec<Label> = numbers.into_iter().map(Label::Number).collect();
@@ -167,7 +168,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
     }
     (source.classes, source.skipped) = (classes.names, unusable.lines);
     match source.parts.is_empty() {
-        true => Err(Error::input(src, "not one of its images can be used")),
+        true => Err(Error::input(src, "none of the images can be used")),
         false => Ok(Box::new(source)),
     }
 }
@@ -190,13 +191,13 @@ impl Part {
             _ => {
                 let expected = "(N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels C";
                 return Err(failed(format!(
-                    "an array of shape {:?} holds no images; expected {expected}",
+                    "an array of the shape {:?} cannot be images; expected {expected}",
                     images.shape
                 )));
             }
         };
         if height == 0 || width == 0 || height.max(width) > u32::MAX as usize {
-            return Err(failed(format!("its images have {height} x {width} pixels")));
+            return Err(failed(format!("the images have {height} x {width} pixels")));
         }
         let (mut labels, mut numbers) = (Vec::new(), Vec::new());
         for (number, label) in (0..).zip(all) {

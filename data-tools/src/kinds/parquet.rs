@@ -61,8 +61,7 @@ struct Parquet {
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if options.validation_fraction.is_some() {
-        let what =
-            "--validation-fraction is not for parquet: `trireme data split` draws a split from what was converted";
+        let what = "--validation-fraction does not apply to parquet; draw the split after the conversion with `trireme data split`";
         return Err(Error::Usage(what.into()));
     }
     let files = find(src, options)?;
@@ -85,7 +84,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             for (row, label) in rows.by_ref().take(count as usize) {
                 let label = match label {
                     Some(label) => classes.of_split(split, label),
-                    None => Err("it has no label (null)".to_string()),
+                    None => Err("the label is null".to_string()),
                 };
                 match label {
                     Ok(label) => {
@@ -129,7 +128,7 @@ impl Parquet {
             self.parts.push(part);
         }
         match self.parts.is_empty() {
-            true => Err(Error::input(src, "not one of its rows can be used")),
+            true => Err(Error::input(src, "none of the rows can be used")),
             false => Ok(()),
         }
     }
@@ -155,7 +154,7 @@ fn name(
     });
     if let (Some(other), Some(without)) = (differs, without) {
         let what = format!(
-            "its metadata does not name the classes of its label numbers, and the lists of {} and {} differ; name them here, too",
+            "the metadata has no class names for the label numbers, and the names in {} and {} differ; add class names to this file too",
             tables[first].path().display(),
             tables[other].path().display()
         );
@@ -277,7 +276,7 @@ impl Source for Parquet {
         let null = || {
             Error::input(
                 &self.place(split, index),
-                "its image holds no bytes: save the images in the table, not paths to them",
+                "the image has no bytes; store the images in the table, not paths to them",
             )
         };
         let before: u64 = self.rows.table(group.table).group_rows()[..group.number].iter().sum();

@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 pub(super) const RECORDIO: Kind = Kind {
     name: "recordio",
-    about: "RecordIO of MXNet: a .rec file, or a folder of train.rec, val.rec",
+    about: "MXNet RecordIO: a .rec file, or a folder with train.rec and val.rec",
     open: Open::Files(open),
 };
 
-const HINT: &str = "expected a .rec file of MXNet, or a folder with train.rec and, if you like, val.rec and test.rec";
+const HINT: &str = "expected a .rec file of MXNet, or a folder with train.rec and optionally val.rec and test.rec";
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let files = find(src, options)?;

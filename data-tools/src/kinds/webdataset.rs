@@ -29,11 +29,11 @@ use crate::{pool, splits, text};
 
 pub(super) const WEBDATASET: Kind = Kind {
     name: "webdataset",
-    about: "tar archives of KEY.jpg beside KEY.cls or KEY.json: one, or a folder of train-*.tar, val-*.tar",
+    about: "tar archives with KEY.jpg and KEY.cls or KEY.json: one archive, or a folder with train-*.tar and val-*.tar",
     open: Open::Files(open),
 };
 
-const HINT: &str = "expected a tar archive, or a folder of them: train-000000.tar, val-000000.tar, ...";
+const HINT: &str = "expected a tar archive, or a folder of archives: train-000000.tar, val-000000.tar, ...";
 /// The highest number of archives that are kept open.
 const HELD: usize = 256;
 
@@ -100,7 +100,7 @@ fn check(archives: &[(String, PathBuf)], packed: &[Packed], options: &ConvertOpt
                 1 => String::new(),
                 n => format!(" (and {} more)", n - 1),
             };
-            let what = format!("{fault}{more}; pack it again, or leave such samples out by `--on-bad skip`");
+            let what = format!("{fault}{more}; pack the archive again, or leave such samples out with `--on-bad skip`");
             Err(Error::input(path, what))
         }
         _ => Ok(each().map(|(path, fault)| format!("{}: {fault}", path.display())).collect()),
@@ -116,7 +116,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     let endings = [".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"];
     let is_packed = |entry: &Entry| !entry.is_dir && endings.iter().any(|end| entry.name.ends_with(end));
     if let Some(Entry { name, .. }) = entries(src)?.into_iter().find(is_packed) {
-        let what = "it is compressed, and archives are read in place: unpack it first (`gzip -d`, `zstd -d`)";
+        let what = "the archive is compressed, but archives are read in place; unpack it first (`gzip -d`, `zstd -d`)";
         return Err(Error::input(&src.join(name), what));
     }
     Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
@@ -154,7 +154,7 @@ fn list(
     match found.iter().find(|(_, listing)| listing.len() == 0) {
         Some((split, _)) if unusable.lines.is_empty() => {
             let first = archives.iter().find(|(of, _)| of == split).map_or(&archives[0].1, |(_, path)| path);
-            Err(Error::input(first, format!("split {split} holds no sample{}; {HINT}", described_endings(first)?)))
+            Err(Error::input(first, format!("split {split} contains no sample{}; {HINT}", described_endings(first)?)))
         }
         _ => Ok((found, unusable.lines)),
     }
@@ -231,8 +231,8 @@ impl Memory {
             return Ok(());
         }
         let what = format!(
-            "its labels and names take more memory than the {:.1} MB that are allowed ({} MiB and four times the size of all archives); if \
-             they are meant to be so many, raise --limit-memory",
+            "labels and names need more memory than the limit of {:.1} MB ({} MiB plus four times the size of all archives); if this is \
+             intended, raise --limit-memory",
             allowed as f64 / 1e6,
             self.limits.memory >> 20
         );
@@ -325,11 +325,11 @@ impl Reader<'_> {
             self.group = Group { key: key.to_string(), first: self.members, start: range.start, ..Group::default() };
         }
         if !self.group.endings.insert(ending.clone()) {
-            self.group.fault = Some(format!("holds {} twice", printable(name)));
+            self.group.fault = Some(format!("contains {} twice", printable(name)));
         }
         if is_image(&format!("x.{ending}")) && !ending.contains('.') {
             if let Some((first, _)) = &self.group.image {
-                self.group.fault = Some(format!("holds two images, {} and {}", printable(first), printable(name)));
+                self.group.fault = Some(format!("contains two images, {} and {}", printable(first), printable(name)));
             }
             self.group.image = Some((name.to_string(), range));
         } else if ending == "cls" {
@@ -371,14 +371,14 @@ impl Reader<'_> {
             (Some(fault), ..) => fault,
             // Samples without image and label are ignored, for example a description of the archive.
             (None, None, None) => String::new(),
-            (None, None, Some(_)) => "has a label and no image".into(),
+            (None, None, Some(_)) => "has a label but no image".into(),
             (None, Some((name, _)), None) => {
                 let found: Vec<&String> = group.endings.iter().collect();
                 format!(
-                    "has no label: expected {0}.cls, or {0}.json with `label`, beside {1}; {2}",
+                    "has no label: expected {0}.cls, or {0}.json with `label`, next to {1}; {2}",
                     printable(&group.key),
                     printable(&name),
-                    group.json.unwrap_or_else(|| format!("its members end in {}", first(&found)))
+                    group.json.unwrap_or_else(|| format!("the extensions of its members are {}", first(&found)))
                 )
             }
             (None, Some((name, range)), Some(mut label)) => {
@@ -402,8 +402,8 @@ impl Reader<'_> {
     /// Returns the error for a member of an earlier sample that is not next to its other members.
     fn apart(&self, name: &str, range: &Range<u64>) -> Error {
         let what = format!(
-            "member {} at byte {}, {}, comes after those of another key, but its sample began earlier: the members of a sample must \
-             follow each other; pack it again in their order (tar --sort=name)",
+            "member {} at byte {}, {}, is separated from the other members of its sample, which must follow each other; pack the \
+             archive again in order (tar --sort=name)",
             self.members,
             range.start,
             printable(name)
@@ -425,10 +425,10 @@ struct Json {
 }
 
 fn json(text: &str) -> Result<Json, String> {
-    let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON ({e})"))?;
+    let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not valid JSON ({e})"))?;
     let found = KEYS.iter().find_map(|key| Some((*key, object.get(key)?))).filter(|(_, value)| !value.is_null());
     if let Some((key, value)) = found {
-        let wrong = || format!("its `{key}` is {value}; expected a whole number or a name");
+        let wrong = || format!("`{key}` is {value}; expected an integer or a name");
         let label = Label::of_json(value).ok_or_else(wrong)?;
         let name = NAMES.iter().filter(|name| **name != key).find_map(|name| object.get(name)?.as_str());
         let number = if let Label::Number(number) = &label { Some(*number) } else { None };
@@ -436,7 +436,7 @@ fn json(text: &str) -> Result<Json, String> {
         return Ok(Json { label: one(label), names });
     }
     let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
-    let labels = list().ok_or_else(|| format!("it has no {}", KEYS.join(", ")))?;
+    let labels = list().ok_or_else(|| format!("it has none of the keys {}", KEYS.join(", ")))?;
     let texts: Vec<&str> = object
         .get(LIST_NAMES)
         .and_then(|names| names.as_array())

@@ -34,8 +34,8 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
     write(&plan(set, targets, true), out, options)
 }
 
-/// Merges several data sets to one at `out` and shuffles its samples. Splits with the same name are combined, and so
-/// are classes with the same name. The classes of the first data set come first, followed by the new classes of each
+/// Merges data sets into one at `out` and shuffles its samples. Splits with the same name are combined, and so are
+/// classes with the same name. The classes of the first data set come first, followed by the new classes of each
 /// further one.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
 /// images are mixed.
 pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
     if dirs.len() < 2 {
-        return Err(Error::Usage("one data set given; expected two or more to merge".into()));
+        return Err(Error::Usage("expected two or more data sets to merge".into()));
     }
     let mut sets = dirs.iter().map(|dir| Set::open(dir)).collect::<Result<Vec<Set>, _>>()?;
     let multi_label = one_kind(dirs, &sets)?;
@@ -91,8 +91,8 @@ fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
         for (number, name) in set.manifest.classes.iter().enumerate() {
             if let Some(first) = seen.insert(name, number) {
                 let what = format!(
-                    "classes {first} and {number} are both named `{}`, and merging would make them one; give them different names in \
-                     `classes` of dataset.json",
+                    "classes {first} and {number} are both named `{}`, and merging would combine them; use different names in `classes` \
+                     of dataset.json",
                     loaders::printable(name)
                 );
                 return Err(Error::input(&dir.join(MANIFEST), what));
@@ -102,13 +102,13 @@ fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns true if images may have several labels. Returns an error if the sets differ in this.
+/// Returns true if images may have multiple labels. Returns an error if the sets differ in this.
 fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     let first = sets[0].manifest.multi_label;
     let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
     let words = |several: bool| if several { "may have several labels" } else { "have one label each" };
     Err(Error::Usage(format!(
-        "images of {} {}, those of {} {}; convert both in the same way, with a table of labels",
+        "images of {} {}, but images of {} {}; convert both with a table of labels",
         dirs[0].display(),
         words(first),
         dirs[other].display(),
@@ -116,11 +116,11 @@ fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     )))
 }
 
-/// Returns an error if `share` counts images per class but images may have several classes.
+/// Returns an error if `share` counts images per class but images may have multiple classes.
 fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
     match share {
         Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
-            "images of {} may have several labels, so that a number of images of each class has no meaning; give a fraction of all",
+            "images of {} may have several labels, so a number of images per class is not possible; use a fraction instead",
             dir.display()
         ))),
         _ => Ok(()),
@@ -128,7 +128,7 @@ fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
 }
 
 /// Writes the data set in `dir` to `out` with a new split `into`. The new split gets a random share of each class of
-/// the split `from`, but at least one image of each class stays. If images may have several labels, the share is drawn
+/// the split `from`, but at least one image of each class stays. If images may have multiple labels, the share is drawn
 /// from all images together.
 ///
 /// # Errors
@@ -164,12 +164,12 @@ pub fn split(
 /// Returns an error if a split with this name exists, or if the name is not valid in a file name.
 fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
     if set.manifest.splits.contains_key(name) {
-        return Err(Error::Usage(format!("{} has a split `{name}` already; give another name", dir.display())));
+        return Err(Error::Usage(format!("{} already has a split `{name}`; choose another name", dir.display())));
     }
     let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match fits {
         true => Ok(()),
-        false => Err(Error::Usage(format!("`{name}` cannot name a split; use letters, digits and _"))),
+        false => Err(Error::Usage(format!("`{name}` is not a valid split name; use letters, digits and _"))),
     }
 }
 
@@ -193,7 +193,7 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Resu
     write(&plan(set, targets, false), out, options)
 }
 
-/// How many samples of each class to take.
+/// How many samples to take per class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
     /// This fraction of the samples, rounded to the nearest number. Between 0 and 1, exclusive.

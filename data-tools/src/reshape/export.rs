@@ -1,6 +1,7 @@
 //! Exports a data set as WebDataset tar archives, one per shard. Each sample becomes `KEY.jpg` or `KEY.png`, `KEY.cls`
-//! with its label counted from 0, and `KEY.json` with its class and file name. If images may have several labels, there
-//! is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become PNGs.
+//! with its label counted from 0, and `KEY.json` with its class and file name. If images may have multiple labels,
+//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become
+//! PNGs.
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
@@ -136,13 +137,13 @@ fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> 
         1 => ExtendedColorType::L8,
         3 => ExtendedColorType::Rgb8,
         other => {
-            let what = format!("sample {id} has {other} channels; only 1 or 3 make a picture");
+            let what = format!("sample {id} has {other} channels; only images with 1 or 3 channels can be exported");
             return Err(Error::input(Path::new(split.name()), what));
         }
     };
     let mut file = Vec::new();
     let written = PngEncoder::new(&mut file).write_image(example.encoded, spec.width, spec.height, colour);
-    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be made a PNG: {e}")))?;
+    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be encoded as PNG: {e}")))?;
     Ok(file)
 }
 

@@ -55,7 +55,7 @@ impl Set {
         })
     }
 
-    /// Returns the class of each sample of a split. If images may have several classes, returns class 0 for all.
+    /// Returns the class of each sample of a split. If images may have multiple classes, returns class 0 for all.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.multi_label() {
@@ -121,7 +121,7 @@ pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Resh
         return Err(Error::Usage("0 shards requested; expected at least 1".into()));
     }
     if let Some(empty) = plan.targets.iter().find(|target| target.picks.is_empty()) {
-        return Err(Error::Usage(format!("the split {} would hold no image; take more", empty.name)));
+        return Err(Error::Usage(format!("the split {} would contain no images; request more", empty.name)));
     }
     let staging = Staging::new(out)?;
     let stride = stride(plan)?;

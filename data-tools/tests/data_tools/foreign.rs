@@ -142,12 +142,12 @@ fn folders_that_are_not_laid_out_say_what_to_do() {
     };
     let flat = temp.path("flat");
     (0..3).for_each(|i| write(&flat.join(format!("{i}.jpg")), &jpeg(9, 9, i)));
-    refused(&flat, &["holds 3 images and no folder", "make a folder for each class", "CLASS/0.jpg", "convert csv"]);
+    refused(&flat, &["3 images", "no class folders", "CLASS/0.jpg", "convert csv"]);
     let zip = temp.path("photos.zip");
     fs::write(&zip, b"PK\x03\x04rest").unwrap();
-    refused(&zip, &["photos.zip: a ZIP archive: unpack it"]);
+    refused(&zip, &["photos.zip: this is a ZIP archive"]);
     write(&temp.path("zipped/photos.zip"), b"PK\x03\x04rest");
-    refused(&temp.path("zipped"), &["photos.zip: a ZIP archive: unpack it"]);
+    refused(&temp.path("zipped"), &["photos.zip: this is a ZIP archive"]);
     write(&temp.path("heic/a/x.jpg"), b"\0\0\0\x18ftypheic....");
     refused(&temp.path("heic"), &["a/x.jpg", "it is a HEIC file; save it as PNG or JPEG"]);
 }

@@ -172,7 +172,7 @@ fn chosen_classes_in_their_order() {
     assert_eq!(made.manifest.classes, ["n02119789 kit fox, Vulpes macrotis", "n01440764 tench, Tinca tinca"]);
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (9, 4));
     for (list, part) in [
-        ("n00000000\n", "`n00000000` is none of the 4 classes"),
+        ("n00000000\n", "`n00000000` is not one of the 4 classes"),
         ("n01440764 tench\nn01440764 again\n", "the class `n01440764` is listed twice"),
     ] {
         fs::write(temp.path("two"), list).unwrap();
@@ -203,7 +203,7 @@ fn archives_cut_off() {
     fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);
     fs::write(&train_path, gz(&train)).unwrap();
-    refused(&temp, &["it is compressed", "unpack it first"]);
+    refused(&temp, &["compressed with gzip", "unpack it first"]);
     fs::write(&train_path, &train).unwrap();
     fs::write(temp.path("src/ILSVRC2012_img_val.tar"), &val[..val.len() / 2]).unwrap();
     refused(&temp, &["ILSVRC2012_img_val.tar", "cut short"]);
@@ -219,15 +219,15 @@ fn a_kit_that_does_not_fit() {
         write(&temp.path("src/ILSVRC2012_devkit_t12.tar.gz"), &gz(&tar("ILSVRC2012_devkit_t12", &files)));
         refused(&temp, parts);
     };
-    with("truth.txt", b"4\n1\n1\n3\n2\n5\n", &["line 6: `5` is none of the 4 class numbers"]);
+    with("truth.txt", b"4\n1\n1\n3\n2\n5\n", &["line 6: `5` is not one of the 4 class numbers"]);
     with("truth.txt", b"4\n1\nx\n", &["line 3: `x`"]);
     with("truth.txt", b"4\n1\n1\n3\n2\n", &["1 image without a label, such as ILSVRC2012_val_00000006.JPEG"]);
-    with("truth.txt", b"4\n1\n1\n3\n2\n2\n2\n", &["6 images for 7 lines"]);
+    with("truth.txt", b"4\n1\n1\n3\n2\n2\n2\n", &["6 images, but 7 labels"]);
     let meta = meta_mat(&SYNSETS, false);
     with("meta.mat", b"", &["meta.mat: not a MATLAB 5 file"]);
     with("meta.mat", &meta[..meta.len() / 2], &["meta.mat: cut short"]);
-    with("meta.mat", &meta[..200], &["holds no struct array `synsets`"]);
-    with("meta.mat", &meta_mat(&SYNSETS[..3], true), &["`4` is none of the 3 class numbers"]);
+    with("meta.mat", &meta[..200], &["no struct array `synsets`"]);
+    with("meta.mat", &meta_mat(&SYNSETS[..3], true), &["`4` is not one of the 3 class numbers"]);
     fs::remove_file(temp.path("src/ILSVRC2012_devkit_t12.tar.gz")).unwrap();
     refused(&temp, &["ILSVRC2012_devkit_t12.tar.gz: not found", "labels of the validation images"]);
 }
@@ -260,12 +260,12 @@ fn missing_classes_and_skipping() {
     let inner = |l: usize| (format!("{}.tar", SORTED[l]), flat_tar(&class(l)));
     let strange = ("n09999999.tar".to_string(), flat_tar(&class(0)));
     write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2), strange.clone()]));
-    refused(&temp, &["holds images of no class: n09999999", "--on-bad skip"]);
+    refused(&temp, &["not a class: n09999999", "--on-bad skip"]);
     write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2)]));
-    refused(&temp, &["no image of 1 class of 4, such as n02119789"]);
+    refused(&temp, &["1 class of 4 without images, such as n02119789"]);
     let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
     let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
-    assert!(made.to_string().contains("no image of 1 class of 4"), "{made}");
+    assert!(made.to_string().contains("1 class of 4 without images"), "{made}");
     assert_eq!(made.manifest.classes.len(), 4);
 }
 

@@ -85,7 +85,7 @@ fn indexes_that_are_right_stay() {
     let (before, text) = (inode(), fs::read_to_string(&path).unwrap());
     let again = index(&dir).unwrap();
     assert_eq!((again.shards, again.written, inode()), (3, 0, before));
-    assert!(again.to_string().contains("; all indexes were right"), "{again}");
+    assert!(again.to_string().contains("; all indexes were correct"), "{again}");
     // The same content with the line endings of another program.
     fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
     assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
@@ -145,9 +145,9 @@ fn refused(prepare: impl Fn(&Path), parts: &[&str]) {
 #[test]
 fn what_cannot_be_indexed() {
     let one = |label| [Foreign::raw(label)];
-    refused(|_| (), &["holds no shards", "train-00000-of-00016.tfrecord"]);
-    refused(|d| write_shard(&d.join("train-00001-of-00002"), &one(0)), &["shard 0 of 2 of the split train is missing"]);
-    refused(|d| write_shard(&d.join("train.tfrecord"), &[]), &["hold no records"]);
+    refused(|_| (), &["no shards", "train-00000-of-00016.tfrecord"]);
+    refused(|d| write_shard(&d.join("train-00001-of-00002"), &one(0)), &["split train: shard 0 of 2 is missing"]);
+    refused(|d| write_shard(&d.join("train.tfrecord"), &[]), &["no records"]);
     refused(|d| write_shard(&d.join("t.tfrecord"), &one(-2)), &["t.tfrecord: record 0 at byte 0: label -2"]);
     refused(|d| write_shard(&d.join("t.tfrecord"), &one(i64::MAX)), &["label 9223372036854775807"]);
     refused(|d| fs::write(d.join("t.tfrecord"), [7; 100]).unwrap(), &["record 0 at byte 0: checksum of the length"]);
@@ -163,7 +163,10 @@ fn what_cannot_be_indexed() {
         &["validation-00000-of-00001: record 0 at byte 0: checksum of the payload"],
     );
     let mixed = [photo(Format::Png, 3, 0, 0, ""), Foreign::raw(0)];
-    refused(|d| write_shard(&d.join("t.tfrecord"), &mixed), &["record 1 at byte", "1 channels, other images have 3"]);
+    refused(
+        |d| write_shard(&d.join("t.tfrecord"), &mixed),
+        &["record 1 at byte", "1 channels, but other images have 3"],
+    );
     let missing = index(Path::new("/nowhere/at/all")).unwrap_err().to_string();
     assert!(missing.contains("/nowhere/at/all: not found"), "{missing}");
 }
@@ -176,6 +179,6 @@ fn a_manifest_that_disagrees_is_named() {
     index(&dir).unwrap();
     write_shard(&dir.join("validation-00000-of-00001"), &[Foreign::raw(1), Foreign::raw(2)]);
     let message = index(&dir).unwrap_err().to_string();
-    assert!(message.contains("dataset.json: says 1 records"), "{message}");
-    assert!(message.contains("validation-00000-of-00001; the shard has 2"), "{message}");
+    assert!(message.contains("dataset.json: lists 1 records"), "{message}");
+    assert!(message.contains("validation-00000-of-00001, but the shard has 2"), "{message}");
 }

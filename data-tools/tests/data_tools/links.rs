@@ -60,7 +60,7 @@ fn a_finished_data_set_is_no_unfinished_conversion() {
             fs::rename(&finished, &partial).unwrap()
         }
         let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
-        let why = if linked { "is no folder but a link" } else { "no plan of a conversion" };
+        let why = if linked { "it is a link or a file" } else { "no conversion plan" };
         assert!(error.is_usage() && error.to_string().contains(why), "{error}");
         assert_eq!(contents(if linked { &finished } else { &partial }), before);
         if linked {

@@ -147,25 +147,25 @@ fn bad_lines_are_all_listed() {
     let with = ConvertOptions { classes: Some(src.join("classes.txt")), ..options() };
     let parts = [
         "labels.csv: 6 lines cannot be used",
-        "line 2: label `dgo` is none of the 2 classes; did you mean \"dog\"?; label `cow` is none of the 2 classes",
-        "line 3: it has the label `cat` twice",
+        "line 2: label `dgo` is not one of the 2 classes; did you mean \"dog\"?; label `cow` is not one of the 2 classes",
+        "line 3: the label `cat` occurs twice",
         "missing.png: not found",
-        "line 5: a.png is on line 2 already",
+        "line 5: a.png is already on line 2",
         "line 6: it has no path",
-        "line 7: it has more fields than the header",
+        "line 7: the line has more fields than the header",
         "--on-bad skip",
     ];
     let message = convert("csv", &list, &temp.path("out"), &with).unwrap_err().to_string();
     parts.iter().for_each(|part| assert!(message.contains(part.split("; did").next().unwrap()), "{part}: {message}"));
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..with };
-    refused("csv", &list, &skip, &["not one of its lines can be used"]);
+    refused("csv", &list, &skip, &["none of the lines can be used"]);
     // All images of a folder, including one without an entry.
     let json = temp.path("labels.json");
     write(&json, b"{\"a.png\": [\"cat\"],\n\"a.png\": [\"dog\"],\n\"b.png\": [true],\n\"gone.png\": []}");
     let with = ConvertOptions { labels: Some(json.clone()), ..options() };
     let parts = [
         "labels.json: 4 entries cannot be used",
-        "line 2: a.png is on line 1 already",
+        "line 2: a.png is already on line 1",
         "line 3: true: expected a list of class names",
         "gone.png: not found",
         "c.png: not in labels.json",
@@ -183,13 +183,13 @@ fn options_where_they_do_not_belong() {
     let temp = Temp::new();
     let src = pictures(&temp, &["a.png"]);
     let separator = ConvertOptions { label_separator: Some(';'), ..options() };
-    refused("folder", &src, &separator, &["--label-separator is of a table", "--labels"]);
-    refused("webdataset", &src, &separator, &["--label-separator is not for webdataset", "convert csv"]);
+    refused("folder", &src, &separator, &["--label-separator applies only to tables", "--labels"]);
+    refused("webdataset", &src, &separator, &["--label-separator does not apply to webdataset", "convert csv"]);
     let labels = ConvertOptions { labels: Some(src.join("x.json")), ..options() };
-    refused("csv", &src, &labels, &["--labels is not for csv"]);
-    refused("mnist", &src, &labels, &["--labels is for sources of image files"]);
+    refused("csv", &src, &labels, &["--labels does not apply to csv"]);
+    refused("mnist", &src, &labels, &["--labels applies only to sources of image files"]);
     let both = ConvertOptions { labels: Some(src.join("x.json")), ..separator };
-    refused("folder", &src, &both, &["--label-separator is of a table; a JSON file has lists"]);
+    refused("folder", &src, &both, &["--label-separator applies only to tables", "JSON"]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn measures_summaries_and_single_images() {
     assert!(text.contains("5 labels (1.25 an image), 1 image without one"), "{text}");
     assert_eq!((&measured.to_json()["labels"], &measured.to_json()["without_label"]), (&5.into(), &1.into()));
     let summary = info(&out).unwrap();
-    assert!(summary.to_string().contains("images may have several labels, or none"), "{summary}");
+    assert!(summary.to_string().contains("images may have any number of labels"), "{summary}");
     assert_eq!(summary.to_json()["multi_label"], true);
     let classes: Vec<String> =
         (0..4).map(|id| extract(&out, "train", id, &temp.path(&format!("{id}.png"))).unwrap().class).collect();
@@ -248,7 +248,7 @@ fn records_that_say_something_else_are_named() {
     // Without it, the list of classes is unknown.
     fs::remove_file(out.join("dataset.json")).unwrap();
     let error = index(&out).unwrap_err().to_string();
-    assert!(error.contains("no label, or several") && error.contains("copy it from where"), "{error}");
+    assert!(error.contains("zero or several labels") && error.contains("dataset.json"), "{error}");
 }
 
 #[test]
@@ -284,7 +284,10 @@ fn other_data_sets_are_made_of_it() {
     write(&src.join("labels.csv"), b"path,label\nz.png,ape\n");
     convert("csv", &src.join("labels.csv"), &temp.path("one"), &options()).unwrap();
     let error = merge(&[&out, &temp.path("one")], &temp.path("x"), &reshaping()).unwrap_err().to_string();
-    assert!(error.contains("may have several labels, those of") && error.contains("have one label each"), "{error}");
+    assert!(
+        error.contains("may have several labels, but images of") && error.contains("have one label each"),
+        "{error}"
+    );
     let drawn = ConvertOptions { validation_fraction: Some(0.5), ..options() };
     write(&temp.path("src/labels.csv"), TABLE.replace("val\n", "train\n").as_bytes());
     convert("csv", &temp.path("src/labels.csv"), &temp.path("drawn"), &drawn).unwrap();

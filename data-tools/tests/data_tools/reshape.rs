@@ -123,10 +123,10 @@ fn split_draws_a_share_of_each_class() {
     assert_eq!(counts(&temp.path("b"), "holdout"), pairs(&[("cat", 2), ("dog", 2)]));
     for (from, into, share, part) in [
         ("test", "x", Share::PerClass(1), "no split `test`"),
-        ("train", "train", Share::PerClass(1), "has a split `train` already"),
-        ("train", "a/b", Share::PerClass(1), "cannot name a split"),
+        ("train", "train", Share::PerClass(1), "already has a split `train`"),
+        ("train", "a/b", Share::PerClass(1), "`a/b` is not a valid split name"),
         ("train", "x", Share::Fraction(1.0), "fraction 1 requested"),
-        ("train", "x", Share::Fraction(0.001), "would hold no image"),
+        ("train", "x", Share::Fraction(0.001), "would contain no images"),
     ] {
         let message = split(&dir, &temp.path("c"), from, into, share, &options()).unwrap_err().to_string();
         assert!(message.contains(part), "{message}");

@@ -109,15 +109,16 @@ fn refusals_say_what_to_change() {
         assert!(!out.exists(), "{error}");
         (error.is_usage(), error.to_string())
     };
-    for (bad, part) in
-        [(options(0, &[], 1), "0 pictures to show; a sheet takes 1 to 1024"), (options(2, &[], 600), "1,200 pictures")]
-    {
+    for (bad, part) in [
+        (options(0, &[], 1), "0 pictures requested; a sheet can show 1 to 1024"),
+        (options(2, &[], 600), "1,200 pictures"),
+    ] {
         let (usage, message) = refusal(&bad);
         assert!(usage && message.contains(part), "{message}");
     }
     let (usage, message) = refusal(&options(1, &["flop"], 1));
     assert!(usage && message.contains("did you mean \"flip\""), "{message}");
-    assert!(refusal(&options(2, &[], 1)).1.contains("record 1: an image of 4x4x2; only 1 or 3 channels"));
+    assert!(refusal(&options(2, &[], 1)).1.contains("record 1: the image has the shape 4x4x2"));
     let test = ShowOptions { split: "test".into(), ..ShowOptions::default() };
     let (usage, message) = refusal(&test);
     assert!(usage && message.contains("no split `test`; it has `train`"), "{message}");
@@ -175,10 +176,10 @@ fn one_image_becomes_a_file() {
     assert_eq!(&fs::read(temp.path("c.jpg")).unwrap()[..3], b"\xff\xd8\xff");
 
     for (sample, name, part) in [
-        (3, "d.png", "no image 3; they are 0 to 2"),
-        (2, "d.png", "image 2 is of 3x5x2; only 1 or 3 channels"),
+        (3, "d.png", "no image 3; expected 0 to 2"),
+        (2, "d.png", "image 2 has the shape 3x5x2"),
         (0, "d.gif", "name it .png or .jpg"),
-        (0, "a.png", "is there already"),
+        (0, "a.png", "exists already"),
     ] {
         let error = extract(&dir, "", sample, &temp.path(name)).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

@@ -140,13 +140,13 @@ fn bad_archives_name_member_and_cure() {
     let made = convert("webdataset", &path, &temp.path("skipped"), &skipping()).unwrap();
     assert!(made.manifest.splits["train"].count == 1 && made.skipped[0].contains("s/1"), "{made}");
     with(&[("0.cls", b"0"), ("1.png", &image), ("1.cls", b"0")]);
-    refused("webdataset", &path, &["sample `s/0` (member 1", "has a label and no image"]);
+    refused("webdataset", &path, &["sample `s/0` (member 1", "has a label but no image"]);
     with(&[("0.png", &image), ("0.jpg", &image), ("0.cls", b"0")]);
-    refused("webdataset", &path, &["holds two images, s/0.png and s/0.jpg"]);
+    refused("webdataset", &path, &["two images, s/0.png and s/0.jpg"]);
     with(&[("0.png", &image), ("0.cls", b" ")]);
     refused("webdataset", &path, &["s/0.cls: it is empty"]);
     with(&[("0.png", &image), ("0.cls", b"1"), ("1.png", &image), ("1.cls", b"cat")]);
-    refused("webdataset", &path, &["both kinds", "the number 1 and the name `cat`"]);
+    refused("webdataset", &path, &["numbers and names", "1 and `cat`"]);
     let whole = fs::read(&path).unwrap();
     write(&path, &whole[..whole.len() - 1600]);
     refused("webdataset", &path, &["t.tar: cut short"]);
@@ -200,7 +200,7 @@ fn numbers_in_a_table_with_a_list_of_numbers() {
     assert_eq!(classes("named", text, &listed), ["01", "02", "03"]);
     assert_eq!(classes("alone", text, &options()), ["1", "2", "3"]);
     let message = convert("csv", &table(&temp, "a.png,1\nb.png,02\n"), &temp.path("out"), &listed).unwrap_err();
-    assert!(message.to_string().contains("line 1: label `1` is none of the 4 classes"), "{message}");
+    assert!(message.to_string().contains("line 1: label `1` is not one of the 4 classes"), "{message}");
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn bad_lines_of_a_table_are_all_named() {
         "labels.csv: 5 lines cannot be used",
         "line 3: ",
         "missing.png: not found",
-        "line 5: label `dgo` is none of the 2 classes; did you mean",
+        "line 5: label `dgo` is not one of the 2 classes; did you mean",
         "line 6: it has no label",
-        "line 8: it has more fields than the header",
+        "line 8: the line has more fields than the header",
         "line 9: ",
         "gone.png: not found",
         "--on-bad skip",
@@ -229,20 +229,16 @@ fn bad_lines_of_a_table_are_all_named() {
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..given };
     let made = convert("csv", &src, &temp.path("out"), &skip).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (2, 5), "{made}");
-    refused(
-        "csv",
-        &table(&temp, "image_path,caption\na.png,hello\n"),
-        &["its header has no column `label`", "caption"],
-    );
-    refused("csv", &table(&temp, ""), &["holds no line"]);
+    refused("csv", &table(&temp, "image_path,caption\na.png,hello\n"), &["no column `label`", "caption"]);
+    refused("csv", &table(&temp, ""), &["the table is empty"]);
     // Everything after the quote would be one field.
     for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
-        refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened and never closed")]);
+        refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened but never closed")]);
     }
     // The quote is closed by the next one, many lines below.
     let swallows = "path,label\na.png,\"cat\nb.png,\"dog\"\na.png,cat\n";
-    refused("csv", &table(&temp, swallows), &["line 2: the field \"cat\" goes on in the next line"]);
+    refused("csv", &table(&temp, swallows), &["line 2: the field \"cat\" continues on the next line"]);
     // A quoted line break in a column that is not read.
     let captions = table(&temp, "path,label,caption\na.png,cat,\"two\nlines\"\nb.png,dog,one\n");
     assert_eq!(
@@ -264,7 +260,7 @@ fn lists_that_would_take_too_much_memory() {
         let message = convert(kind, src, &temp.path("out"), options).unwrap_err().to_string();
         parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
     };
-    let limit = ["MB that are allowed (1 MiB and four times the ", "size", "raise --limit-memory"];
+    let limit = ["(1 MiB plus four times the ", "size", "raise --limit-memory"];
     // Lines with little content, labels that occur only once, and messages about skipped lines.
     let text = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
     refused("csv", &table(&temp, &text(&|_| "a.png,x\n".into())), &little, &limit);
@@ -283,7 +279,7 @@ fn lists_that_would_take_too_much_memory() {
     let missing = table(&temp, &text(&|i| format!("m{i},x\n")));
     refused("csv", &missing, &options(), &["60,000 lines cannot be used", "line 1000: ", "and 59,000 more"]);
     let wide = table(&temp, &format!("a.png,x\n{}\n", ",".repeat(200_000)));
-    refused("csv", &wide, &options(), &["line 2: it has more than 100000 fields"]);
+    refused("csv", &wide, &options(), &["line 2: more than 100000 fields"]);
     let long = table(&temp, &format!("path,labels\na.png,{}\n", "x;".repeat(600_000)));
     refused("csv", &long, &options(), &["line 2: a field has 1048577 bytes or more; expected at most 1048576"]);
     let list = temp.path("labels.json");
@@ -312,14 +308,14 @@ fn a_table_that_contradicts_itself() {
         table(&temp, "path,label,split\na.png,cat,\nb.png,dog,train\na.png,dog,train\n./b.png,dog,val\nb.png,dog,\n");
     let parts = [
         "labels.csv: 2 lines cannot be used",
-        "line 4: a.png is on line 2 already, with the label `cat`",
-        "line 5: ./b.png is on line 3 already, in the split train",
+        "line 4: a.png is already on line 2 with the label `cat`",
+        "line 5: ./b.png is already on line 3 in the split train",
     ];
     refused("csv", &src, &parts);
     let made = convert("csv", &src, &temp.path("out"), &skipping()).unwrap();
     assert_eq!(made.manifest.splits["train"].count, 3);
     assert_eq!((made.skipped.len(), made.notes.len()), (2, 1));
-    assert!(made.notes[0].starts_with("1 line with the image, label and split of an earlier one"), "{made}");
+    assert!(made.notes[0].starts_with("1 line with the same image, label and split"), "{made}");
 }
 
 #[test]
@@ -339,7 +335,10 @@ fn arrays_of_numpy() {
     assert_eq!(images(&temp.path("named"), "train")[1].class, "dog");
     let resized = ConvertOptions { resize: Some(8), ..options() };
     let error = convert("npz", &file("arrays.npz"), &temp.path("x"), &resized).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("--resize is for sources of image files"), "{error}");
+    assert!(
+        error.is_usage() && error.to_string().contains("--resize applies only to sources of image files"),
+        "{error}"
+    );
 }
 
 /// Returns a `.npy` file.
@@ -368,18 +367,21 @@ fn bad_arrays_are_named() {
         npz(&path, arrays);
         refused("npz", &path, parts);
     };
-    with(&[("x", images())], &["a.npz: has no array of the labels of train"]);
-    with(&[("weights", images())], &["holds no array of images and labels, but weights"]);
+    with(&[("x", images())], &["a.npz: there is no array with the labels of train"]);
+    with(&[("weights", images())], &["no arrays of images and labels found, only weights"]);
     with(
         &[("x", npy("<f4", "(1, 1, 2)", &[0; 8])), ("y", npy("|u1", "(1,)", &[0]))],
-        &["`x`: its values are <f4", "255 * x"],
+        &["`x`: the type of the values is <f4", "255 * x"],
     );
-    with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` holds 2 images, `y` 1 labels"]);
-    with(&[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))], &["`y`: labels of shape [2, 3]", "argmax"]);
-    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: an array of shape [2, 2, 2, 2]"]);
+    with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` has 2 images, but `y` has 1 labels"]);
+    with(
+        &[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))],
+        &["`y`: the labels have the shape [2, 3]", "argmax"],
+    );
+    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: an array of the shape [2, 2, 2, 2]"]);
     with(
         &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
-        &["`x`: shape [9, 2, 2] of |u1 does not fit its 8 bytes"],
+        &["`x`: the shape [9, 2, 2] of |u1 does not match the size of 8 bytes"],
     );
     let pair = |part: &str| [(format!("x_{part}"), images()), (format!("y_{part}"), labels())];
     let parts = |parts: &[&str]| {
@@ -388,17 +390,13 @@ fn bad_arrays_are_named() {
         npz(&path, &arrays);
     };
     parts(&["train", "extra"]);
-    refused(
-        "npz",
-        &path,
-        &["a.npz: `extra` is no known word for a split; found extra, train", "--split-map extra=validation"],
-    );
+    refused("npz", &path, &["a.npz: `extra`", "found extra, train", "--split-map extra=validation"]);
     parts(&["train", "eval", "extra"]);
     let mapped = ConvertOptions { split_map: vec![("extra".into(), "none".into())], ..options() };
     let made = convert("npz", &path, &temp.path("eval"), &mapped).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["train", "validation"]);
     fs::write(&path, b"no archive").unwrap();
-    refused("npz", &path, &["a.npz: the archive cannot be read", "not a .npz"]);
+    refused("npz", &path, &["a.npz: the archive cannot be read", "not a NumPy .npz file"]);
     let whole = fs::read(file("arrays.npz")).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     refused("npz", &path, &["a.npz", "save or fetch it again"]);

@@ -59,13 +59,13 @@ fn bad_tables_are_named() {
     refused(
         "parquet",
         &file("other.parquet"),
-        &["other.parquet: has no column `image.bytes`", "picture.bytes", "rename"],
+        &["other.parquet: there is no column `image.bytes`", "picture.bytes", "rename"],
     );
-    refused("parquet", &file("paths.parquet"), &["paths.parquet/row 1: its image holds no bytes", "not paths"]);
+    refused("parquet", &file("paths.parquet"), &["paths.parquet/row 1: the image has no bytes", "not paths"]);
     refused(
         "parquet",
         &file("zstd.parquet"),
-        &["zstd.parquet: row group 0 is compressed by ZSTD", "compression='snappy'"],
+        &["zstd.parquet: row group 0 is compressed with ZSTD", "compression='snappy'"],
     );
     let whole = fs::read(file("snappy.parquet")).unwrap();
     let path = temp.path("x.parquet");
@@ -127,21 +127,15 @@ fn bad_records_name_number_byte_and_cure() {
         refused("recordio", &path, parts);
     };
     // Record 5 is at byte 1112 to 1364. Its parts begin at 1112, 1188 and 1196.
-    with(
-        &whole[..1196],
-        &["x.rec: record 5 at byte 1112: cut short: the file ends at byte 1196 in a split record", "fetch it again"],
-    );
+    with(&whole[..1196], &["x.rec: record 5 at byte 1112: cut short: the file ends at byte 1196", "fetch it again"]);
     with(
         &whole[..1300],
-        &["record 5 at byte 1112: cut short: its part at byte 1196 takes 166 bytes, 104 bytes are there"],
+        &["record 5 at byte 1112: cut short: its part at byte 1196 needs 166 bytes, but only 104 bytes"],
     );
-    with(&whole[..1115], &["record 5 at byte 1112: cut short: takes 8 bytes, 3 bytes are there"]);
+    with(&whole[..1115], &["record 5 at byte 1112: cut short: needs 8 bytes, but only 3 bytes"]);
     let without: Vec<u8> = [&whole[..1196], &whole[1364..]].concat();
-    with(
-        &without,
-        &["record 5 at byte 1112: the last part of a split record is missing: at byte 1196 another record begins"],
-    );
-    with(&whole[508..], &["record 0 at byte 0: it is a later part of a split record"]);
+    with(&without, &["record 5 at byte 1112: the last part of a split record is missing", "at byte 1196"]);
+    with(&whole[508..], &["record 0 at byte 0: this is a later part of a split record"]);
     with(&whole[4..], &["record 0 at byte 0: expected the magic number 0xced7230a at byte 0", "not RecordIO"]);
     // The label of record 0.
     let label = |value: f32| {
@@ -149,12 +143,12 @@ fn bad_records_name_number_byte_and_cure() {
         bytes[12..16].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    with(&label(0.5), &["record 0 at byte 0: its label is 0.5; expected a whole number"]);
-    with(&label(f32::NAN), &["its label is NaN"]);
+    with(&label(0.5), &["record 0 at byte 0: the label is 0.5; expected an integer"]);
+    with(&label(f32::NAN), &["the label is NaN"]);
     let mut many = whole.clone();
     many[8] = 5;
-    with(&many, &["record 0 at byte 0: it has 5 labels; expected one"]);
-    with(b"", &["x.rec: is empty"]);
+    with(&many, &["record 0 at byte 0: the record has 5 labels; expected one"]);
+    with(b"", &["x.rec: the file is empty"]);
     // A damaged image is skipped if requested.
     let mut bad = whole.clone();
     bad[300] ^= 1;

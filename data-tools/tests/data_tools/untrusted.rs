@@ -63,7 +63,7 @@ fn shards_take_no_more_than_is_allowed() {
     fs::write(&src, "path,label\n".to_string() + &"0.png,a\n".repeat(300)).unwrap();
     let limited = |most| ConvertOptions { max_output: Some(most), ..options() };
     let message = convert("csv", &src, &temp.path("out"), &limited(1000)).unwrap_err().to_string();
-    assert!(message.contains("more than the 1000 bytes of --max-output; if they are meant to"), "{message}");
+    assert!(message.contains("more than the limit of 1000 bytes"), "{message}");
     let made = convert("csv", &src, &temp.path("out"), &limited(100 << 20)).unwrap();
     assert_eq!(made.manifest.splits["train"].count, 300);
     assert!(made.bytes > 100_000);
@@ -213,10 +213,7 @@ fn a_list_names_files_of_its_folder_alone() {
             let given = ConvertOptions { labels: (kind == "folder").then(|| file.clone()), ..options() };
             let src = if kind == "folder" { temp.path("t") } else { file.clone() };
             let message = convert(kind, &src, &temp.path("out"), &given).unwrap_err().to_string();
-            assert!(
-                message.contains("outside of the folder of images") && message.contains("--allow-outside"),
-                "{message}"
-            );
+            assert!(message.contains("outside the image folder") && message.contains("--allow-outside"), "{message}");
             let skip = ConvertOptions { on_bad: OnBad::Skip, ..given.clone() };
             let out = temp.path(&format!("skip-{number}-{name}"));
             assert_eq!(convert(kind, &src, &out, &skip).unwrap().skipped.len(), 1);
@@ -238,5 +235,5 @@ fn a_file_of_empty_records_takes_no_more_memory_than_is_allowed() {
     let limits = loaders::Limits::with_memory(1 << 20);
     let little = ConvertOptions { limits, on_bad: OnBad::Skip, ..options() };
     let message = convert("recordio", &temp.path("train.rec"), &temp.path("out"), &little).unwrap_err().to_string();
-    assert!(message.contains("so many records of a few bytes") && message.contains("--limit-memory"), "{message}");
+    assert!(message.contains("the list of records") && message.contains("--limit-memory"), "{message}");
 }

@@ -76,7 +76,7 @@ fn sixteen_bits_need_a_scale() {
     let grey = |values: [u8; 6]| values.to_vec();
     for (name, file) in files {
         let message = refused(name, &file);
-        assert!(message.contains("of 16 bits a value") && message.contains("--to-8bit=MIN,MAX"), "{message}");
+        assert!(message.contains("16 bits per value") && message.contains("--to-8bit=MIN,MAX"), "{message}");
         assert_eq!(taken(name, &file, &scaled(To8Bit::Whole)), grey([0, 1, 4, 16, 156, 255]), "{name}");
         // 1000 / 4095 * 255 = 62.3
         assert_eq!(taken(name, &file, &scaled(to_8bit("0,4095").unwrap())), grey([0, 16, 62, 255, 255, 255]), "{name}");
@@ -96,7 +96,7 @@ fn bands_beyond_three_are_not_dropped_in_silence() {
     let bands = |extra: &[(u16, u16)]| tiff(2, 1, &[&[(262, 2)], extra].concat(), &[8; 4], &values);
     for extra in [&[][..], &[(338, 0)]] {
         let message = refused("b.tif", &bands(extra));
-        assert!(message.contains("a TIFF of 4 bands") && message.contains("--to-8bit keeps the first"), "{message}");
+        assert!(message.contains("a TIFF with 4 bands") && message.contains("--to-8bit keeps the first"), "{message}");
         assert_eq!(taken("b.tif", &bands(extra), &scaled(To8Bit::Whole)), [10, 20, 30, 50, 60, 70]);
     }
     // The opacity band is always dropped.
@@ -108,10 +108,10 @@ fn variants_are_read_or_named() {
     for (tags, bits, values, part) in [
         (&[(262, 1), (266, 2)][..], &[8u16][..], &[1u8, 2][..], "FillOrder 2"),
         (&[(262, 3)], &[8], &[1, 2], "palette of 8 bits"),
-        (&[(262, 1)], &[4], &[0x12], "in grey of 4 bits"),
-        (&[(262, 1)], &[2], &[0x12], "in grey of 2 bits"),
-        (&[(262, 1)], &[12], &[1, 2, 3], "in grey of 12 bits"),
-        (&[(262, 6)], &[8, 8, 8], &[1, 2, 3, 4, 5, 6], "in YCbCr of 8 bits"),
+        (&[(262, 1)], &[4], &[0x12], "4-bit grey"),
+        (&[(262, 1)], &[2], &[0x12], "2-bit grey"),
+        (&[(262, 1)], &[12], &[1, 2, 3], "12-bit grey"),
+        (&[(262, 6)], &[8, 8, 8], &[1, 2, 3, 4, 5, 6], "8-bit YCbCr"),
     ] {
         let message = refused("v.tif", &tiff(2, 1, tags, bits, values));
         assert!(message.contains(part), "{message}");

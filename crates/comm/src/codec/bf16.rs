@@ -15,7 +15,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "bf16",
-    about: "bf16, each sum of two rounded, added in MPI's order",
+    about: "bf16, each partial sum rounded, added in MPI's order",
     keys: &["error_feedback"],
     most_workers: usize::MAX,
     integer: false,
@@ -28,8 +28,8 @@ pub const ENTRY: Entry = Entry {
 };
 
 simd! {
-    /// Rounds `gradients` to bf16 and stores the rounding errors in `residual`. If a rounded value is not finite, the
-    /// step is discarded anyway, so its residual stays unchanged.
+    /// Rounds `gradients` to bf16 and stores the rounding errors in `residual`. The residual of a value that is not
+    /// finite after rounding stays unchanged, because the step cannot be used anyway.
     fn split(gradients: &mut [f32], residual: &mut [f32]) {
         for (g, r) in gradients.iter_mut().zip(residual) {
             let rounded = widen(round(*g));

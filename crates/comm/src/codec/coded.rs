@@ -31,7 +31,7 @@ impl Coded {
         self.packed.block()
     }
 
-    /// Computes the bits of each tensor's scale: the maximum of `scale` over the gradients of these workers.
+    /// Computes the bits of each tensor's scale: the maximum of `scale` over these workers.
     pub fn scales(
         &self,
         bucket: &Bucket,

@@ -30,7 +30,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "exact",
-    about: "32-bit integers, one scale a tensor: the same bits on any number of ranks",
+    about: "32-bit integers with one scale per tensor, the same result on any number of ranks",
     keys: &[],
     most_workers: MOST_WORKERS,
     integer: true,
@@ -49,7 +49,7 @@ const MOST_EXPONENT: i32 = 127;
 /// The largest k for which 2^-k is a normal f32.
 const NORMAL_STEP: i32 = 126;
 
-/// Number of gradients per block. The integers of a block stay in the L1 cache while those of all workers are added.
+/// Gradients per block. The block's integers stay in the L1 cache while the workers are added.
 const BLOCK: usize = 4096;
 
 simd! {
@@ -101,14 +101,14 @@ fn power(k: i32) -> f64 {
     f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-/// Returns k = 30 - h - e for a tensor whose largest |g| has these bits.
+/// Returns k = 30 - h - e. `largest` has the bits of the tensor's largest |g|.
 fn exponent(largest: u32, room: u32) -> i32 {
     let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
     30 - room as i32 - e
 }
 
-/// Replaces the last worker's gradients of a tensor by the bits of the sum of the integers of all workers of this rank.
-/// `largest` is the maximum over all workers of all ranks.
+/// Adds up the integers of this rank's workers for a tensor, and stores their bits in place of the last worker's
+/// gradients. `largest` is the maximum over all workers on all ranks.
 pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
     if largest == 0 {
         // The tensor may contain -0.0, whose bits are not the integer 0.
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A tensor with zeros of both signs has codes of 0.
+    /// The codes of zeros are 0 for both signs.
     #[test]
     fn zeros_have_no_sign() {
         let mut codes = [0.0, -0.0, 0.0];

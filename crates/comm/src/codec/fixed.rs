@@ -69,7 +69,7 @@ fn decode(codes: &[i64], exponents: &[u32], summands: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Sums as if each of `parts` were the shares of a rank.
+    /// Sums as if each rank had one of `parts`.
     fn sum_in(parts: &[&[Vec<f64>]]) -> Vec<f64> {
         let summands = 8;
         let mut exponents = vec![0; parts[0][0].len()];

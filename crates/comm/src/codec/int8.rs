@@ -14,7 +14,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "int8",
-    about: "8-bit integers, rounded at random without bias, one scale a tensor: the same bits on any number of ranks",
+    about: "8-bit integers with one scale per tensor, rounded at random without bias, the same result on any number of ranks",
     keys: CODED,
     most_workers: MOST_WORKERS,
     integer: true,

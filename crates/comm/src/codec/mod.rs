@@ -46,7 +46,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 #[cfg(test)]
 mod tests;
 
-/// The recipe's settings of a codec, and the number of workers.
+/// The recipe's settings for a codec, and the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// V, over all ranks.
@@ -65,11 +65,11 @@ impl Settings {
 }
 
 /// Sums a bucket over all workers of all ranks. The methods are called in this order, once per step, with the same
-/// shares. The shares are those of this rank's workers in order. Codecs that do not keep workers apart get a single
-/// share with the rank's sum.
+/// shares. There is one share for each worker of this rank, in order. Codecs that do not keep workers apart get a
+/// single share with the rank's sum.
 pub trait Codec: Send {
-    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. A step
-    /// with an infinite or NaN scale is discarded. Codecs without scales append nothing.
+    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. If a
+    /// scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append nothing.
     fn scales(&mut self, _bucket: &Bucket, _shares: &mut [Share<'_>], _scales: &mut Vec<u32>) {}
 
     /// Encodes the shares. The codes may overwrite the last share.
@@ -135,11 +135,11 @@ impl Entry {
 pub struct Tensor {
     /// Name of the parameter, for messages.
     pub name: String,
-    /// Index of the parameter, which is part of the key of its random draws.
+    /// Index of the parameter, for the key of its random draws.
     pub parameter: u16,
     /// The range in the bucket. Elements beyond `elems` are padding and contain zeros.
     pub range: Range<usize>,
-    /// Number of elements without padding.
+    /// Elements without padding.
     pub elems: usize,
     /// Whether the tensor is sent as in `exact` even if the codec rounds.
     pub exempt: bool,
@@ -148,20 +148,20 @@ pub struct Tensor {
 /// Tensors that are sent together: one chunk of the gradient arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// Number of elements of the chunk, including gaps between tensors.
+    /// Elements in the chunk, including gaps between tensors.
     pub len: usize,
     /// In ascending order of their ranges.
     pub tensors: Vec<Tensor>,
 }
 
-/// One worker's gradients of a bucket, divided by the number of samples of the whole step.
+/// One worker's gradients for a bucket, divided by the number of samples in the whole step.
 pub struct Share<'a> {
     pub worker: usize,
     /// The gradients of the whole bucket.
     pub gradients: &'a mut [f32],
 }
 
-/// The key of the random draws of a step.
+/// The key for the random draws in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub seed: u64,

@@ -11,11 +11,10 @@ use base::simd;
 use super::philox::Stream;
 use super::{Bucket, Tensor};
 
-/// Number of words in a block. For every lane width, a block's number of elements is a multiple of the group size of
-/// the random generator.
+/// Words per block. For every lane width, a block holds whole groups of the random generator.
 pub(super) const BLOCK: usize = 64;
 
-/// Largest number of lanes in a word, with lanes of two bits.
+/// Maximum lanes per word (two bits each).
 const MOST_LANES: usize = 32;
 
 simd! {
@@ -69,7 +68,7 @@ impl Packed {
         self.places.iter().map(|(index, _)| (*index, &bucket.tensors[*index]))
     }
 
-    /// Number of elements of a full block.
+    /// Elements in a full block.
     pub fn block(&self) -> usize {
         BLOCK * self.lanes.per_word
     }
@@ -83,8 +82,8 @@ impl Packed {
         self.words.fill(0);
     }
 
-    /// Adds one worker's codes of a tensor. `number` counts only packed tensors. `code` gets the gradients of a block
-    /// and an equal number of random words, which it replaces by codes.
+    /// Adds one worker's codes for a tensor. `number` counts only packed tensors. `code` gets a block's gradients and
+    /// as many random words, and replaces the words by codes.
     pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &mut self.words[self.places[number].1.clone()];
@@ -115,9 +114,9 @@ impl Packed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lanes {
-    /// Number of bits in one lane.
+    /// Bits per lane.
     pub bits: u32,
-    /// Number of lanes in one word. The remaining bits stay zero.
+    /// Lanes per word. The remaining bits stay zero.
     pub per_word: usize,
 }
 
@@ -129,7 +128,7 @@ impl Lanes {
         Self { bits, per_word: (u64::BITS / bits) as usize }
     }
 
-    /// Number of words needed for `values` codes.
+    /// Returns the words needed for `values` codes.
     pub fn words(self, values: usize) -> usize {
         values.div_ceil(self.per_word)
     }

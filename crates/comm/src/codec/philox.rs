@@ -8,10 +8,10 @@ use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
 
 use super::Key;
 
-/// Number of elements per set of eight counters.
+/// Elements per set of eight counters.
 pub(super) const GROUP: usize = 32;
 
-/// Number of counters computed at a time.
+/// Counters computed at a time.
 const LANES: usize = 8;
 
 /// The random words for one parameter of one worker in one step.
@@ -31,7 +31,7 @@ impl Stream {
 
     /// Writes the random words of the elements starting at `first`, which must be a multiple of [`GROUP`].
     pub fn fill(&self, first: usize, words: &mut [u32]) {
-        debug_assert!(first.is_multiple_of(GROUP), "element {first} starts no group");
+        debug_assert!(first.is_multiple_of(GROUP), "element {first} is not the start of a group");
         fill(*self, (first / 4) as u32, words);
     }
 }

@@ -28,7 +28,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "ternary",
-    about: "-1, 0, +1 at random, one scale a tensor (TernGrad): the same bits on any number of ranks",
+    about: "-1, 0 or +1 at random with one scale per tensor (TernGrad), the same result on any number of ranks",
     keys: &["min_elements", "logits", "exempt", "clip", "error_feedback", "floating_grad_epoch"],
     most_workers: MOST_WORKERS,
     integer: true,
@@ -41,10 +41,10 @@ pub const ENTRY: Entry = Entry {
 /// With more workers, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
-/// Number of codes computed at a time to count zeros. A multiple of the group size of the random generator.
+/// Codes computed at a time to count zeros, in whole groups of the random generator.
 const COUNTED: usize = 1024;
 
-/// Number of partial sums that fit into vector registers together with their inputs.
+/// Partial sums that fit into vector registers together with their inputs.
 const SIDE_BY_SIDE: usize = 16;
 
 simd! {

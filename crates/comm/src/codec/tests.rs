@@ -1,4 +1,4 @@
-//! Tests of every codec in one process. They simulate the workers of several ranks by adding codes by hand.
+//! Tests every codec in one process. The ranks are simulated by adding their codes by hand.
 
 use super::packed::head_room;
 use super::*;
@@ -50,8 +50,8 @@ fn plain_sum(workers: &[Vec<f32>]) -> Vec<f64> {
     (0..workers[0].len()).map(|i| workers.iter().map(|w| f64::from(w[i])).sum()).collect()
 }
 
-/// The error of `exact` is at most half a step per worker. A step is 2^-(30 - h) of the power of two above the largest
-/// gradient.
+/// `exact` has an error of at most half a step per worker. A step is 2^-(30 - h) times the power of two above the
+/// largest gradient.
 #[test]
 fn exact_is_exact_to_its_step() {
     for v in [1, 2, 3, 8, 64] {

@@ -217,8 +217,8 @@ impl OwnOp {
 
 /// The callback for [`OwnOp::sum_bf16`].
 unsafe extern "C" fn add_bf16(from: *mut c_void, into: *mut c_void, length: *mut c_int, _: *mut ffi::MPI_Datatype) {
-    // SAFETY: MPI passes two buffers of `length` elements of the call's datatype, which is that of u16. They do not
-    // overlap.
+    // SAFETY: MPI passes two buffers with `length` elements each. Their datatype is that of the call (u16), and they do
+    // not overlap.
     let (from, into) = unsafe {
         let length = usize::try_from(*length).unwrap_or(0);
         (std::slice::from_raw_parts(from.cast::<u16>(), length), std::slice::from_raw_parts_mut(into.cast(), length))

@@ -1,5 +1,5 @@
-//! Start and end of MPI and of the process, handlers for fatal signals, names of the library and the node, and queries
-//! about GPU memory.
+//! Starts and ends MPI and the process, handles fatal signals, and queries the library version, the node name and GPU
+//! support.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -44,8 +44,8 @@ pub(crate) fn initialize() -> Result<ThreadLevel, Error> {
     };
     check("MPI_Init_thread", code)?;
     // Errors that belong to no communicator go to the handler of MPI_COMM_WORLD up to MPI 3.1, and to that of
-    // MPI_COMM_SELF since 4.0. SAFETY: both communicators exist once MPI is initialised, and the constants come from
-    // the shim.
+    // MPI_COMM_SELF since 4.0.
+    // SAFETY: both communicators exist once MPI is initialised, and the constants come from the shim.
     let codes = unsafe {
         [ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF]
             .map(|comm| ffi::MPI_Comm_set_errhandler(comm, ffi::RSMPI_ERRORS_RETURN))
@@ -120,8 +120,8 @@ static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();
 pub(crate) fn explain(limit: &str) {
     let text = |signal: &str| {
         format!(
-            "ended by {signal}; the address space is limited ({limit}), so probably a library has found no memory: raise the limit, or try \
-             a smaller batch or fewer --threads. If it happens without a limit, please report it\n"
+            "ended by {signal}. The address space is limited ({limit}), so a library has probably failed to allocate memory: raise the \
+             limit, or use a smaller batch or fewer --threads. If this happens without a limit, please report it\n"
         )
     };
     let messages = [(libc::SIGSEGV, text("SIGSEGV")), (libc::SIGABRT, text("SIGABRT"))];

@@ -58,7 +58,7 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     let mut start = [0; SIGNATURE.len()];
     let begun = length >= SIGNATURE.len() as u64 && file.read_exact_at(&mut start, 0).map_err(refuse).map(|()| true)?;
     if !begun || start != SIGNATURE {
-        let text = format!("its {length} bytes are no HDF5 file");
+        let text = format!("it is not an HDF5 file ({length} bytes)");
         return Err(Error::Foreign { path: path.to_path_buf(), text });
     }
     let before = length.saturating_sub(LENGTH);
@@ -84,7 +84,7 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
 
 /// Returns an error if a file has no checksum, for files without any other way to detect changes.
 pub(super) fn demand(sealed: bool, path: &Path) -> Result<(), Error> {
-    let text = "nothing tells what it changed".to_string();
+    let text = "it is unknown what was changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 

@@ -18,8 +18,8 @@ pub enum Error {
     },
     /// The disk or the user's quota is full.
     #[error(
-        "no space left to write {} ({bytes} bytes and more): free some (`df -h`, `quota`), or choose another place \
-         with --out. What stood there before is untouched", .path.display()
+        "no space left to write {} (at least {bytes} bytes): free some space (`df -h`, `quota`), or choose another \
+         folder with --out. An existing file is unchanged", .path.display()
     )]
     NoSpace {
         path: PathBuf,
@@ -28,8 +28,8 @@ pub enum Error {
     },
     /// The file would exceed the largest file size that this process may write.
     #[error(
-        "cannot write {} ({bytes} bytes and more): the limit of the file size is lower; raise it (`ulimit -f`). What stood there before is \
-         untouched", .path.display()
+        "cannot write {} (at least {bytes} bytes): the file size limit is lower; raise it (`ulimit -f`). An existing \
+         file is unchanged", .path.display()
     )]
     FileLimit {
         path: PathBuf,
@@ -48,23 +48,23 @@ pub enum Error {
         text: String,
     },
     /// The file is not a trireme model.
-    #[error("{} is no trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
+    #[error("{} is not a trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
     Foreign {
         path: PathBuf,
-        /// What the file is instead.
+        /// The actual kind of file.
         text: String,
     },
     /// A model or another file was given instead of a checkpoint.
-    #[error("{} is no checkpoint: {text}", .path.display())]
+    #[error("{} is not a checkpoint: {text}", .path.display())]
     NoCheckpoint {
         path: PathBuf,
-        /// What the file lacks, and what to do.
+        /// The missing parts, and a suggestion.
         text: String,
     },
     /// The end of the file is missing.
     #[error(
-        "{} is cut short: it has {got} bytes, and by its own head {expected} and a checksum. Copy it again, or take another model from \
-         checkpoints/", .path.display()
+        "{} is cut short: it has {got} bytes, but its header says {expected} plus a checksum. Copy it again, or use \
+         another model from checkpoints/", .path.display()
     )]
     Short {
         path: PathBuf,
@@ -74,14 +74,14 @@ pub enum Error {
         got: u64,
     },
     /// Another program wrote to the file, which drops the checksum at its end.
-    #[error("{} was written by another program since trireme wrote it: {text}. Take trireme's own file", .path.display())]
+    #[error("{} was changed by another program after trireme wrote it: {text}. Use the original file", .path.display())]
     Unsealed {
         path: PathBuf,
         /// The parts that differ from what trireme wrote.
         text: String,
     },
     /// Another program rewrote the whole file in another HDF5 layout.
-    #[error("{} was made anew by another program: {source}", .path.display())]
+    #[error("{} was rewritten by another program: {source}", .path.display())]
     Rewritten {
         path: PathBuf,
         /// The first difference in the layout.
@@ -89,8 +89,8 @@ pub enum Error {
     },
     /// An HDF5 structure that trireme does not write.
     #[error(
-        "{}: {object}, byte {at}: {text}. Only the layout that trireme writes is read: if another program wrote or changed the file, \
-         take trireme's own, else copy it again or take another from checkpoints/", .path.display()
+        "{}: {object}, byte {at}: {text}. trireme reads only the layout that it writes. If another program wrote or \
+         changed the file, use the original; otherwise copy it again, or use another from checkpoints/", .path.display()
     )]
     Layout {
         path: PathBuf,
@@ -102,7 +102,7 @@ pub enum Error {
         text: String,
     },
     /// The file was written by a later version of trireme.
-    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::version::NEWEST)]
+    #[error("{} has model format {version}, but this trireme reads up to {}: use a newer trireme", .path.display(), super::version::NEWEST)]
     Newer {
         path: PathBuf,
         /// Version of the file format.
@@ -110,7 +110,7 @@ pub enum Error {
     },
     /// The checksum does not match: bits changed in transfer or on disk.
     #[error(
-        "{} is damaged: its checksum should be {expected:08x}, its bytes give {got:08x}. Copy it again, or take \
+        "{} is damaged: its checksum should be {expected:08x}, but its bytes give {got:08x}. Copy it again, or use \
          another model from checkpoints/", .path.display()
     )]
     Damaged { path: PathBuf, expected: u32, got: u32 },
@@ -134,9 +134,9 @@ pub enum Error {
 fn folder_advice(folder: &Path, source: &io::Error) -> String {
     match source.kind() {
         // If the path is a file, the system reports only that it exists.
-        io::ErrorKind::AlreadyExists => "it is no folder. Choose another with --out".into(),
+        io::ErrorKind::AlreadyExists => "it is not a folder. Choose another with --out".into(),
         io::ErrorKind::NotADirectory => format!("{}. Choose another with --out", why(folder, source)),
-        io::ErrorKind::PermissionDenied => format!("{source}. Choose another with --out, or mend its permissions"),
+        io::ErrorKind::PermissionDenied => format!("{source}. Choose another with --out, or fix its permissions"),
         _ => format!("{source}. Choose another with --out"),
     }
 }

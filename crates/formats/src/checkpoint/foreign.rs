@@ -123,7 +123,7 @@ impl Room {
                 Ok(())
             }
             None => Err(format!(
-                "{} has the shape {:?}; with it the arrays have more than {} values, the limit for a file of this size",
+                "{} has the shape {:?}, so the arrays have more than {} values, the limit for a file of this size",
                 array.name(),
                 array.shape(),
                 self.whole
@@ -386,7 +386,7 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     Err(Failed::Said(if said.is_empty() { ended.status.to_string() } else { said.to_string() }))
 }
 
-/// Limits the resources of this child process to what reading this file may need.
+/// Limits memory and time of this child process, depending on the size of the file.
 ///
 /// # Errors
 ///

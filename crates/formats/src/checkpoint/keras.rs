@@ -33,7 +33,9 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
     for (name, shape, values) in tensors {
         let (at, stored) = kind.stored.by_torch(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.torch))?;
         if last.is_some_and(|last| last >= at) {
-            return Err(format!("tensor {name} comes too late or twice; the order is that of PyTorch's state_dict"));
+            return Err(format!(
+                "tensor {name} is in the wrong place or occurs twice; the order must be that of PyTorch's state_dict"
+            ));
         }
         last = Some(at);
         check_length(name, shape, values)?;
@@ -69,7 +71,7 @@ pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, St
 
 fn unknown(name: &str, kind: LayerKind, side: fn(&StoredTensor) -> &'static str) -> String {
     let known: Vec<_> = kind.stored.tensors.iter().map(side).collect();
-    format!("tensor {name} is none of {}", known.join(", "))
+    format!("tensor {name} is unknown, expected one of {}", known.join(", "))
 }
 
 fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), String> {
@@ -184,7 +186,7 @@ impl LayerKind {
     pub fn named(kind: &str) -> Result<Self, String> {
         let known = || Op::all_stored().map(|stored| stored.kind).collect::<Vec<_>>().join(", ");
         let found = Op::all_stored().find(|stored| stored.kind == kind);
-        found.map(Self::new).ok_or_else(|| format!("kind is one of {}, got {kind:?}", known()))
+        found.map(Self::new).ok_or_else(|| format!("kind must be one of {}, got {kind:?}", known()))
     }
 
     /// Formats the name of the kind, followed by the image's sizes if the layer follows a flatten, such as `linear 16 5
@@ -274,9 +276,12 @@ mod tests {
         let refused = |kind, tensors: &[Tensor]| to_keras(kind, tensors).unwrap_err();
         assert!(refused(linear, &[tensor("weight", &[2, 13])]).contains("13 inputs, but 3 x 2 x 2"));
         assert!(refused(kind("conv", None), &[tensor("weight", &[2, 3])]).contains("[2, 3]"));
-        assert!(refused(kind("conv", None), &[tensor("gamma", &[2])]).contains("gamma is none of weight, bias"));
+        assert!(
+            refused(kind("conv", None), &[tensor("gamma", &[2])])
+                .contains("gamma is unknown, expected one of weight, bias")
+        );
         let swapped = [tensor("bias", &[2]), tensor("weight", &[2])];
-        assert!(refused(kind("norm", None), &swapped).contains("weight comes too late"));
+        assert!(refused(kind("norm", None), &swapped).contains("weight is in the wrong place"));
         let short = ("bias".to_string(), vec![3], vec![0.0; 2]);
         assert!(refused(kind("norm", None), &[short]).contains("[3] has 2 values"));
         let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);

@@ -81,7 +81,7 @@ impl KerasFile {
     }
 
     fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
-        // The variables of the model itself, which has none. Keras 2 opens it anyway.
+        // The group for the model's own variables, which is empty. Keras 2 opens the file anyway.
         root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {
@@ -132,6 +132,6 @@ pub struct Described {
     pub config: Option<String>,
     /// Names of the layers with weights in Keras's order. Layers that are not listed come last.
     pub order: Vec<String>,
-    /// The epsilon of each batch norm, by the name of the layer.
+    /// The epsilon of each batch norm, by layer name.
     pub epsilon: BTreeMap<String, f32>,
 }

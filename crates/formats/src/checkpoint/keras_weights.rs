@@ -11,10 +11,10 @@ use super::error::Error;
 use super::keras::Tensor;
 use super::reader::group;
 
-/// The group with the arrays, which are named by their index.
+/// The group with the arrays. Their names are indexes.
 pub(super) const GROUP: &str = "weights";
 
-/// The attribute of this group with the names of the weights.
+/// Its attribute with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
 /// Attributes of this group with facts from the model config, see [`KerasWeights`].
@@ -122,8 +122,7 @@ fn name(layer: &Value) -> Option<&str> {
     layer["config"]["name"].as_str().or(layer["name"].as_str())
 }
 
-/// Adds those of the `names` that occur anywhere in a value. Keras 2 and 3 list the inputs of a layer in different
-/// ways.
+/// Adds all `names` that occur anywhere in a value. Keras 2 and 3 list a layer's inputs in different ways.
 fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) if names.contains(text.as_str()) => found.push(text),
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(sequence(&[conv(last), permute([3, 1, 2]), ("ReLU", json!({})), flatten(last)]).turned, ["l3"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [-1]}))]).turned, ["l1"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [1, 1, 9]}))]).turned, none);
-        // After a convolution, the order is that of the convolution. Two opposite permutations cancel out.
+        // A convolution sets its own order. Two opposite permutations cancel out.
         assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
         assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
     }

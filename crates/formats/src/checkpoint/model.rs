@@ -121,7 +121,7 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
             String::new()
         },
         input: three(&ours.numbers("input")?)
-            .and_then(|input| if input.contains(&0) { Err(format!("of no size: {input:?}")) } else { Ok(input) })
+            .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,
         image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
         classes: ours.texts("classes")?,
@@ -150,5 +150,5 @@ pub(super) fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
     let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MOST)).collect();
     sizes
         .and_then(|sizes| sizes.try_into().ok())
-        .ok_or_else(|| format!("channels, height and width are three numbers up to {MOST}, got {numbers:?}"))
+        .ok_or_else(|| format!("channels, height and width must be three numbers up to {MOST}, got {numbers:?}"))
 }

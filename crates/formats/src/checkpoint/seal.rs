@@ -25,7 +25,7 @@ impl ModelFile {
     /// Returns the parts of an opened model that do not match their checksums.
     pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
         if !ours.has(NAME) {
-            return Ok(vec!["all of it, as it was written before parts were sealed".into()]);
+            return Ok(vec!["unknown parts, because the file has no checksums of its parts".into()]);
         }
         let group = ours.open(NAME)?;
         let mut sealed = BTreeMap::new();
@@ -131,7 +131,7 @@ mod tests {
         let beside = |file: &hdf5::File| file.create_group("notes").map(drop);
         assert_eq!(edited("beside", beside), "all of its parts are as trireme wrote them");
         let unsealed = |file: &hdf5::File| file.group("trireme")?.unlink("seal");
-        assert!(edited("unsealed", unsealed).contains("all of it, as it was written before parts were sealed"));
+        assert!(edited("unsealed", unsealed).contains("unknown parts, because the file has no checksums of its parts"));
     }
 
     /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.

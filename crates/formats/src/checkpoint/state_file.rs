@@ -21,7 +21,7 @@ use super::{atomic, checksum, h5};
 /// Version of the format. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
-/// Version of a checkpoint whose best score is top-1 and whose rules have no state. Older programs can read it too.
+/// Version for checkpoints that older programs can read too. Their best score is top-1, and their rules have no state.
 const PLAIN: u64 = 1;
 
 /// Space in bytes that must stay free on the disk for the log.
@@ -64,7 +64,7 @@ pub struct Progress {
     pub algorithms: String,
     /// Identifies the data set.
     pub data: String,
-    /// Checksum of the teacher's weights. Empty without a teacher and in files of older versions.
+    /// Checksum of the teacher's weights. Empty without a teacher and in older files.
     pub teacher: String,
     /// The seed of all random draws.
     pub seed: u64,
@@ -84,19 +84,19 @@ pub struct Scale {
 pub struct Sums {
     #[serde(with = "bits")]
     pub loss: f64,
-    /// Images whose most probable class is correct.
+    /// Images in which the most probable class is correct.
     #[serde(with = "bits")]
     pub top1: f64,
-    /// Images whose class is among the five most probable.
+    /// Images with the true class among the five most probable.
     #[serde(with = "bits")]
     pub top5: f64,
     pub count: u64,
-    /// Further scores if images may have several labels.
+    /// Further scores of a multi-label split.
     #[serde(default)]
     pub several: Option<LabelScores>,
 }
 
-/// Scores over all classes of a split whose images may have several labels.
+/// Scores of a multi-label split over all classes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelScores {
     /// Mean of the classes' average precisions. NaN if it was not computed.
@@ -153,14 +153,14 @@ impl StateFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file is missing, truncated, changed, of another kind or of a later version.
+    /// Returns an error if the file is missing, truncated or changed, or if it has another kind or a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let root = open(path)?;
         if !is_state(&root) {
             let text = match root.has("model_weights") {
                 true => format!(
-                    "it is a model, without an optimizer and a place in its run. To go on with that run: --resume auto, or a file of {}; \
-                     to start a new run from the model's weights: `from` of [init] in its recipe",
+                    "it is a model, without optimizer state and position in a run. To continue its run: --resume auto, or a file of {}. \
+                     To start a new run from its weights: `from` of [init] in the recipe",
                     path.with_file_name("checkpoints").display()
                 ),
                 false => "it lacks the groups trireme, params and progress, which `trireme train` writes".into(),

@@ -18,16 +18,15 @@ pub struct Log {
     /// The logged steps (see `log.every`).
     pub steps: Vec<StepLine>,
     pub epochs: Vec<EpochLine>,
-    /// Cost of the exchange in the last part of the run.
+    /// The cost of the exchange, measured in the last part of the run.
     pub exchange: Option<ExchangeLine>,
-    /// Statistics of the layers. If there are too many lines, only every second, fourth, ... line and the last are
-    /// kept.
+    /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
     pub layers: Layers,
     /// Scores of the weights.
     pub evals: Vec<EvalLine>,
     /// Scores of the averaged weights (EMA).
     pub averages: Vec<EvalLine>,
-    /// Scores of the weights and of their averages on the split that is scored only once, at the end of the run.
+    /// Scores on the split that is evaluated only once, at the end of the run, for the weights and their averages.
     pub at_end: Vec<EvalLine>,
     /// The end, if the last part of the run reached it.
     pub end: Option<EndLine>,
@@ -39,7 +38,7 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unread {
     pub lines: u64,
-    /// Number of the first such line, from 1, or 0 if there are none.
+    /// The first such line, counted from 1, or 0 if all lines are valid.
     pub first: u64,
 }
 
@@ -188,7 +187,7 @@ impl Unread {
     }
 }
 
-/// One line of the log. Unknown kinds of events become `Other`.
+/// A line in the log. Unknown events become `Other`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Line {
@@ -221,7 +220,7 @@ fn nans() -> [f64; 3] {
     [f64::NAN; 3]
 }
 
-/// The start of a run or of a resumed part. The fields are those of [`crate::Start`].
+/// The start of a run or a resumed part, see [`crate::Start`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StartLine {
@@ -360,8 +359,7 @@ pub struct EvalLine {
 }
 
 impl EvalLine {
-    /// Returns the score for comparing models: the mean average precision if images may have several labels, otherwise
-    /// top-1.
+    /// Returns the score for comparing models: the mean average precision for multi-label data, otherwise top-1.
     pub fn leading(&self) -> f64 {
         if self.has_several() { self.map.unwrap_or(f64::NAN) } else { self.top1 }
     }
@@ -372,7 +370,7 @@ impl EvalLine {
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
 
-    /// Returns true if the images may have several labels.
+    /// Returns true for multi-label data.
     pub fn has_several(&self) -> bool {
         self.micro_f1.is_some()
     }

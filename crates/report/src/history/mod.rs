@@ -37,7 +37,7 @@ pub enum Error {
     Read { path: PathBuf, source: io::Error },
 }
 
-/// The contents of the output folder of a run.
+/// The contents of a run's output folder.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub folder: PathBuf,

@@ -61,7 +61,8 @@ fn number(log: f64) -> f64 {
     if log.is_nan() { f64::NEG_INFINITY } else { log }
 }
 
-/// Returns the mean, over the images of the class, of the precision at the image's threshold.
+/// Returns the average precision: the precision at the threshold of each image in the class, averaged over these
+/// images.
 fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
     let images = thresholds.len();
     let (mut reached, mut sum, mut end) = (0, 0.0, images);
@@ -77,13 +78,13 @@ fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
 
 const BINS: usize = 15;
 
-/// Images whose most probable class has a probability in one range.
+/// Images for which the highest probability is in one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
     pub images: u64,
-    /// Number of images whose most probable class is correct.
+    /// Images in which the most probable class is correct.
     pub right: u64,
-    /// Sum of the probabilities of the most probable class.
+    /// Sum of the highest probabilities.
     pub confidence: f64,
 }
 
@@ -114,7 +115,7 @@ pub fn expected_error(bins: &[Bin]) -> f64 {
 /// Maximum number of classes for a dense matrix. A larger one would be too big for a terminal, a page and a disk.
 const MOST_DENSE: usize = 4096;
 
-/// The confusion matrix: number of images for each pair of true and predicted class.
+/// The confusion matrix. It counts images for each pair of true and predicted class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
@@ -122,7 +123,7 @@ pub struct Confusion {
     cells: BTreeMap<(u32, u32), u64>,
 }
 
-/// Number of images for one pair of true and predicted class.
+/// An entry of the confusion matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The true class.

@@ -135,7 +135,7 @@ fn best(scores: &[f32]) -> [u32; KEPT] {
     best
 }
 
-/// The prediction for one image that may have several labels.
+/// The prediction for one image of multi-label data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeveralOutcome {
     /// Index of the image in its split.
@@ -202,11 +202,11 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 /// The scores of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassScore {
-    /// Number of images of the class.
+    /// Images in the class.
     pub images: u64,
-    /// Number of images predicted as this class.
+    /// Images predicted as this class.
     pub predicted: u64,
-    /// Number of correctly predicted images of the class.
+    /// Correctly predicted images.
     pub right: u64,
     /// Average precision, if it was computed and the class has images.
     pub average_precision: Option<f64>,

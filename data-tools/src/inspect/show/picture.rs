@@ -247,7 +247,10 @@ impl<'a> Viewer<'a> {
             None => decode::spec(example).map_err(failed)?,
         };
         if spec.channels != 1 && spec.channels != 3 {
-            return Err(self.refusal(id, format!("an image of {spec}; only 1 or 3 channels can be shown")));
+            return Err(self.refusal(
+                id,
+                format!("the image has the shape {spec}; only images with 1 or 3 channels can be shown"),
+            ));
         }
         if let Some((pipeline, scale)) = &self.pipeline {
             pipeline.run(example, id, epoch, &mut self.scratch, &mut self.values).map_err(failed)?;
@@ -255,7 +258,7 @@ impl<'a> Viewer<'a> {
         }
         let bytes = decode::decode(example, spec, &mut self.pixels).map_err(failed)?;
         let (picture, length) = (of_bytes(bytes, spec), bytes.len());
-        picture.ok_or_else(|| self.refusal(id, format!("{length} bytes do not make an image of {spec}")))
+        picture.ok_or_else(|| self.refusal(id, format!("{length} bytes are too few for an image of the shape {spec}")))
     }
 
     /// Creates an error for a record that cannot be shown.

@@ -124,7 +124,9 @@ impl ContactSheet {
     pub fn new(out: &Path, pictures: usize, limits: Limits) -> Result<Self, Error> {
         let format = extract::format_of(out)?;
         match pictures as u64 > MOST_CELLS {
-            true => Err(Error::Usage(format!("a sheet takes up to {MOST_CELLS} pictures, got {pictures}; give fewer"))),
+            true => Err(Error::Usage(format!(
+                "a sheet can show up to {MOST_CELLS} pictures, but {pictures} were requested"
+            ))),
             false => Ok(Self { out: out.to_path_buf(), format, cells: Vec::new(), limits }),
         }
     }
@@ -148,7 +150,8 @@ impl ContactSheet {
         decoder.reduced(stored, &file, 1, spec.channels, &mut pixels).map_err(|fault| refuse(fault.to_string()))?;
         let ImageSpec { height, width, channels } = spec;
         pixels.truncate(ImageSpec::new(height, width, channels).values());
-        let picture = picture::of_bytes(&pixels, spec).ok_or_else(|| refuse(format!("fewer pixels than {spec}")))?;
+        let picture =
+            picture::of_bytes(&pixels, spec).ok_or_else(|| refuse(format!("too few pixels for the shape {spec}")))?;
         self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: words.into() });
         Ok(())
     }

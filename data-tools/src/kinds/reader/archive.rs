@@ -110,14 +110,14 @@ fn from_tar(src: &Path, wanted: &[&str], other: &str, budget: &mut Budget) -> Re
             continue;
         };
         if found.members[at].is_some() {
-            return Err(Error::input(src, format!("holds {name} twice")));
+            return Err(Error::input(src, format!("the archive contains {name} twice")));
         }
         let size = entry.size();
         let data = read_entry(&mut entry, size, src, name, budget)?;
         found.members[at] = Some(Member { path: src.join(&path), data: Store::Memory(data) });
     }
     if is_empty {
-        return Err(Error::input(src, "is an empty archive; fetch it again"));
+        return Err(Error::input(src, "the archive is empty; fetch it again"));
     }
     // Read to the end of the stream: gzip only checks there whether its content was complete.
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| tar_error(src, budget, e))?;
@@ -128,8 +128,9 @@ fn tar_error(src: &Path, budget: &Budget, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::FileTooLarge => input::read_error(src, budget, error),
         _ => {
-            let what =
-                format!("cannot be read as a .tar or .tar.gz archive ({error}): not one, or cut short; fetch it again");
+            let what = format!(
+                "cannot be read as a .tar or .tar.gz archive ({error}): a different format, or cut short; fetch it again"
+            );
             Error::input(src, what)
         }
     }
@@ -144,7 +145,7 @@ fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str, budget: &
     if got == size {
         return Ok(data);
     }
-    let what = format!("cut short: the archive says that {name} takes {size} bytes, {got} are there; fetch it again");
+    let what = format!("cut short: {name} should have {size} bytes, but only {got} exist; fetch it again");
     Err(Error::input(src, what))
 }
 
@@ -165,7 +166,7 @@ const PACKED: [(&[u8], &str); 4] = [
 /// Returns an error message if `head` is the start of a compressed archive.
 pub(crate) fn compressed(head: &[u8]) -> Option<String> {
     let (_, by) = PACKED.iter().find(|(packed, _)| head.starts_with(packed))?;
-    Some(format!("it is compressed by {by}, and archives are read in place: unpack it first (`{by} -d`)"))
+    Some(format!("the archive is compressed with {by}, but archives are read in place; unpack it first (`{by} -d`)"))
 }
 
 /// A file in a tar archive.
@@ -215,7 +216,7 @@ fn walk_all(
 ) -> Result<(), Error> {
     let length = range.end - range.start;
     let cut = |what: String| {
-        Error::input(path, format!("cut short: {what}, the archive ends after {length} bytes; fetch it again"))
+        Error::input(path, format!("cut short: {what}, but the archive ends after {length} bytes; fetch it again"))
     };
     let mut head = [0; 5];
     if length > 5
@@ -227,9 +228,10 @@ fn walk_all(
     let (mut end, mut count) = (0, 0);
     let failed = |e: io::Error, at: u64| match e.kind() {
         _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header begins at byte {at}")),
-        _ => {
-            Error::input(path, format!("not a tar archive at byte {at} ({e}); damaged, compressed, or something else"))
-        }
+        _ => Error::input(
+            path,
+            format!("no valid tar header at byte {at} ({e}); the file is damaged, compressed, or not a tar archive"),
+        ),
     };
     let mut archive = tar::Archive::new(Window { file, range: range.clone(), at: 0 });
     archive.set_ignore_zeros(true);
@@ -240,7 +242,7 @@ fn walk_all(
         end = start.saturating_add(size);
         if end > length {
             let name = name.file_name().unwrap_or_default().to_string_lossy();
-            return Err(cut(format!("{name} takes {} at byte {start}", text::plural(size, "byte"))));
+            return Err(cut(format!("{name} needs {} from byte {start} on", text::plural(size, "byte"))));
         }
         if entry.header().entry_type().is_file() {
             count += 1;
@@ -249,7 +251,7 @@ fn walk_all(
     }
     match ends(file, &range, end) {
         true => Ok(()),
-        false => Err(cut(format!("no end mark behind the last of {}", text::plural(count, "file")))),
+        false => Err(cut(format!("there is no end mark after {}", text::plural(count, "file")))),
     }
 }
 

@@ -52,7 +52,7 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         let store = match place {
             Some(start) => {
                 let overlap = || {
-                    Error::input(path, "its members take more bytes than the file has: damaged; save or fetch it again")
+                    Error::input(path, "the members are larger than the file: it is damaged; save or fetch it again")
                 };
                 left = left.checked_sub(member.size()).ok_or_else(overlap)?;
                 // Reading to the end verifies the checksum.
@@ -76,7 +76,7 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
 fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     Error::input(
         path,
-        format!("{part} cannot be read ({error}): not a .npz of NumPy, or damaged; save or fetch it again"),
+        format!("{part} cannot be read ({error}): not a NumPy .npz file, or damaged; save or fetch it again"),
     )
 }
 
@@ -84,27 +84,29 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
 fn parse(name: &str, file: Store) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MOST_HEADER as u64 + 12) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
-    let (header, start) = header(&head).ok_or("not an array of NumPy (.npy), or cut short")?;
+    let (header, start) = header(&head).ok_or("not a NumPy array (.npy), or cut short")?;
     let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
     let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
     let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
     let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
-        return Err("its header cannot be read; save it with numpy.savez".into());
+        return Err("the header cannot be read; save the array with numpy.savez".into());
     };
     let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
     let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
-    let axes = axes.ok_or_else(|| format!("its shape ({shape}) cannot be read"))?;
+    let axes = axes.ok_or_else(|| format!("the shape ({shape}) cannot be read"))?;
     if order.starts_with("True") && axes.len() > 1 {
-        return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
+        return Err("the array has Fortran order; convert it with numpy.ascontiguousarray before saving".into());
     }
     let Some(width) = width(descr) else {
-        return Err(format!("its type is {descr}; expected uint8 images and labels of whole numbers"));
+        return Err(format!("the type is {descr}; expected uint8 images and integer labels"));
     };
     let expected = axes.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
     let start = start as u64;
     let length = file.len() - start;
     if expected.map(|length| length as u64) != Some(length) {
-        return Err(format!("shape {axes:?} of {descr} does not fit its {length} bytes; is it cut short?"));
+        return Err(format!(
+            "the shape {axes:?} of {descr} does not match the size of {length} bytes; is the file cut short?"
+        ));
     }
     let descr = descr.to_string();
     Ok(Array { name: name.to_string(), shape: axes, descr, file, start })
@@ -138,18 +140,18 @@ impl Array {
         if self.descr == "|u1" {
             return Ok(());
         }
-        let cure = "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, \
-                    (x / 257).round().astype('uint8') if from 0 to 65535, x.clip(0, 255).astype('uint8') if from 0 to 255 \
-                    (astype alone keeps the lower 8 bits of larger values)";
-        Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
+        let cure = "expected uint8; save (255 * x).round().astype('uint8') if the range is 0 to 1, (x / 257).round().astype('uint8') \
+                    for 0 to 65535, or x.clip(0, 255).astype('uint8') for 0 to 255 (without clip, astype keeps only the lower 8 bits of \
+                    larger values)";
+        Err(Error::input(path, format!("`{}`: the type of the values is {}; {cure}", self.name, self.descr)))
     }
 
     /// Returns the values as class numbers.
     pub(crate) fn whole_numbers(&self, path: &Path) -> Result<Vec<i64>, Error> {
         let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
         if !matches!(self.shape[..], [_] | [_, 1]) {
-            let cure = "expected (N) or (N, 1); of one-hot labels save labels.argmax(1)";
-            return Err(failed(format!("labels of shape {:?}; {cure}", self.shape)));
+            let cure = "expected (N) or (N, 1); if the labels are one-hot, save labels.argmax(1)";
+            return Err(failed(format!("the labels have the shape {:?}; {cure}", self.shape)));
         }
         fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
@@ -169,7 +171,7 @@ impl Array {
             "<u8" => all(bytes, |b| u64::from_le_bytes(b) as i64),
             other => {
                 return Err(failed(format!(
-                    "labels of type {other}; expected whole numbers: save labels.astype('int64')"
+                    "the labels have the type {other}; expected integers: save labels.astype('int64')"
                 )));
             }
         })
@@ -201,7 +203,7 @@ pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Er
     if height == 0 || width == 0 {
         return Err(Error::input(
             path,
-            format!("its header says images of {height} x {width} pixels; expected at least 1 x 1"),
+            format!("the header says that images have {height} x {width} pixels; expected at least 1 x 1"),
         ));
     }
     let bytes = u64::from(height)
@@ -252,14 +254,14 @@ fn read_header<const N: usize>(
     axes.ok_or_else(|| {
         let got = head.len();
         let what =
-            format!("cut short: an IDX header of {holds} takes {expected} bytes, {got} are there; fetch it again");
+            format!("cut short: an IDX header of {holds} has {expected} bytes, but only {got} exist; fetch it again");
         Error::input(path, what)
     })
 }
 
 fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
     let swapped = got == IMAGES || got == LABELS;
-    let hint = if swapped { "images and labels are swapped" } else { "this is not such a file" };
+    let hint = if swapped { "images and labels are swapped" } else { "this is a different kind of file" };
     Error::input(path, format!("wrong magic number 0x{got:08x}; expected 0x{expected:08x}, IDX {holds}: {hint}"))
 }
 
@@ -293,9 +295,9 @@ mod tests {
         let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255]))).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
         let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values))).unwrap_err();
-        assert!(error(good, &[1, 0, 2]).contains("does not fit its 3 bytes"));
+        assert!(error(good, &[1, 0, 2]).contains("size of 3 bytes"));
         assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
-        assert!(error(&good.replace("<i2", "|O"), &[]).contains("its type is |O"));
+        assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
         assert!(error("{}", &[]).contains("header cannot be read"));
         let whole = npy(good, &[1, 0, 2, 0]);

@@ -20,7 +20,7 @@ use crate::text::without_mark;
 
 const META: &str = "meta.mat";
 const TRUTH: &str = "ILSVRC2012_validation_ground_truth.txt";
-const HINT: &str = "expected ILSVRC2012_devkit_t12.tar.gz, or the folder that it unpacks to";
+const HINT: &str = "expected ILSVRC2012_devkit_t12.tar.gz or its unpacked folder";
 
 /// Memory per line of the ground truth in bytes.
 const LINE: u64 = 64;
@@ -98,7 +98,7 @@ fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Er
     let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
         id.map(|s| s.wnid.clone()).ok_or_else(|| {
-            let what = format!("line {}: `{line}` is none of the {} class numbers of {META}", i + 1, by_id.len());
+            let what = format!("line {}: `{line}` is not one of the {} class numbers in {META}", i + 1, by_id.len());
             Error::input(&truth.path, what)
         })
     };
@@ -123,11 +123,11 @@ fn leaves(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Er
         }
         let synset = Synset { wnid: text("WNID")?, words: text("words")? };
         if found.insert(number("ILSVRC2012_ID")?, synset).is_some() {
-            return Err(Error::input(path, format!("synset {at}: its ILSVRC2012_ID stands there twice")));
+            return Err(Error::input(path, format!("synset {at}: another synset has the same ILSVRC2012_ID")));
         }
     }
     match found.len() {
-        0 => Err(Error::input(path, "holds no synset without children: no class")),
+        0 => Err(Error::input(path, "there are no synsets without children, so there are no classes")),
         _ => Ok(found),
     }
 }
@@ -177,7 +177,9 @@ impl From<&str> for Problem {
 pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<Record>, Problem> {
     let body = match bytes.get(HEADER - 4..HEADER) {
         Some([_, _, b'I', b'M']) => &bytes[HEADER..],
-        Some([_, _, b'M', b'I']) => return Err("a big-endian MATLAB file; save it again on a usual machine".into()),
+        Some([_, _, b'M', b'I']) => {
+            return Err("big-endian MATLAB files are not supported; save it on a little-endian machine".into());
+        }
         _ => return Err("not a MATLAB 5 file".into()),
     };
     let mut left = Left(memory);
@@ -200,7 +202,7 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
         // This array is not needed, so its memory is free again.
         left = Left(memory);
     }
-    Err(Problem::Format(format!("it holds no struct array `{name}`")))
+    Err(Problem::Format(format!("there is no struct array `{name}`")))
 }
 
 /// The remaining memory in bytes.
@@ -366,7 +368,7 @@ pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Ann
         }
         let bytes = read_bounded(&mut entry, MOST).map_err(|e| failed(e, budget))?;
         let wrong = |what: &str| Error::input(&path.join(&name), format!("{what}; fetch it again"));
-        let bytes = bytes.ok_or_else(|| wrong("too long for the boxes of an image"))?;
+        let bytes = bytes.ok_or_else(|| wrong("the file is too large for the boxes of an image"))?;
         let boxes = parse(&String::from_utf8_lossy(&bytes)).map_err(wrong)?;
         let stem = name.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         budget.take(path, (stem.len() + boxes.len() * size_of::<BoundingBox>() + 64) as u64)?;
@@ -387,12 +389,12 @@ fn element<'a>(xml: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
 fn parse(xml: &str) -> Result<Vec<BoundingBox>, &'static str> {
     let number = |xml: &str, name: &str| -> Result<f32, &'static str> {
         let text = element(xml, name).ok_or("an edge or size is missing")?.0;
-        text.trim().parse().map_err(|_| "an edge or size is no number")
+        text.trim().parse().map_err(|_| "an edge or size is not a number")
     };
-    let (size, mut rest) = element(xml, "size").ok_or("it has no size")?;
+    let (size, mut rest) = element(xml, "size").ok_or("the image size is missing")?;
     let (width, height) = (number(size, "width")?, number(size, "height")?);
     if !(width > 0.0 && height > 0.0) {
-        return Err("its size is not above 0");
+        return Err("the image size is not above 0");
     }
     let mut boxes = Vec::new();
     while let Some((object, following)) = element(rest, "object") {
@@ -432,7 +434,7 @@ mod tests {
             (Value::Numbers(vec![1234.0]), Value::Numbers(vec![0.0]))
         );
         assert_eq!((get(0, "gloss"), get(2, "children")), (text("glöss"), Value::Numbers(vec![0.0; 3])));
-        let missing = Problem::Format("it holds no struct array `synset`".into());
+        let missing = Problem::Format("there is no struct array `synset`".into());
         assert_eq!(read_structs(FILE, "synset", PLENTY), Err(missing));
         for cut in 0..FILE.len() {
             assert!(read_structs(&FILE[..cut], "synsets", PLENTY).is_err(), "cut at {cut}");

@@ -44,28 +44,31 @@ impl Files {
     ) -> Result<Self, Error> {
         let is_usable = |(name, listing): &(String, Listing)| {
             if listing.len() == 0 {
-                notes.push(format!("split {name} left out: it holds no image that can be used"));
+                notes.push(format!("split {name} left out: it contains no usable image"));
             }
             listing.len() > 0
         };
         found.retain(is_usable);
         if found.is_empty() {
-            return Err(Error::input(src, "holds no image that can be used"));
+            return Err(Error::input(src, "no usable image found"));
         }
         if let Some(share) = options.validation_fraction {
             if found.iter().any(|(name, _)| name == "validation") {
-                return Err(Error::Usage(format!("{} has a validation split; none can be drawn", src.display())));
+                return Err(Error::Usage(format!(
+                    "{} already has a validation split; leave out --validation-fraction",
+                    src.display()
+                )));
             }
             if found[0].0 != "train" {
                 return Err(Error::Usage(format!(
-                    "{} has no split train that a validation split could be drawn from",
+                    "{} has no split `train`, from which --validation-fraction draws",
                     src.display()
                 )));
             }
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
-                    "a validation fraction of {share} is less than one image of every class; give a larger one"
+                    "a validation fraction of {share} is less than one image of every class; use a larger fraction"
                 )));
             }
             notes.extend(without_validation(&found[0].1, &drawn, &classes));
@@ -99,7 +102,7 @@ impl Files {
 }
 
 /// Moves a random share of each class to a new listing. The share is rounded, but at least one image of the class
-/// stays. If images may have several classes, the share is drawn from all images together.
+/// stays. If images may have multiple classes, the share is drawn from all images together.
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
@@ -122,7 +125,7 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     (!names.is_empty()).then(|| {
         let count = text::classes(names.len());
         format!(
-            "{count} without a validation image, since --validation-fraction is less than one of theirs: {}",
+            "{count} without a validation image, because --validation-fraction is less than one image of the class: {}",
             text::first(&names)
         )
     })
@@ -287,7 +290,7 @@ pub(crate) struct Listing {
     places: Vec<Place>,
     names: String,
     items: Vec<Item>,
-    /// The sets of classes, if files may have several classes.
+    /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
 }
 
@@ -312,7 +315,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns true if files may have several classes.
+    /// Returns true if files may have multiple classes.
     pub(crate) fn multi_label(&self) -> bool {
         self.sets.is_some()
     }
@@ -321,7 +324,7 @@ impl Listing {
         self.items.len() as u64
     }
 
-    /// Returns the label of each file. If files may have several classes, returns 0 for all.
+    /// Returns the label of each file. If files may have multiple classes, returns 0 for all.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         self.items.iter().map(|i| if self.multi_label() { 0 } else { i.label })
     }
@@ -392,7 +395,7 @@ impl Listing {
         sample.encoded.clear();
         let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
         if length > MAX_FILE {
-            let what = format!("more than {MAX_FILE} bytes, the limit of an image file");
+            let what = format!("the file exceeds {MAX_FILE} bytes, the limit for image files");
             return Err(Error::input(&self.path(index), what));
         }
         Ok(())

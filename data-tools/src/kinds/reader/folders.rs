@@ -46,7 +46,10 @@ impl Images {
     fn add(&mut self, root: &Path, relative: &Path, depth: usize) -> Result<(), Error> {
         let dir = root.join(relative);
         if depth > DEPTH {
-            return Err(Error::input(&dir, format!("more than {DEPTH} folders deep; does a link lead back?")));
+            return Err(Error::input(
+                &dir,
+                format!("folders are nested more than {DEPTH} levels deep; do links form a cycle?"),
+            ));
         }
         for Entry { name, is_dir } in entries(&dir)? {
             let path = relative.join(&name);

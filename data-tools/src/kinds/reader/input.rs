@@ -89,9 +89,7 @@ pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Er
 pub(crate) fn read_error(path: &Path, budget: &Budget, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::FileTooLarge => budget.exceeded(path),
-        io::ErrorKind::UnexpectedEof => {
-            Error::input(path, "ends before its compressed data does (cut short?); fetch it again")
-        }
+        io::ErrorKind::UnexpectedEof => Error::input(path, "the compressed data is cut short; fetch it again"),
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Other => {
             Error::input(path, format!("damaged: {source}; fetch it again"))
         }
@@ -124,13 +122,13 @@ pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> 
     if got < expected {
         return Err(Error::input(
             path,
-            format!("cut short: {what} take {expected} bytes, {got} are there; fetch it again"),
+            format!("cut short: {what} need {expected} bytes, but only {got} exist; fetch it again"),
         ));
     }
     if got > expected {
         return Err(Error::input(
             path,
-            format!("goes on after the {expected} bytes that {what} take; is its header right?"),
+            format!("the file continues after the {expected} bytes of {what}; is the header correct?"),
         ));
     }
     Ok(())
@@ -300,11 +298,14 @@ impl Budget {
     pub(crate) fn exceeded(&self, path: &Path) -> Error {
         let Budget { limits, input, taken } = self;
         let (allowed, mib) = (limits.allowed(*input) as f64 / 1e6, limits.memory >> 20);
-        let beside =
-            if *taken > 0 { format!(" beside {:.1} MB of other files", *taken as f64 / 1e6) } else { String::new() };
+        let beside = if *taken > 0 {
+            format!(", of which {:.1} MB are used by other files", *taken as f64 / 1e6)
+        } else {
+            String::new()
+        };
         let what = format!(
-            "unpacked it takes more than the {allowed:.1} MB that are allowed ({mib} MiB and four times the source's \
-             size){beside}; if it is meant to be so large, raise --limit-memory"
+            "the unpacked content exceeds the limit of {allowed:.1} MB ({mib} MiB plus four times the source's size){beside}; if this \
+             is intended, raise --limit-memory"
         );
         Error::input(path, what)
     }
@@ -394,7 +395,7 @@ mod budget_tests {
         assert_eq!(budget.left(), 1040);
         budget.take(Path::new("a"), 1000).unwrap();
         let error = budget.take(Path::new("b"), 41).unwrap_err().to_string();
-        assert!(error.starts_with("b: unpacked it takes more") && error.contains("--limit-memory"), "{error}");
+        assert!(error.starts_with("b: the unpacked content exceeds") && error.contains("--limit-memory"), "{error}");
         budget.take(Path::new("c"), 40).unwrap();
         assert_eq!(budget.left(), 0);
         let mut out = Vec::new();

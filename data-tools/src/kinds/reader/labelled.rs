@@ -193,17 +193,17 @@ impl List<'_> {
         let path = printable(lines.path(line));
         let number = first.number;
         if self.several {
-            return Err(format!("{path} is on line {number} already; give all its labels there"));
+            return Err(format!("{path} is already on line {number}; list all its labels there"));
         }
         let classes = self.known(lines, line, known)?;
         let before = self.known(lines, first, known)?;
         if classes != before {
             let name = before.first().map_or("", |class| &self.classes.names[*class as usize]);
-            let cure = "in a column `labels` an image may have several";
-            return Err(format!("{path} is on line {number} already, with the label `{}`; {cure}", printable(name)));
+            let cure = "in a column named `labels`, an image may have several labels";
+            return Err(format!("{path} is already on line {number} with the label `{}`; {cure}", printable(name)));
         }
         if line.split != first.split {
-            return Err(format!("{path} is on line {number} already, in the split {}", lines.split_word(first)));
+            return Err(format!("{path} is already on line {number} in the split {}", lines.split_word(first)));
         }
         Ok(Usable { classes, length: None })
     }
@@ -213,7 +213,7 @@ impl List<'_> {
         let classes = self.known(lines, line, known)?;
         let named = Path::new(lines.path(line));
         if !self.allow_outside && self.leads_outside(named) {
-            let what = "outside of the folder of images, whose files alone a list may name; --allow-outside takes it";
+            let what = "the file is outside the image folder; --allow-outside accepts such files";
             return Err(format!("{}: {what}", named.display()));
         }
         let path = self.folder.join(named);
@@ -250,7 +250,7 @@ impl List<'_> {
             match self.classes.of_split(split, label) {
                 Err(what) => wrong.push(what),
                 Ok(class) if !classes.insert(class) => {
-                    wrong.push(format!("it has the label `{}` twice", printable(&self.classes.names[class as usize])));
+                    wrong.push(format!("the label `{}` occurs twice", printable(&self.classes.names[class as usize])));
                 }
                 Ok(_) => {}
             }
@@ -318,7 +318,7 @@ pub(crate) fn check(src: &Path, bad: Bad, cure: &str) -> Result<Vec<String>, Err
     let more = lines + others - kept_count;
     let more = (more > 0).then(|| format!("and {} more", text::count(more)));
     let lines = messages.chain(more).collect();
-    let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
+    let cure = format!("correct them ({cure}), or leave them out with `--on-bad skip`");
     Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines, cure: cure.into() })
 }
 
@@ -343,7 +343,7 @@ impl<'de> Visitor<'de> for Members<'_> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "an object with a list of classes for each image, as {\"a.jpg\": [\"cat\", \"dog\"], \"b.jpg\": []}",
+            "an object with a list of classes for each image, such as {\"a.jpg\": [\"cat\", \"dog\"], \"b.jpg\": []}",
         )
     }
 
@@ -398,7 +398,7 @@ fn labels(text: &str) -> Result<Vec<Label>, String> {
     };
     let label = |value: &Value| {
         Label::of_json(value)
-            .ok_or_else(|| format!("{value}: expected a list of class names, as [\"cat\", \"dog\"], or of numbers"))
+            .ok_or_else(|| format!("{value}: expected a list of class names or numbers, such as [\"cat\", \"dog\"]"))
     };
     list.iter().map(label).collect()
 }
@@ -422,7 +422,7 @@ impl Unusable {
     /// Returns an error unless bad samples should be skipped.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
-            return Err(Error::input(path, format!("{what}; `--on-bad skip` leaves such images out")));
+            return Err(Error::input(path, format!("{what}; leave such images out with `--on-bad skip`")));
         }
         self.lines.push(format!("{}: {what}", path.display()));
         Ok(())

@@ -169,7 +169,7 @@ impl Classes {
         let class = self.label(label).ok_or_else(|| self.unknown(label))?;
         match &self.trained {
             Some(trained) if split != TRAIN && !trained.contains(&class) => Err(format!(
-                "label `{}`: train has no image of this class, so nothing could learn it",
+                "label `{}`: train has no image of this class, so a model cannot learn it",
                 loaders::printable(&label.text())
             )),
             _ => Ok(class),
@@ -207,7 +207,7 @@ impl Classes {
             _ => String::new(),
         };
         format!(
-            "label `{}` is none of the {} classes{train}{range}{}",
+            "label `{}` is not one of the {} classes{train}{range}{}",
             loaders::printable(&text),
             names.len(),
             if label.number().is_some() { String::new() } else { did_you_mean(&text, &names) }
@@ -223,19 +223,19 @@ fn found(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<Stri
         let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
         let names: BTreeSet<String> = names.collect();
         return match names.is_empty() && !labels.is_empty() {
-            true => Err(Error::input(src, "has no label that can be a class; expected numbers from 0, or names")),
+            true => Err(Error::input(src, "no label is a valid class; expected numbers from 0, or names")),
             false => Ok(names.into_iter().collect()),
         };
     };
     if let Some(name) = labels.iter().find(|label| label.number().is_none()) {
         let what = format!(
-            "has labels of both kinds: the number {least} and the name `{}`; use one kind",
+            "labels are both numbers and names, such as {least} and `{}`; use only one kind",
             loaders::printable(&name.text())
         );
         return Err(Error::input(src, what));
     }
     if least < 0 || most > MOST {
-        let what = format!("has labels from {least} to {most}; expected numbers from 0 to {MOST}, or names");
+        let what = format!("labels range from {least} to {most}; expected numbers from 0 to {MOST}, or names");
         return Err(Error::input(src, what));
     }
     Ok((i64::from(least == 1)..=most).map(|number| number.to_string()).collect())
@@ -273,7 +273,7 @@ impl NumberNames {
             Some((first, _)) if first == name => {}
             Some((first, earlier)) => {
                 let what = format!(
-                    "label {number} is the class `{}` in {earlier}, but `{}` in {}: give all labels one numbering",
+                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; number all labels alike",
                     printable(first),
                     printable(name),
                     place()
@@ -312,7 +312,7 @@ impl NumberNames {
                 Some(number) if given.is_none() => {
                     let at = |number: i64| usize::try_from(number).ok().and_then(|at| list.get(at));
                     let what = format!(
-                        "label {number} is the class `{}` in {}, but `{}` in classes.txt: correct one of them",
+                        "label {number} is the class `{}` in {}, but `{}` in classes.txt; correct one of them",
                         printable(&class_names[&number]),
                         places[&number],
                         at(number).map_or("none".into(), |name| printable(name).to_string())
@@ -375,8 +375,8 @@ mod tests {
         let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
         for (bad, part) in [
-            (&[number(1), name("cat")][..], "both kinds: the number 1 and the name `cat`"),
-            (&[field("7"), field("5"), field("cat")], "both kinds: the number 5 and the name `cat`"),
+            (&[number(1), name("cat")][..], "such as 1 and `cat`"),
+            (&[field("7"), field("5"), field("cat")], "such as 5 and `cat`"),
             (&[number(-1), number(1)], "from -1 to 1"),
             (&[name("cat"), name("Cat")], "upper and lower case"),
         ] {

@@ -129,8 +129,8 @@ impl Lines {
             return Ok(());
         }
         let what = format!(
-            "its lines, and what is made of them, take more memory than the {:.1} MB that are allowed ({} MiB and four times the file's \
-             size); if it is meant to be so large, raise --limit-memory",
+            "the lines need more memory than the limit of {:.1} MB ({} MiB plus four times the file's size); if this is intended, raise \
+             --limit-memory",
             self.limits.allowed(self.bytes) as f64 / 1e6,
             self.limits.memory >> 20
         );

@@ -42,14 +42,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let text = text::without_mark(&text);
     if text.lines().nth(MOST_CLASSES).is_some() {
-        return Err(Error::input(
-            path,
-            format!("more than {MOST_CLASSES} lines; expected the name of a class on each"),
-        ));
+        return Err(Error::input(path, format!("more than {MOST_CLASSES} lines; expected one class name per line")));
     }
     let names: Vec<String> = text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from).collect();
     if names.is_empty() {
-        return Err(Error::input(path, "holds no class; expected a name on each line"));
+        return Err(Error::input(path, "the list is empty; expected one class name per line"));
     }
     check(path, &names)?;
     Ok(names)
@@ -64,7 +61,7 @@ pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
             None => continue,
             Some(other) if other == name => format!("the class `{name}` is listed twice"),
             Some(other) => {
-                format!("the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them")
+                format!("the classes `{other}` and `{name}` differ only in upper and lower case; rename or merge them")
             }
         };
         return Err(Error::input(path, what));

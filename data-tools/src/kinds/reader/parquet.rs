@@ -96,7 +96,7 @@ fn find(
     let Some(at) = names.iter().find_map(|name| all.iter().position(|column| column == name)) else {
         let wanted = if name == "image" { "image.bytes" } else { name };
         let what = format!(
-            "has no column `{wanted}` ({what}); its columns are {}: rename the one that holds them to `{name}`",
+            "there is no column `{wanted}` ({what}), only {}; rename the right column to `{name}`",
             text::first(&all)
         );
         return Err(Error::input(path, what));
@@ -106,7 +106,7 @@ fn find(
         let got = if columns[at].max_rep_level() > 0 { "lists".to_string() } else { format!("values of type {kind}") };
         return Err(Error::input(
             path,
-            format!("its column `{}` holds {got}; expected {what}, one in each row", all[at]),
+            format!("the column `{}` contains {got}; expected {what}, one per row", all[at]),
         ));
     }
     Ok(Column { at, kind })
@@ -164,7 +164,7 @@ impl Table {
                 let codec = self.chunk(group, column).compression();
                 if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY) {
                     let what = format!(
-                        "row group {group} is compressed by {codec}; expected SNAPPY or none: write it again \
+                        "row group {group} is compressed with {codec}; expected SNAPPY or no compression; write the file again \
                          (pyarrow.parquet.write_table(pyarrow.parquet.read_table(IN), OUT, compression='snappy'))"
                     );
                     return Err(Error::input(&self.path, what));
@@ -172,7 +172,8 @@ impl Table {
             }
             if needed > allowed {
                 let what = format!(
-                    "row group {group} needs {} of memory, {} are allowed; write it again with smaller row groups, or raise --limit-memory",
+                    "row group {group} needs {} of memory, but the limit is {}; write the file again with smaller row groups, or raise \
+                     --limit-memory",
                     text::bytes(needed),
                     text::bytes(allowed)
                 );
@@ -180,7 +181,7 @@ impl Table {
             }
         }
         match self.rows.iter().sum::<u64>() {
-            0 => Err(Error::input(&self.path, "holds no row")),
+            0 => Err(Error::input(&self.path, "the file contains no rows")),
             _ => Ok(()),
         }
     }
@@ -206,7 +207,7 @@ impl Table {
         let rows: u64 = self.rows.iter().sum();
         if rows.saturating_mul(ROW) > limits.allowed(self.stamp.bytes) {
             let what = format!(
-                "says that it holds {rows} rows, for which no memory is allowed; damaged, or raise --limit-memory"
+                "reading {rows} rows exceeds the memory limit; the file is damaged, or --limit-memory must be raised"
             );
             return Err(Error::input(&self.path, what));
         }
@@ -264,8 +265,8 @@ impl Table {
                 let taken = value.map(&take).transpose()?;
                 *copied = copied.saturating_add(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
                 if *copied > allowed {
-                    let what = format!("its values take more than the {} that are allowed", text::bytes(allowed));
-                    return Err(ParquetError::General(format!("{what}; raise --limit-memory if they are meant to")));
+                    let what = format!("the values exceed the memory limit of {}", text::bytes(allowed));
+                    return Err(ParquetError::General(format!("{what}; if this is intended, raise --limit-memory")));
                 }
                 all.push(taken.map(|(_, value)| value));
             }

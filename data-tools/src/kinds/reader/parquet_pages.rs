@@ -67,16 +67,16 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
     while at < end && values < rows {
         let page = |what: String| failed(format!("page {number} at byte {at}: {what}"));
         let mut header = Thrift::new(file.get_read(at)?, end - at);
-        let numbers = header.structure().map_err(|e| page(format!("its header cannot be read: {e}")))?;
+        let numbers = header.structure().map_err(|e| page(format!("the header cannot be read: {e}")))?;
         let get = |path: &[i16]| numbers.iter().find(|(found, _)| found == path).map(|(_, number)| *number);
         let size = |field: i16, name: &str| {
             let size = get(&[field]).and_then(|size| u64::try_from(size).ok());
-            size.ok_or_else(|| page(format!("its header gives no {name}")))
+            size.ok_or_else(|| page(format!("the header has no {name}")))
         };
         let (unpacked, packed) = (size(2, "uncompressed_page_size")?, size(3, "compressed_page_size")?);
         let most = if chunk.compression() == Compression::SNAPPY { packed.saturating_mul(SNAPPY) } else { packed };
         if packed > end - at - header.read || unpacked > most {
-            let what = format!("{packed} bytes that unpack to {unpacked}, which is more than there are");
+            let what = format!("the header claims {packed} bytes that unpack to {unpacked}, but there are fewer");
             return Err(page(what));
         }
         let count = |path: &[i16]| get(path).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
@@ -90,8 +90,8 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
                 }
                 sum = sum.saturating_add(entries * VALUE);
                 if sum > memory {
-                    let what = format!("its dictionary takes {} of memory, more than is allowed", text::bytes(sum));
-                    return Err(page(format!("{what}; raise --limit-memory if it is meant to be so large")));
+                    let what = format!("the dictionary needs {} of memory, which exceeds the limit", text::bytes(sum));
+                    return Err(page(format!("{what}; if this is intended, raise --limit-memory")));
                 }
                 sum -= entries * VALUE;
             }
@@ -106,7 +106,7 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
             _ => {}
         }
         if sum > stated.saturating_mul(2).saturating_add(SLACK) {
-            return Err(page(format!("the pages take {sum} bytes, the footer says {stated}")));
+            return Err(page(format!("the pages have {sum} bytes, but the footer says {stated}")));
         }
         pages.largest = pages.largest.max(unpacked);
         at = at.saturating_add(header.read).saturating_add(packed);
@@ -144,7 +144,9 @@ impl Checked {
         let columns = if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 };
         for _ in 0..columns {
             let passed = rest.pass_differences(values);
-            passed.ok_or_else(|| failed(format!("differences of another number than the page's {values} values")))?;
+            passed.ok_or_else(|| {
+                failed(format!("the number of differences does not match the page's {values} values"))
+            })?;
         }
         Ok(page)
     }
@@ -331,7 +333,7 @@ impl<R: Read> Thrift<R> {
                 }
             },
             12 if path.len() as u32 <= DEEPEST => self.fields(path, numbers),
-            12 => Err(bad("structures within structures without end")),
+            12 => Err(bad("structures are nested too deeply")),
             other => Err(bad(&format!("a value of the unknown type {other}"))),
         }
     }
@@ -438,7 +440,7 @@ mod tests {
         // A list with 2^31 structures.
         let error = read(&[0x19, 0xfc, 0x80, 0x80, 0x80, 0x80, 8, 0, 0]).unwrap_err().to_string();
         assert!(error.contains("a list of 2147483648 elements in 2 bytes"), "{error}");
-        assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("without end"));
+        assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("nested too deeply"));
         assert!(read(&[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).is_err());
     }
 }

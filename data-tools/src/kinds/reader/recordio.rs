@@ -83,14 +83,14 @@ fn list_all(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     while reader.at < length {
         if records.len() as u64 * RECORD > limits.allowed(length) {
             let what =
-                "so many records of a few bytes take more memory than is allowed; damaged, or raise --limit-memory";
+                "the list of records exceeds the memory limit; the file is damaged, or --limit-memory must be raised";
             return Err(reader.fault(reader.at, what));
         }
         records.push(reader.record()?);
         reader.record += 1;
     }
     if records.is_empty() {
-        return Err(Error::input(path, "is empty; fetch it again"));
+        return Err(Error::input(path, "the file is empty; fetch it again"));
     }
     Ok(records)
 }
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let words = [magic, word].map(|bytes| bytes.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte)));
         let Some(part) = Part::of(words) else {
             let what = format!(
-                "expected the magic number {MAGIC:#010x} at byte {}, got {:#010x}: damaged, or not RecordIO; fetch it again",
+                "expected the magic number {MAGIC:#010x} at byte {}, got {:#010x}: the file is damaged or not RecordIO; fetch it again",
                 self.at, words[0]
             );
             return Err(self.fault(start, &what));
@@ -127,7 +127,10 @@ impl Reader<'_> {
     fn cut(&self, start: u64, needed: u64) -> Error {
         let part = if start == self.at { String::new() } else { format!("its part at byte {} ", self.at) };
         let left = text::plural(self.length - self.at, "byte");
-        self.fault(start, &format!("cut short: {part}takes {needed} bytes, {left} are there; fetch the file again"))
+        self.fault(
+            start,
+            &format!("cut short: {part}needs {needed} bytes, but only {left} exist; fetch the file again"),
+        )
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
@@ -163,7 +166,7 @@ impl Reader<'_> {
             }
             _ => Err(self.fault(
                 start,
-                "it is a later part of a split record whose first part is missing; fetch the file again",
+                "this is a later part of a split record, but its first part is missing; fetch the file again",
             )),
         }
     }
@@ -173,7 +176,7 @@ impl Reader<'_> {
         loop {
             if self.at >= self.length {
                 let what = format!(
-                    "cut short: the file ends at byte {} in a split record, its last part is missing; fetch it again",
+                    "cut short: the file ends at byte {} before the last part of a split record; fetch it again",
                     self.at
                 );
                 return Err(self.fault(start, &what));
@@ -181,7 +184,7 @@ impl Reader<'_> {
             let (at, part) = (self.at, self.part(start)?);
             if matches!(part.kind, Kind::Whole | Kind::First) {
                 let what = format!(
-                    "the last part of a split record is missing: at byte {at} another record begins; fetch the file again"
+                    "the last part of a split record is missing, because another record begins at byte {at}; fetch the file again"
                 );
                 return Err(self.fault(start, &what));
             }
@@ -210,26 +213,30 @@ struct Image {
 /// Parses an image's header. `length` is the size in bytes, header included.
 fn image(data: &[u8], length: u64) -> Result<Image, String> {
     let word = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
-    let short =
-        || format!("it holds {} bytes; an image begins with {IMAGE_HEADER}: not a record of im2rec", data.len());
+    let short = || {
+        format!(
+            "the record has {} bytes, but an image header has {IMAGE_HEADER}; it was not written by im2rec",
+            data.len()
+        )
+    };
     let flag = word(0).map(u32::from_le_bytes).filter(|_| data.len() >= IMAGE_HEADER).ok_or_else(short)?;
     let label = match flag {
         0 => word(4).map(f32::from_le_bytes),
         1 => word(IMAGE_HEADER).map(f32::from_le_bytes),
         many if IMAGE_HEADER as u64 + 4 * u64::from(many) >= length => {
             return Err(format!(
-                "it has {many} labels and no image: such a record describes the file (record 0 of InsightFace's files does)"
+                "the record has {many} labels and no image; it probably describes the file, as record 0 of InsightFace's files does"
             ));
         }
-        many => return Err(format!("it has {many} labels; expected one: a class for each image")),
+        many => return Err(format!("the record has {many} labels; expected one class per image")),
     };
     let label = label.ok_or_else(short)?;
     if label.fract() != 0.0 || !(0.0..=MOST).contains(&label) {
-        return Err(format!("its label is {label}; expected a whole number from 0"));
+        return Err(format!("the label is {label}; expected an integer from 0"));
     }
     let start = IMAGE_HEADER + 4 * flag as usize;
     if start as u64 > length {
-        return Err("its labels reach past its end; fetch it again".into());
+        return Err("the labels extend beyond the end of the record; fetch the file again".into());
     }
     Ok(Image { label: label as u32, start })
 }
@@ -239,9 +246,9 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     let (mut from, mut to) = (0, 0);
     while from < bytes.len() {
         let header: Option<&[u8; HEADER as usize]> = bytes[from..].first_chunk();
-        let [a, b, c, d, e, f, g, h] = *header.ok_or("it changed while it was read")?;
+        let [a, b, c, d, e, f, g, h] = *header.ok_or("the file changed while it was read")?;
         let part = Part::of([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]);
-        let part = part.ok_or("it changed while it was read")?;
+        let part = part.ok_or("the file changed while it was read")?;
         if from > 0 {
             // The record was split here. There is enough room, because each part had a header.
             bytes[to..to + 4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -250,7 +257,7 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
         let start = from + HEADER as usize;
         let end = start + part.length as usize;
         if end > bytes.len() {
-            return Err("it changed while it was read");
+            return Err("the file changed while it was read");
         }
         bytes.copy_within(start..end, to);
         to += part.length as usize;

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Accepted column names in a header, in lower case.
 const PATH: &[&str] = &["path", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name"];
 const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "y"];
-/// Accepted names of a column with several labels.
+/// Accepted names of a column with multiple labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
 /// The column in fastai's tables that marks validation images.
@@ -122,7 +122,8 @@ impl Rows<'_> {
             (false, false) => vec![Label::of_field(&label)],
         };
         let longer = || {
-            "it has more fields than the header or the first line; put a field that holds the table's own separator in quotes".to_string()
+            "the line has more fields than the header or the first line; quote fields that contain the separator"
+                .to_string()
         };
         self.lines.push(Content { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
     }
@@ -149,7 +150,10 @@ impl Rows<'_> {
             let Some(columns) = columns else {
                 return Err(Error::input(
                     path,
-                    format!("line {line}: it has no key for the path of an image: {}", PATH.join(", ")),
+                    format!(
+                        "line {line}: there is no key for the path of an image; expected one of {}",
+                        PATH.join(", ")
+                    ),
                 ));
             };
             let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
@@ -228,7 +232,7 @@ fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
             return Err(too_long(path, line, "a field", length));
         }
         if fields > MAX_FIELDS {
-            let what = format!("line {line}: it has more than {MAX_FIELDS} fields; expected path, label and split");
+            let what = format!("line {line}: more than {MAX_FIELDS} fields; expected path, label and split");
             return Err(Error::input(path, what));
         }
         if opened.is_some() {
@@ -238,8 +242,8 @@ fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     }
     let Some(line) = opened else { return Ok(()) };
     let what = format!(
-        "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the \
-         text stands twice, in a field in quotes)"
+        "line {line}: a quote is opened but never closed; close it (to write a quote as part of a text, quote the field and double the \
+         quote)"
     );
     Err(Error::input(path, what))
 }
@@ -262,7 +266,7 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
     let get = |column: usize| match record.get(column).unwrap_or("") {
         field if field.contains(['\n', '\r']) => {
             let begin = printable(field.lines().next().unwrap_or_default()).to_string();
-            let what = format!("line {line}: the field \"{begin}\" goes on in the next line; is a quote missing?");
+            let what = format!("line {line}: the field \"{begin}\" continues on the next line; is a quote missing?");
             Err(Error::input(path, what))
         }
         field => Ok(field.to_string()),
@@ -292,7 +296,7 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
     };
     let missing = |column: &str, words: &[&str]| {
         let got: Vec<&str> = record.iter().collect();
-        let what = format!("its header has no column `{column}` ({}); it has {}", words.join(", "), got.join(", "));
+        let what = format!("the header has no column `{column}` ({}), only {}", words.join(", "), got.join(", "));
         Error::input(path, what)
     };
     let several = find(LABEL).is_none();

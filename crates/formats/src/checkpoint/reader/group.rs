@@ -158,7 +158,7 @@ pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) 
     let mut members = Members { links: BTreeMap::new(), attributes: BTreeMap::new() };
     let is_group = messages.iter().any(|message| message.kind == kind::LINK_INFO);
     let old = messages.iter().any(|message| message.kind == kind::SYMBOL_TABLE);
-    expect(!old, address, || "a group as HDF5 before 1.8 lays it out".into())?;
+    expect(!old, address, || "a group in the layout of HDF5 before 1.8".into())?;
     expect(is_group, address, || "expected a group, got an array".into())?;
     for message in messages {
         let cursor = message.cursor();

@@ -1,5 +1,5 @@
-//! Fractal heaps, in which HDF5 stores the links and attributes of a group with more than eight of them; the B-trees
-//! that list the members of these heaps; and global heaps, in which HDF5 stores strings.
+//! Parses heaps. If a group has more than eight links or attributes, HDF5 stores them in a fractal heap and lists them
+//! in a B-tree. Strings are stored in global heaps.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,10 @@ use super::source::{Block, Cursor, Fault, Source, expect};
 /// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
 const HUGE: Kind = Kind { number: 1, record: 24 };
 
-/// Bytes of an indirect block before its offset field: signature, version, address of the heap.
+/// Bytes before the offset field in an indirect block: signature, version, heap address.
 const BEFORE_OFFSET: u64 = 13;
 
-/// Maximum number of levels of indirect blocks.
+/// Maximum depth of indirect blocks.
 const MOST_LEVELS: usize = 8;
 
 /// A child of an indirect block, and a position in it.
@@ -127,8 +127,8 @@ impl<'a> Heap<'a> {
         Err(outside())
     }
 
-    /// Returns the child of an indirect block that contains this offset. The children of a row are twice as large as
-    /// those of the previous row, from the third row on.
+    /// Returns the child of an indirect block that contains this offset. From the third row on, the size of the
+    /// children doubles with each row.
     fn covering(&self, offset: u64) -> Child {
         let first_row = self.first * self.width;
         let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
@@ -152,7 +152,7 @@ impl<'a> Heap<'a> {
 /// Bytes of a node that do not belong to records: signature, version, type, checksum.
 const FRAME: u64 = 10;
 
-/// Maximum number of levels. Nodes have dozens of children, so real trees need fewer.
+/// Maximum depth. Nodes have dozens of children, so real trees are less deep.
 const MOST_TREE_LEVELS: u64 = 8;
 
 /// A type of B-tree.
@@ -168,8 +168,8 @@ struct Tree<'a> {
     source: &'a Source,
     kind: Kind,
     node: u64,
-    /// For each level, starting with the leaves: the widths in bytes of a child's own number of records, and of its
-    /// total number.
+    /// For each level, starting with the leaves: the width in bytes of a child's record count, and of its total record
+    /// count.
     widths: Vec<(u64, u64)>,
     total: u64,
     seen: BTreeSet<u64>,
@@ -219,7 +219,7 @@ fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
 
 impl Tree<'_> {
     fn visit(&mut self, at: u64, count: u64, level: u64) -> Result<(), Fault> {
-        expect(self.seen.insert(at), at, || "a B-tree that goes in circles".into())?;
+        expect(self.seen.insert(at), at, || "a B-tree with circular references".into())?;
         let block = self.source.block(at, self.node, "a node of a B-tree")?;
         let mut cursor = block.cursor();
         cursor.signature(if level == 0 { b"BTLF" } else { b"BTIN" }, 0)?;
@@ -244,10 +244,10 @@ impl Tree<'_> {
 /// Length of a reference to a string: the string's length, the collection's address, the object's number.
 pub(super) const REFERENCE: u64 = 16;
 
-/// Length of the header of a collection and of an object in it.
+/// Length of a collection's header, and of an object's header in it.
 const HEADER: u64 = 16;
 
-/// Offset in the file and length of each object of a collection, by number.
+/// File offset and length of a collection's objects, by number.
 type Objects = BTreeMap<u64, (u64, u64)>;
 
 /// The collections that were read so far.

@@ -1,5 +1,5 @@
-//! Object headers of version 2, which are lists of messages that describe a group or an array; shapes and types of
-//! values; and the superblock, which has the address of the root group.
+//! Parses the superblock, which has the address of the root group, and object headers (version 2). An object header is
+//! a list of messages that describe a group or an array, including shape and type.
 
 use std::collections::BTreeSet;
 
@@ -24,11 +24,11 @@ pub(super) mod kind {
 /// Maximum length of a header before its messages.
 const PREFIX: u64 = 14;
 
-/// Maximum number of pieces of one header. Headers written by trireme have fewer than ten.
+/// Maximum number of pieces per header. trireme writes fewer than ten.
 const MOST_PIECES: usize = 256;
 
-/// Maximum number of messages of one header. Headers written by trireme have fewer than thirty, because more than eight
-/// members are stored in a heap.
+/// Maximum number of messages per header. trireme writes fewer than thirty, because more than eight members are stored
+/// in a heap.
 const MOST_MESSAGES: usize = 1024;
 
 pub(super) struct Message {
@@ -57,7 +57,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     let mut pieces = vec![(cursor.at(), length)];
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
     while let Some((at, length)) = pieces.pop() {
-        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "an object header that goes in circles".into())?;
+        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "a circular object header".into())?;
         let block = source.block(at, length, "a piece of an object header")?;
         let mut cursor = block.cursor();
         while let Some(message) = next(&mut cursor)? {
@@ -129,8 +129,7 @@ pub(in crate::checkpoint) enum Datatype {
     Text,
 }
 
-/// The encodings with a version of 0. The version is in the upper half of the first byte and differs between versions
-/// of HDF5.
+/// The encodings with version 0. The version is in the upper half of the first byte, and HDF5 versions differ in it.
 const ENCODINGS: [(Datatype, &[u8]); 5] = [
     (Datatype::F32, &[1, 0x20, 31, 0, 4, 0, 0, 0, 0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0]),
     (Datatype::F64, &[1, 0x20, 63, 0, 8, 0, 0, 0, 0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0]),
@@ -188,7 +187,7 @@ pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     (0..rank).map(size).collect::<Result<_, _>>().map(Some)
 }
 
-/// Returns the number of values of a shape.
+/// Returns the product of the sizes.
 pub(super) fn values(shape: &[usize], at: u64) -> Result<u64, Fault> {
     let product = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     product.ok_or_else(|| Fault::layout(at, format!("a shape of {shape:?}, too large for any file")))

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Limit for the total number of bytes read, as a multiple of the file size. Most bytes of a valid file are read once,
-/// strings and members of heaps twice. Circular references would read more.
+/// Limit for the bytes read in total, as a multiple of the file size. In a valid file, most bytes are read once, and
+/// strings and heap members twice. Circular references would read more.
 const READS: u64 = 3;
 
 /// Additional bytes, because small files read the same few bytes more often.
@@ -17,7 +17,7 @@ const SPARE: u64 = 1 << 20;
 /// file. trireme writes three for a tensor and two for a class.
 const MOST_PARTS: u64 = 1 << 20;
 
-/// Number of bytes of an array that are read at once.
+/// Bytes to read at once from an array.
 const PIECE: usize = 1 << 20;
 
 /// A file of `length` bytes with its remaining limits.
@@ -101,7 +101,7 @@ impl Source {
         let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
         expect(inside, at, || format!("{what} of {length} bytes should end within the file's {} bytes", self.length))?;
         let left = self.reads.get().checked_sub(length);
-        self.reads.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap or point in circles"))?);
+        self.reads.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap or have circular references"))?);
         usize::try_from(length).map_err(|_| Fault::layout(at, format!("{what} of {length} bytes is too large")))
     }
 }
@@ -181,7 +181,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn text(&mut self, length: u64) -> Result<String, Fault> {
         let (at, bytes) = (self.at, self.take(length)?);
         let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        text.map(String::from).ok_or_else(|| Fault::layout(at, "a text that is no UTF-8, or has a zero byte in it"))
+        text.map(String::from).ok_or_else(|| Fault::layout(at, "a text that is not UTF-8 or contains a zero byte"))
     }
 }
 

@@ -247,8 +247,7 @@ fn other_layouts_of_hdf5_are_named() {
     refused(foreign(LibraryVersion::V110, |_| Ok(())), "version of the superblock: expected 2, got 3");
 }
 
-/// Returns the positions of references to strings of this length. A reference consists of length, address of a
-/// collection, and number.
+/// Finds the references to strings of this length. A reference consists of length, collection address and number.
 fn references(bytes: &[u8], length: u32) -> Vec<usize> {
     let is = |at: &usize| {
         let address = u64::from_le_bytes(bytes[at + 4..at + 12].try_into().unwrap()) as usize;
