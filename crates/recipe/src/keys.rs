@@ -115,10 +115,11 @@ pub fn table() -> String {
 }
 
 const INTRODUCTION: &str = "\
-# Recipe
+# Which keys does a recipe have?
 
-A recipe is a TOML file that defines what a run computes: network, data set, optimizer, schedule. The folder `recipes/` has recipes, most of
-them for published results. OUT/recipe.toml records the recipe that a run used. `trireme train --help` lists all keys.
+The tables below list all keys, as does `trireme train --help`. A recipe is a TOML file that defines a training run: network, data set,
+optimizer, schedule. The folder `recipes/` has recipes, most of them for published results. OUT/recipe.toml records the recipe that a run
+used.
 
 `--set key=value` changes a key for one run, for example `--set optimizer.momentum=0.8`. `--unset key` removes a key or a whole section, so
 that it has its default. If a `--set` changes the `kind` of a section or `reduce.codec`, trireme ignores the keys of the file that only the
@@ -138,7 +139,7 @@ pub fn markdown() -> String {
     for (name, schema) in sections() {
         text += &format!("\n## [{name}]\n\n{}\n", about(schema.doc));
         if let Some(kind) = &schema.kind {
-            text += "\n| kind | what it does |\n|---|---|\n";
+            text += "\n| kind | effect |\n|---|---|\n";
             kind.kinds.iter().for_each(|kind| text += &format!("| `\"{}\"` | {} |\n", kind.name, cell(kind.doc)));
         }
         let prefix = format!("{name}.");

@@ -38,8 +38,8 @@ const OF_KINDS: [(&str, &[LossKind]); 4] = [
 ];
 
 section! {
-    /// The loss that training minimises. Without these keys it is the softmax cross-entropy, which is always the loss
-    /// in evaluations. [numbers.md](numbers.md#losses) has the formulas.
+    /// The loss that training minimises, by default the softmax cross-entropy. Evaluations always use the softmax
+    /// cross-entropy. [numbers.md](numbers.md#losses) has the formulas.
     pub struct LossSpec {
         /// "cross_entropy": softmax cross-entropy. "bce": binary cross-entropy of each class. "focal": softmax
         /// cross-entropy times (1 - p)^gamma. "sigmoid_focal": the same for bce, as in torchvision. Images that may
@@ -165,9 +165,9 @@ impl<'de> Deserialize<'de> for ClassWeights {
 }
 
 section! {
-    /// Mixes images of a worker's part of the batch with each other, and their labels too. Image i of n is mixed with
-    /// image n - 1 - i. All images use the same random draw per worker, epoch and step, as in timm's batch mode. The
-    /// names are those of timm. Without `mixup` and `cutmix`, nothing is mixed.
+    /// Mixes the n images in a worker's part of the batch, and their labels: image i with image n - 1 - i. All images
+    /// use the same random draw per worker, epoch and step, as in timm's batch mode. The keys have timm's names.
+    /// Without `mixup` and `cutmix`, nothing is mixed.
     pub struct MixSpec {
         /// Mixup: parameter of the beta distribution for the weight of an image when two images are blended. 0: no
         /// mixup.

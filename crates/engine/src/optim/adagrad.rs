@@ -9,11 +9,11 @@ use super::method::{Method, SlotSpec};
 section! {
     /// s = s + g^2; w -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).
     pub struct Adagrad {
-        /// Decay of the learning rate with the steps, beside the schedule.
+        /// Decay of the learning rate with the number of steps, in addition to the schedule.
         optional lr_decay: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Value from which the sums of squares start.
+        /// Initial value of the sums of squares.
         optional initial_accumulator_value: f64 = 0.0, in Range::NonNegativeF32;
-        /// Keeps the denominator from 0.
+        /// Small number that keeps the denominator above 0.
         optional eps: f64 = 1e-10, in Range::PositiveF32;
     }
 }

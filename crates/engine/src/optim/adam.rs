@@ -12,11 +12,11 @@ use super::method::{Method, SlotSpec};
 section! {
     /// a = beta1 a + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w -= lr a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps).
     pub struct Adam {
-        /// Decay of the mean gradient.
+        /// Decay of the average gradient.
         optional beta1: f64 = 0.9, in Range::Fraction;
-        /// Decay of the mean square.
+        /// Decay of the average square of the gradient.
         optional beta2: f64 = 0.999, in Range::Fraction;
-        /// Keeps the denominator from 0.
+        /// Small number that keeps the denominator above 0.
         optional eps: f64 = 1e-8, in Range::PositiveF32;
     }
 }
@@ -28,7 +28,7 @@ pub struct AdamW(pub Adam);
 
 impl Section for AdamW {
     const SCHEMA: Schema = Schema {
-        doc: "As adam with g free of weight decay, after w -= lr weight_decay w. PyTorch's default weight_decay of 0.01 is not set.",
+        doc: "As adam, but first w -= lr weight_decay w, and g does not include weight decay. The default of weight_decay is 0 (PyTorch: 0.01).",
         ..Adam::SCHEMA
     };
 

@@ -7,16 +7,16 @@ use schema::{Range, section};
 use super::method::{Method, SlotSpec};
 
 section! {
-    /// a and v as adam's, with g free of weight decay; r = a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w; per
-    /// tensor, w -= lr norm(w) / norm(r) r.
+    /// a and v as in adam, where g does not include weight decay. r = a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w.
+    /// For each tensor, w -= lr norm(w) / norm(r) r.
     pub struct Lamb {
-        /// Decay of the mean gradient.
+        /// Decay of the average gradient.
         optional beta1: f64 = 0.9, in Range::Fraction;
-        /// Decay of the mean square.
+        /// Decay of the average square of the gradient.
         optional beta2: f64 = 0.999, in Range::Fraction;
-        /// Keeps the denominator from 0.
+        /// Small number that keeps the denominator above 0.
         optional eps: f64 = 1e-6, in Range::PositiveF32;
-        /// Gives parameters without weight decay a length of their own, too; false: w -= lr r for them.
+        /// Whether parameters without weight decay are also scaled by norm(w) / norm(r). With false, their update is w -= lr r.
         optional always_adapt: bool = false;
     }
 }

@@ -9,17 +9,18 @@ use schema::{Range, matches, section};
 use super::method::{Method, SlotSpec};
 
 section! {
-    /// Per tensor, lambda = eta norm(w) / (norm(g without decay) + weight_decay norm(w)); b = momentum b + lr lambda g; w -= b.
+    /// For each tensor, lambda = eta norm(w) / (norm(g without decay) + weight_decay norm(w)). b = momentum b + lr lambda g; w -= b.
     pub struct Lars {
         /// Momentum.
         optional momentum: f64 = 0.9, in Range::Fraction;
         /// Trust coefficient.
         optional eta: f64 = 0.001, in Range::PositiveF32;
-        /// Limits each tensor's own rate to the learning rate.
+        /// Whether the rate of a tensor is min(lr, lambda) instead of lr lambda (LARC).
         optional larc: bool = false;
-        /// Momentum correction (Goyal et al. 2017): a change of the rate holds for the momentum, too: b = momentum b + lambda g; w -= lr b.
+        /// Whether a change of the rate also applies to the momentum (momentum correction, Goyal et al. 2017): b = momentum b + lambda g; w
+        /// -= lr b.
         optional momentum_correction: bool = false;
-        /// Parameters that keep the plain learning rate, as patterns.
+        /// Patterns of parameters that use the plain learning rate (lambda = 1).
         absent no_adapt: Vec<String> = "all of one dimension";
     }
 }

@@ -7,12 +7,12 @@ use schema::{Range, section};
 use super::method::{Method, SlotSpec};
 
 section! {
-    /// w -= lr weight_decay w; w -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g, with g free of weight decay. Its
-    /// rates are 3 to 10 times smaller than adamw's, its weight decay as many times larger.
+    /// w -= lr weight_decay w; w -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g. g does not include weight decay.
+    /// Compared with adamw, use a rate that is 3 to 10 times smaller, and a weight decay that is larger by the same factor.
     pub struct Lion {
-        /// Weight of the mean gradient in the direction.
+        /// Weight of the average gradient in the update direction.
         optional beta1: f64 = 0.9, in Range::Fraction;
-        /// Decay of the mean gradient.
+        /// Decay of the average gradient.
         optional beta2: f64 = 0.99, in Range::Fraction;
     }
 }

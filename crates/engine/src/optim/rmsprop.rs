@@ -14,15 +14,15 @@ section! {
     pub struct RmsProp {
         /// Momentum.
         optional momentum: f64 = 0.0, in Range::Fraction;
-        /// Whose formula: PyTorch's or TensorFlow 1's.
+        /// Formula: that of PyTorch or of TensorFlow 1.
         optional form: RmsPropVariant = RmsPropVariant::Torch;
-        /// Decay of the mean square; TensorFlow calls it decay.
+        /// Decay of the average square of the gradient. TensorFlow calls it decay.
         absent alpha: f64 = "0.99; tf: 0.9", in Range::Fraction;
-        /// Keeps the denominator from 0.
+        /// Small number that keeps the denominator above 0.
         absent eps: f64 = "1e-8; tf: 1e-10", in Range::PositiveF32;
-        /// Divides by the deviation instead of the root mean square.
+        /// Whether to divide by the standard deviation of the gradient instead of its root mean square.
         optional centered: bool = false;
-        /// tf: momentum correction, a change of the rate holds for the momentum, too: b = momentum b + g / sqrt(s + eps); w -= lr b.
+        /// Form "tf" only: whether a change of the rate also applies to the momentum: b = momentum b + g / sqrt(s + eps); w -= lr b.
         optional momentum_correction: bool = false;
     }
 }

@@ -8,11 +8,12 @@ use schema::{Range, section};
 use super::method::{Method, OptimizerError, SlotSpec};
 
 section! {
-    /// b = momentum b + g; w -= lr b, with Nesterov w -= lr (g + momentum b). As PyTorch: the rate is outside the momentum.
+    /// b = momentum b + g; w -= lr b. With Nesterov: w -= lr (g + momentum b). As in PyTorch, the momentum buffer does not include the
+    /// rate.
     pub struct Sgd {
         /// Momentum.
         optional momentum: f64 = 0.0, in Range::Fraction;
-        /// Nesterov's form of momentum; needs momentum > 0.
+        /// Whether to use Nesterov's form of momentum. Needs momentum > 0.
         optional nesterov: bool = false;
     }
 }

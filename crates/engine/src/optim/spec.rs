@@ -29,24 +29,25 @@ impl Default for OptimizerKind {
 section! {
     /// Update rule, weight decay, and clipping of gradients.
     pub struct OptimizerSpec (kind: OptimizerKind, first, "Update rule.") {
-        /// L2 coefficient: gradient += weight_decay * weight; adamw: weight -= lr * weight_decay * weight.
+        /// L2 coefficient: gradient += weight_decay * weight. adamw: weight -= lr * weight_decay * weight.
         default weight_decay: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Parameters without weight decay, as patterns such as "*.bias". `*` matches any characters and `?` matches a single character. In
+        /// Patterns of parameters without weight decay, such as "*.bias". `*` matches any characters and `?` matches a single character. In
         /// every pattern list of the optimizer, "norm" selects all parameters of normalisation layers and "bias" selects all biases.
         absent no_decay: Vec<String> = "[]; lars: all of one dimension";
-        /// Largest norm of all gradients together; the log has the norm as grad_norm.
+        /// Maximum norm of all gradients together. The log has the norm as grad_norm.
         absent clip_norm: f64 = "no limit", in Range::PositiveF32;
-        /// Largest magnitude of an element of a gradient; not together with clip_norm.
+        /// Maximum magnitude of each element of a gradient. Cannot be combined with clip_norm.
         absent clip_value: f64 = "no limit", in Range::PositiveF32;
-        /// Limits the norm of the gradient of each output unit to this part of the norm of its weights, as 0.01: adaptive clipping; alone.
+        /// Adaptive clipping: maximum norm of an output unit's gradient as a fraction of the norm of its weights, such as 0.01. Cannot be
+        /// combined with the other two.
         absent clip_agc: f64 = "no limit", in Range::PositiveF32;
-        /// Parameters that clip_agc leaves alone, as patterns.
-        absent no_agc: Vec<String> = "those of the last layer";
-        /// Sharpness-aware minimisation over any kind: each step's gradient is taken where the parameters have moved by this norm along the
-        /// gradient, as 0.05; a step computes twice.
+        /// Patterns of parameters to which clip_agc does not apply.
+        absent no_agc: Vec<String> = "the last layer's";
+        /// Sharpness-aware minimisation, with any kind: norm by which the parameters move along the gradient before the gradient of the
+        /// step is computed, such as 0.05. Each step then computes two gradients.
         absent sam_rho: f64 = "none", in Range::PositiveF32;
-        /// Parameters with numbers of their own: tables with `match` (patterns), `lr` (factor on the learning rate) and `weight_decay`;
-        /// the first one that names a parameter counts.
+        /// Parameters with different settings: tables with `match` (patterns), `lr` (factor on the learning rate) and `weight_decay`. The
+        /// first table that matches a parameter applies.
         absent groups: Vec<Group> = "[]";
     }
 }

@@ -63,14 +63,14 @@ pub trait Decay {
 }
 
 section! {
-    /// The rate stays.
+    /// The rate does not change.
     pub struct Constant {}
 }
 
 section! {
     /// The rate is multiplied by gamma at each milestone.
     pub struct Step {
-        /// Epochs at which the rate is multiplied by gamma, ascending, counted from 0 with the warm-up included.
+        /// Epochs at which the rate is multiplied by gamma, in ascending order. They are counted from 0 and include the warm-up.
         required milestones: Vec<f64>;
         /// Factor.
         optional gamma: f64 = 0.1, in Range::Positive;
@@ -78,17 +78,17 @@ section! {
 }
 
 section! {
-    /// Half a cosine down to end_lr.
+    /// The rate follows half a cosine down to end_lr.
     pub struct Cosine {
-        /// Last rate, scaled like base_lr.
+        /// Final rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
     }
 }
 
 section! {
-    /// (1 - u)^power down to end_lr, u from 0 to 1; power 1 is a straight line.
+    /// The rate follows (1 - u)^power down to end_lr, with u from 0 to 1. Power 1 is a straight line.
     pub struct Polynomial {
-        /// Last rate, scaled like base_lr.
+        /// Final rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
         /// Exponent.
         optional power: f64 = 1.0, in Range::Positive;
@@ -100,9 +100,9 @@ section! {
     pub struct Exponential {
         /// Factor.
         optional gamma: f64 = 0.1, in Range::Positive;
-        /// Epochs that one factor gamma takes.
+        /// Number of epochs in which the rate falls by the factor gamma.
         optional decay_epochs: f64 = 1.0, in Range::Positive;
-        /// Falls in steps of decay_epochs instead of smoothly.
+        /// Whether the rate falls every decay_epochs instead of smoothly.
         optional staircase: bool = false;
     }
 }
@@ -228,15 +228,15 @@ impl<'de> Deserialize<'de> for WarmupFrom {
 // Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles and timm's fall from cycle to cycle.
 
 section! {
-    /// Half a cosine down to end_lr, again and again: PyTorch's CosineAnnealingWarmRestarts, step by step.
+    /// The rate repeatedly follows half a cosine down to end_lr, as in PyTorch's CosineAnnealingWarmRestarts with an update per step.
     pub struct WarmRestarts {
-        /// Epochs of the first cycle (T_0).
+        /// Length of the first cycle in epochs (T_0).
         required cycle_epochs: f64, in Range::Positive;
-        /// Factor from the length of a cycle to that of the next (T_mult).
+        /// Factor between the lengths of consecutive cycles (T_mult).
         optional cycle_factor: f64 = 1.0, in Range::AtLeast(1.0);
-        /// Factor from the highest rate of a cycle to that of the next.
+        /// Factor between the highest rates of consecutive cycles.
         optional gamma: f64 = 1.0, in Range::Positive;
-        /// Last rate of each cycle, scaled like base_lr.
+        /// Final rate of each cycle, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
     }
 }
@@ -285,20 +285,21 @@ pub enum Anneal {
 words! { Anneal { Cosine = "cos", Linear = "linear" } }
 
 section! {
-    /// The rate climbs from 1 / div_factor of the target to the target, and falls to 1 / final_div_factor of where it began. It is its own
-    /// warm-up. As PyTorch's OneCycleLR, but for the default of cycle_momentum.
+    /// The rate rises from target / div_factor to the target, then falls to the first rate / final_div_factor. This includes the warm-up.
+    /// As PyTorch's OneCycleLR, except for the default of cycle_momentum.
     pub struct OneCycle {
-        /// Share of the steps in which the rate climbs.
+        /// Fraction of the steps in which the rate rises.
         optional pct_start: f64 = 0.3, in Range::OpenFraction(0.3);
         /// The first rate is the target divided by this.
         optional div_factor: f64 = 25.0, in Range::AtLeast(1.0);
         /// The last rate is the first divided by this.
         optional final_div_factor: f64 = 1e4, in Range::AtLeast(1.0);
-        /// Along half a cosine, or a straight line.
+        /// Whether the rate follows half a cosine or a straight line.
         optional anneal: Anneal = Anneal::Cosine;
-        /// Falls to the first rate in as many steps as it climbed, and only then below it.
+        /// Whether the rate first falls to the first rate, in as many steps as it rose, and only then below it.
         optional three_phase: bool = false;
-        /// The momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum where the rate climbs, and rises again.
+        /// Whether the momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum while the rate rises, and then
+        /// rises again.
         optional cycle_momentum: bool = false;
         /// Lowest momentum.
         optional base_momentum: f64 = 0.85, in Range::Fraction;
@@ -379,17 +380,17 @@ impl Decay for OneCycle {
 // memory, which checkpoints keep.
 
 section! {
-    /// The rate is multiplied by gamma where a score no longer gets better. Scorings in the warm-up do not count.
+    /// The rate is multiplied by gamma when a score no longer improves. Evaluations in the warm-up do not count.
     pub struct Plateau {
-        /// Score that is watched.
+        /// Score that the schedule follows.
         optional score: Parsed<ScoreName> = Parsed::new("loss", ScoreName::LOSS);
         /// Factor.
         optional gamma: f64 = 0.1, in Range::OpenFraction(0.1);
-        /// Scorings in a row without a better score that are let pass; the rate falls with the next.
+        /// Number of consecutive evaluations without a better score that are tolerated. The rate falls at the next one.
         optional patience: u32 = 10;
-        /// A score is better where it differs from the best by more than this part of it.
+        /// Minimum improvement, as a fraction of the best score, that counts as better.
         optional threshold: f64 = 1e-4, in Range::AtLeast(0.0);
-        /// Scorings after a fall that do not count.
+        /// Number of evaluations after a decrease that do not count.
         optional cooldown: u32 = 0;
         /// Lowest rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);

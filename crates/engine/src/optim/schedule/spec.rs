@@ -29,15 +29,15 @@ impl Default for ScheduleKind {
 }
 
 section! {
-    /// Learning rate: scaling with the batch, linear warm-up, decay. Epochs may be fractions.
+    /// Learning rate: scaling with the batch size, linear warm-up, decay. Epochs may be fractions.
     pub struct ScheduleSpec (kind: ScheduleKind, last, "How the learning rate falls after the warm-up.") {
-        /// Learning rate for reference_batch images a step.
+        /// Learning rate for reference_batch images per step.
         required base_lr: f64, in Range::AtLeast(0.0);
-        /// Scales the learning rate by batch / reference_batch.
+        /// Batch size of base_lr. The learning rate is multiplied by batch / reference_batch.
         absent reference_batch: usize = "no scaling", in Range::AtLeast(1.0);
-        /// Epochs of linear warm-up, step by step; below epochs.
+        /// Epochs of linear warm-up, updated each step. Must be less than epochs.
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Learning rate at the start of the warm-up; "base" is base_lr.
+        /// Learning rate at the start of the warm-up. "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
         /// Written by --extend-epochs, as pairs of epochs. Each time the run was extended, the first number is the epoch of the extension
         /// and the second is the epoch at which the decay would have ended. If both are equal, the run had already ended, and later rates
