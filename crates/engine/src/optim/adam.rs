@@ -28,7 +28,7 @@ pub struct AdamW(pub Adam);
 
 impl Section for AdamW {
     const SCHEMA: Schema = Schema {
-        doc: "As adam, but first w -= lr weight_decay w, and g does not include weight decay. The default of weight_decay is 0 (PyTorch: 0.01).",
+        doc: "As adam, but first w -= lr weight_decay w, and g does not include weight decay. Default weight_decay: 0 (PyTorch: 0.01).",
         ..Adam::SCHEMA
     };
 
