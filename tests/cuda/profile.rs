@@ -1,4 +1,4 @@
-//! Times of layers on a GPU: those of its own clock, not of the calls that enqueue them.
+//! Times of layers on a GPU. They come from the GPU's clock, not from the duration of the calls that enqueue work.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap()
 }
 
-/// One pass; how long it took.
+/// Runs one pass and returns how long it took.
 fn pass(graph: &mut Graph<Cuda>) -> Duration {
     let (images, ids) = (noise(ROWS * 28 * 28, 7, 1.0), [0; ROWS]);
     let batch = Batch { images: Input::Values(&images), labels: &[1; ROWS], ids: &ids, epoch: 0 };
@@ -44,9 +44,9 @@ fn layers_take_the_time_that_the_gpu_takes() {
         let renames = node.name == "flatten";
         assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
     }
-    // the emulated GPU computes long after it was told to: calls alone take next to nothing
+    // the emulated GPU computes long after the calls, which alone take almost no time
     assert!(emulator::real_gpu() || all > took / 3, "layers take {all:?} of {took:?}");
-    // and none is timed any more
+    // now no layer is timed any more
     pass(&mut graph);
     assert!(graph.profile(true).is_empty());
 }
@@ -65,7 +65,7 @@ fn layers_run_while_their_pass_does() {
         let spans = graph.take_spans();
         // one layer only renames its input
         assert_eq!(spans.len(), 2 * (graph.net().nodes.len() - 1));
-        // what the GPU's clock and the host's may differ by: the emulated one's by as long as a busy machine keeps its threads waiting
+        // allowed difference between the clocks of GPU and host; on the emulated GPU a busy machine delays threads
         let near = Duration::from_micros(if emulator::real_gpu() { 200 } else { 5_000 });
         for span in &spans {
             assert!(
