@@ -1,4 +1,5 @@
-//! Networks of one's own: any text as a TOML file, any bytes as an ONNX file. What is written of a network reads as the same.
+//! Fuzzes network definitions: arbitrary text as a TOML file, arbitrary bytes as an ONNX file. A network that was
+//! written must read back as the same network.
 #![no_main]
 
 use std::path::Path;
