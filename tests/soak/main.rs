@@ -1,10 +1,15 @@
-//! Faults in trainings, one every 15 seconds in each of two series, for as long as one likes: `make soak MINUTES=60`.
+//! Soak test: faults in training runs, one every 15 seconds in each of two series. `make soak MINUTES=60` runs it for
+//! an hour.
 //!
-//! - [`relay`]: trainings that are killed, stopped, run out of disk or meet corrupt data, and go on each time on any number of ranks. Every
-//!   step, score, checkpoint and model must have the bits of a [`reference`] without faults.
-//! - [`steady`]: one training that only meets what it must go on through. Memory must stay flat to 1 %, descriptors and threads flat.
+//! - [`relay`]: training runs that are killed, stopped, run out of disk space or meet damaged data. Each time they
+//!   resume on a random number of
+//! ranks. Every step, score, checkpoint and model must equal a [`reference`] without faults bit for bit.
+//! - [`steady`]: one training run with only faults that it must survive. Its memory must not grow by more than 1 %, and
+//!   descriptors and threads must
+//! not grow at all.
 //!
-//! A line for each fault, a table at the end. MINUTES and SEED are read from the environment; the seed is printed.
+//! It prints a line for each fault and a table at the end. The environment variables MINUTES and SEED are read, and the
+//! seed is printed.
 
 mod diary;
 mod fault;
@@ -54,7 +59,7 @@ fn soak() {
     assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected {least} and more");
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
