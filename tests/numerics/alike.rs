@@ -1,5 +1,5 @@
-//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws,
-//! functions of values that are huge or infinite.
+//! Results that must be the same on every backend, beyond the values of formulas: which of equal maxima gets the
+//! gradient, pooled statistics, random draws, and functions of very large or infinite values.
 
 use backend::Backend;
 use backend::reference::Reference;
@@ -26,7 +26,8 @@ fn the_first_of_equal_maxima_takes_the_gradient() {
 }
 
 fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 = 0
+    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 =
+    // 0
     let case = Case {
         x: vec![vec![1.0, 10.0, 3.0, 10.0]],
         running: vec![0.5, 10.0, 1.0, 1.0],
@@ -44,12 +45,12 @@ fn pooled_statistics_are_those_of_the_formula() {
     on_every_backend!(check_statistics());
 }
 
-/// Which elements dropout keeps, given that each is 1.
+/// Applies dropout to ones. The result shows which elements it keeps.
 fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
 }
 
-/// The same, of so many samples of this shape.
+/// Like `mask`, for this number of samples and this shape.
 fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
     let (n, shape) = of;
     let ones = vec![1.0; n * shape.elems()];
@@ -60,7 +61,7 @@ fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), o
     out.y
 }
 
-/// The factor of each of eight samples.
+/// Returns the factor that DropPath applies to each of eight samples.
 fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     let (n, shape) = (8, Shape::image(5, 3, 2));
     let ones = vec![1.0; n * shape.elems()];
@@ -81,7 +82,7 @@ fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     for &block in blocks {
         assert_eq!(kept(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
     }
-    // the draw is the sample's, wherever it stands in its batch
+    // the draw depends on the sample, not on its position in the batch
     assert_eq!(kept(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
     for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
         assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
@@ -100,14 +101,14 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     for &block in blocks {
         assert_eq!(mask(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
     }
-    // a mask belongs to seed, epoch, sample and operation, wherever the sample stands in its batch
+    // a mask depends on seed, epoch, sample and operation, not on the sample's position in the batch
     for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
         assert_ne!(mask(backend, blocks[0], other), want, "{name} with {other:?}");
     }
     let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
-    // more than 2^18 elements a sample: the first mask is not repeated
+    // more than 2^18 elements per sample: the mask does not repeat
     let large = (1, Shape::image(20, 120, 120));
     let [got, want] =
         [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
@@ -129,8 +130,8 @@ fn dropout_is_the_same_everywhere_and_drops_its_share() {
     assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
 }
 
-/// What functions make of values beyond those that exponentials hold. Slopes are compared at finite values alone: at infinite
-/// ones some are 0 times infinity.
+/// Tests functions at values beyond the range of exponentials. Slopes are compared only at finite values, because some
+/// are 0 times infinity at infinite values.
 fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let far = [90.0, 104.0, 1e4, 1e13, 1e30, f32::MAX, f32::INFINITY];
     let x: Vec<f32> = far.iter().flat_map(|&x| [x, -x]).chain([f32::NAN, 0.5]).collect();

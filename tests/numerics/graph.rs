@@ -1,5 +1,6 @@
-//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
-//! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
+//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker
+//! on a rank, handing over of chunks, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
+//! test single operations.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -14,7 +15,7 @@ use crate::nets::{
 use support::numerics;
 use support::numerics::{assert_close, cpu, magnitude, noise};
 
-/// Rows on the host.
+/// A batch on the host.
 struct Rows {
     images: Vec<f32>,
     labels: Vec<u32>,
@@ -37,7 +38,7 @@ impl Rows {
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each.
+/// Calls `f(maker of a backend, name)` for each backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");
@@ -75,7 +76,7 @@ fn gradients_through_branches_are_the_slopes_of_the_loss() {
     [branching(true), dense(), attentive(), patches()].into_iter().for_each(check_slopes);
 }
 
-/// Of a network in which nothing bends.
+/// Compares the gradients of a network without kinks with differences of its loss.
 fn check_slopes(net: NetSpec) {
     let rows = Rows::new(3);
     let mut graph = graph(Reference, net, 3, 1);
@@ -119,8 +120,8 @@ fn networks_with_branches_are_the_same_everywhere() {
 /// Sums, gradients, and running statistics with their pooled sums.
 type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
 
-/// Four passes over the same rows, since a device may run the first, record the second and replay the others: sums, gradients and
-/// statistics are those that are expected, each time.
+/// Runs four passes over the same rows, since a device may run the first, record the second and replay the others. Each
+/// must give the expected sums, gradients and statistics.
 fn check_passes<B: Backend>(
     mut graph: Graph<B>,
     rows: &Rows,
@@ -139,7 +140,7 @@ fn check_passes<B: Backend>(
     assert_close("statistics", &got, want, 1e-5 * magnitude(want));
 }
 
-/// The last batch's statistics, pooled, and the values per channel of each batch normalisation.
+/// Returns the pooled statistics of the last batch, and the number of values per channel for each batch normalisation.
 fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
     let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     graph.pool_statistics(&mut sums, &mut counts);
@@ -157,7 +158,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let whole_gradients = gradients(&large);
     large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
     for n in [3, 1, 8, 5] {
-        // 5 and 1 rows are planned when they come
+        // 5 and 1 rows are planned on demand
         let mut exact = graph(backend(), branching(false), n, 1 << 20);
         let want = train(&mut exact, rows.part(0..n), 0.25, MicroBatch::ONLY);
         let got = train(&mut large, rows.part(0..n), 0.25, MicroBatch::ONLY);
@@ -189,7 +190,7 @@ fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let want = train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want_gradients = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
-    // the last two have workers without samples, as the short last step of an epoch may
+    // the last two have workers without samples, as in the short last step of an epoch
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
         for (worker, cut) in cuts.windows(2).enumerate() {
@@ -223,7 +224,7 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let chunks = graph.layout().chunks.clone();
     assert!(chunks.len() > 2, "{name}: {chunks:?}");
-    // of one worker, of the second of two, and of a second that has no samples
+    // one worker, two workers, and a second worker without samples
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 8, 8]] {
         let mut given = Vec::new();
         let last = cuts.len() - 2;
@@ -297,7 +298,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// The image itself (plain) is added to what a convolution made of it (in channel blocks on the CPU).
+/// A network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
@@ -306,7 +307,7 @@ fn image_again() -> NetSpec {
     finish(net, x)
 }
 
-/// Batch normalisation of features behind a flattened image, each with its own statistics.
+/// A network with batch normalisation of vectors after a flattened image. Each feature has its own statistics.
 fn features() -> NetSpec {
     let mut net = NetSpec::new("features", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
@@ -316,7 +317,8 @@ fn features() -> NetSpec {
     net
 }
 
-/// Features of two flattened images of other sizes, side by side, beside those of a linear layer, and their sum with one's own image.
+/// A network that concatenates features of two flattened images of different sizes with the sum of a flattened image
+/// and the output of a linear layer.
 fn side_by_side() -> NetSpec {
     let mut net = NetSpec::new("side by side", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
@@ -345,7 +347,7 @@ fn inputs_of_different_layouts_are_copied_into_one() {
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }
         }
-        // a GPU says what it cannot
+        // a GPU reports what it cannot run
         let gpu = numerics::cuda(Precision::F32);
         let built = gpu.map(|gpu| Graph::new(gpu, net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7));
         match built {

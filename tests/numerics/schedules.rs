@@ -1,4 +1,4 @@
-//! Schedules against the rates that PyTorch's printed (`golden/schedules.json`), step by step.
+//! Learning-rate schedules compared step by step with PyTorch's recorded rates (`golden/schedules.json`).
 
 use engine::optim::schedule::{PlateauState, ScheduleKind};
 use engine::optim::{Schedule, ScheduleSpec};
@@ -18,10 +18,10 @@ struct Run {
     name: String,
     schedule: ScheduleSpec,
     lrs: Vec<f64>,
-    /// Of each step, where the schedule sets it.
+    /// The momentum of each step, if the schedule sets it.
     #[serde(default)]
     momenta: Vec<f64>,
-    /// What the plateau saw after each of its epochs.
+    /// The scores after each epoch that the plateau schedule reads.
     #[serde(default)]
     scores: Vec<f64>,
 }
@@ -61,7 +61,7 @@ fn rates_are_pytorchs() {
     assert!(["one_cycle", "warm_restarts", "plateau"].into_iter().all(named));
 }
 
-/// A run of steps may end within an epoch, and its schedule with it.
+/// A run limited by steps may end within an epoch. Its schedule ends at the same step.
 #[test]
 fn a_run_of_steps_bends_its_schedule() {
     let spec: ScheduleSpec = toml::from_str("kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 1").unwrap();

@@ -1,5 +1,5 @@
-//! Losses against targets, on every backend: the numbers of PyTorch, torchvision and timm in `golden/soft_loss.json`, the reference's
-//! loops on many shapes, and differences of the reference's losses.
+//! Losses with soft targets on every backend, compared with PyTorch, torchvision and timm (`golden/soft_loss.json`),
+//! with the reference on many shapes, and with differences of the reference's losses.
 
 use backend::reference::Reference;
 use backend::{
@@ -34,7 +34,7 @@ struct Golden {
     dx: Vec<f64>,
 }
 
-/// A loss with everything that it reads.
+/// A loss with all its inputs.
 #[derive(Clone, Debug)]
 struct Case {
     what: String,
@@ -62,7 +62,7 @@ impl Case {
         SoftLoss { targets, objective: self.objective, scale: self.scale, weight: 1.0 }
     }
 
-    /// With the gradient, and once without.
+    /// Runs the loss with the gradient and once without.
     fn run<B: Backend>(&self, backend: &B) -> Result<Outcome, Error> {
         let upload = |values: &Vec<f32>| {
             let mut buffer = backend.alloc(values.len())?;
@@ -124,7 +124,7 @@ fn the_numbers_of_pytorch_torchvision_and_timm() {
     on_every_backend!(check_golden(&file.cases));
 }
 
-/// Every form with every option, over shapes from one class to more than a warp has lanes.
+/// Returns every form with every option, for shapes from one class to more classes than a warp has lanes.
 fn many() -> Vec<Case> {
     let sigmoid = |alpha, mean| LossForm::Sigmoid { alpha, mean };
     let forms = [LossForm::Softmax, sigmoid(None, false), sigmoid(Some(0.3), true)];
@@ -150,7 +150,7 @@ fn many() -> Vec<Case> {
             }
         }
     }
-    // classes whose targets are above one half count as hits, of rows that have some or none
+    // classes with targets above one half count as hits; some rows have such classes, some have none
     let sigmoid = |case: &&Case| case.objective.form != LossForm::Softmax && case.objective.teacher.is_none();
     let any = cases.iter().filter(sigmoid).map(|case| {
         let (rows, mut table) = (case.labels.len(), case.table.clone());
@@ -163,7 +163,7 @@ fn many() -> Vec<Case> {
     cases
 }
 
-/// Which rows are hits: by hand, on every backend.
+/// Checks which rows count as hits, with expected results worked out by hand.
 fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let scores = [3.0, 1.0, 3.0, 0.0, -1.0, 2.0, 0.5];
     let rows: [(&[usize], [u64; 2]); 8] = [
@@ -185,7 +185,7 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
         let case = Case { what, objective, classes: scores.len(), x, teacher: None, labels, table, scale: 1.0 };
         let sums = case.run(backend).unwrap().sums;
         assert_eq!([sums.top1, sums.top5], hits, "{}", case.what);
-        // a score that is no number is no hit
+        // a NaN score is never a hit
         let mut lost = case.clone();
         own.iter().for_each(|c| lost.x[*c] = f32::NAN);
         let sums = lost.run(backend).unwrap().sums;
@@ -227,7 +227,7 @@ fn gradients_are_the_slopes_of_the_losses() {
             let moved = |step: f32| {
                 let mut other = case.clone();
                 other.x[i] += step;
-                // the step that f32 has taken
+                // the actual step in f32
                 (other.run(&Reference).unwrap().sums.loss, f64::from(other.x[i]))
             };
             let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));
@@ -268,7 +268,7 @@ fn check_bad_input<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     assert!(short.contains(&format!("{} targets and weights", case.table.len())), "{name}: {short}");
     let wrong = refused(Case { labels: vec![case.classes as u32; case.labels.len()], ..case.clone() });
     assert!(wrong.contains(&format!("labels below {}", case.classes)), "{name}: {wrong}");
-    // what is not finite is seen
+    // a NaN must reach the loss
     let mut broken = case.clone();
     broken.x[0] = f32::NAN;
     assert!(broken.run(backend).unwrap().sums.loss.is_nan(), "{name} hides a NaN");
