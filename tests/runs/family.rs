@@ -1,10 +1,10 @@
-//! Ranks that an mpirun of another family of MPI has started: told before MPI starts.
+//! A program built for one MPI, started with the mpirun of another. It detects this before MPI starts.
 
 use std::time::Duration;
 
 use support::program::{Ended, PATIENCE, run, start, trireme};
 
-/// The variables by which an mpirun of two ranks is known, and its name for the rank.
+/// The environment variables that an mpirun sets.
 struct Mpirun {
     name: &'static str,
     size: &'static str,
@@ -31,13 +31,13 @@ const HYDRA: Mpirun = Mpirun {
     others: "built for Open MPI",
 };
 
-/// That of the family which the program was not built for.
+/// Returns the mpirun for which the program was not built.
 fn foreign() -> Mpirun {
     let versions = run(0, &["--version", "--verbose"]).succeeded().stdout;
     if versions.contains("MPI: Open MPI") { HYDRA } else { OPEN_MPI }
 }
 
-/// The program as that mpirun would start it.
+/// Starts the program with the variables that this mpirun would set.
 fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> Ended {
     let mut program = trireme(0, &["doctor"]);
     program.env(mpirun.rank, rank).env(mpirun.local, local).env(mpirun.size, size).env(mpirun.on_node, size);

@@ -1,18 +1,19 @@
-//! `bench step` beside the machine: how often a step brings its threads together, the roofline, and the forecast for more cores.
+//! `bench step`: the number of parallel regions per step, the roofline, and the forecast for more cores.
 
 use backend::cpu::Cpu;
 use serde_json::Value;
 
 use support::program::{PATIENCE, run, start, trireme};
 
-/// The JSON line and stderr of a bench of the step on two threads.
+/// Runs the benchmark on two threads and returns its JSON line and stderr.
 fn step(args: &[&str]) -> (Value, String) {
     let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];
     let ended = run(0, &[&all[..], args].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).expect("a JSON line"), ended.stderr)
 }
 
-/// A layer costs a few barriers, for which many cores pay dearly: what a step of each network may have, with AVX2 and with AVX-512.
+/// Limits the number of barriers per step for each network, with AVX2 and AVX-512. Barriers are expensive on many
+/// cores.
 #[test]
 fn barriers_of_a_step_are_limited() {
     for (model, most) in [("lenet", 30), ("resnet20", 185), ("resnet50", 410)] {

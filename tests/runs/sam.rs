@@ -1,4 +1,5 @@
-//! Sharpness-aware minimisation: one step against the same step put together from plain ones; bits on any number of ranks and after a stop.
+//! Sharpness-aware minimisation (SAM): one step compared with the same step made of plain steps, and equal bits on any
+//! number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 use support::images::DIGITS;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -31,7 +32,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Climbs by this norm.
+/// The norm of the climb.
 const RHO: f64 = 0.5;
 
 fn model(out: &str) -> ModelFile {
@@ -42,7 +43,7 @@ fn values(layers: &[LayerWeights]) -> Vec<f64> {
     layers.iter().flat_map(|layer| &layer.tensors).flat_map(|t| t.2.iter().map(|v| f64::from(*v))).collect()
 }
 
-/// The gradient of the first step: what a step at rate 1 takes off.
+/// Returns the gradient of the first step, which is the change of the weights at a rate of 1.
 fn gradient(before: &[f64], out: &str) -> Vec<f64> {
     before.iter().zip(values(&model(out).layers)).map(|(b, a)| b - a).collect()
 }
@@ -97,7 +98,7 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     }
 }
 
-/// A hill too low to count leaves the same gradient, which is rounded by other draws.
+/// A climb of almost zero does not change the gradient, but its rounding uses different random draws.
 #[test]
 fn both_gradients_are_rounded_by_draws_of_their_own() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -1,5 +1,5 @@
-//! What a recipe of today has together: rules, averages, optimizers and schedules beside mixing, weights, teachers and repeats. Each of
-//! these recipes leaves the same bits on 1 to 4 ranks, and after a stop in the middle of an epoch on other ranks.
+//! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
+//! teachers and repeats. Each recipe gives the same bits on 1 to 4 ranks and after a stop in the middle of an epoch.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use support::images::DIGITS;
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -40,7 +40,8 @@ fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
     keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
-/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3; gives the path of the first OUT.
+/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first
+/// run.
 #[track_caller]
 fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     let keys = sets(keys);
@@ -64,11 +65,11 @@ fn rates(out: &str) -> Vec<f64> {
     events(out, "step").iter().map(|line| line["lr"].as_f64().unwrap()).collect()
 }
 
-/// The rate falls after epochs 2 and 4, before and after the stop: what the schedule remembers goes on.
+/// The rate falls after epochs 2 and 4, before and after the stop, so the state of the schedule must be resumed.
 #[test]
 fn a_plateau_remembers() {
     let setting = setting();
-    // a threshold that no score passes
+    // a threshold that no score reaches
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
     let rates = rates(&out);
@@ -112,7 +113,7 @@ fn climbs_averages_and_soft_targets() {
     );
 }
 
-/// What a run is told of itself: rules at the start, the best so far when it goes on, why it ended.
+/// A run reports its rules at the start, the best score so far when it resumes, and why it ended.
 #[test]
 fn a_run_says_what_it_goes_by() {
     let setting = setting();
@@ -126,7 +127,7 @@ fn a_run_says_what_it_goes_by() {
     ] {
         assert!(first.stderr.contains(part), "{part}: {}", first.stderr);
     }
-    // the end within an epoch may be the best
+    // the last step within an epoch may be the best
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);

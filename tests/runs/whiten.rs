@@ -1,4 +1,4 @@
-//! Runs whose first convolution starts as a whitening of the images' patches.
+//! Runs whose first convolution is initialised to whiten patches of the images.
 
 use support::images::THINGS;
 use support::setting::Setting;
@@ -49,7 +49,7 @@ fn filters_are_those_of_the_images_on_any_number_of_ranks() {
         assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: its bias is trained");
         assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
     }
-    // a run that goes on has its weights
+    // a resumed run has the same weights
     setting.trained("stopped", 2, &["--max-steps", "3"]);
     setting.trained("stopped", 3, &["--resume", "auto"]);
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
