@@ -67,7 +67,7 @@ fn a_run_that_is_over_is_left_alone() {
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 1, &["--resume", "auto"]).succeeded();
     assert_eq!(events(&out, "end").len(), 1);
-    // with fewer steps than the run has, nothing is done; with more, the run continues
+    // with the number of steps that the run has, nothing is done; with more, the run continues
     let part = setting.trained("part", 1, &["--max-steps", "4"]);
     setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
     assert_eq!(events(&part, "start").len(), 1);

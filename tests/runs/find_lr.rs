@@ -8,7 +8,7 @@ use support::images::DIGITS;
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
-/// The images are so bright that the second step has infinite gradients. Every rank must notice the end of the search,
+/// The images are so bright that the second step has no usable gradients. Every rank must notice the end of the search,
 /// and none may wait for another.
 #[test]
 fn a_search_that_diverges_at_once_ends_on_all_ranks() {
