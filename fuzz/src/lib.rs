@@ -54,7 +54,7 @@ pub fn read<T>(length: usize, beside: usize, read: impl FnOnce() -> T) -> T {
     HOOKS.call_once(|| {
         // SAFETY: both functions may be called on any thread, and neither allocates.
         let installed = unsafe { __sanitizer_install_malloc_and_free_hooks(allocated, freed) };
-        assert!(installed > 0, "no hooks of the address sanitizer are left");
+        assert!(installed > 0, "the address sanitizer has no free hook");
         let_expected_panics_pass();
     });
     let before = HELD.load(Ordering::Relaxed);

@@ -55,7 +55,7 @@ pub fn h5(bytes: &[u8]) {
         attributes(&group);
         values += members(&group, 1);
     }
-    assert!(4 * values <= bytes.len(), "{values} values out of {} bytes", bytes.len());
+    assert!(4 * values <= bytes.len(), "{values} values in a file of {} bytes", bytes.len());
 }
 
 /// Reads the arrays that a group's lists name, and the members of groups that they name. Returns the total number of
@@ -88,6 +88,6 @@ fn attributes(group: &Group) {
             group.numbers::<f64>(name).map(drop),
             group.numbers::<u64>(name).map(drop),
         ];
-        assert!(read.iter().filter(|read| read.is_ok()).count() <= 1, "{name} is of several types");
+        assert!(read.iter().filter(|read| read.is_ok()).count() <= 1, "{name} can be read as more than one type");
     }
 }

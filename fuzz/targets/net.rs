@@ -27,7 +27,7 @@ fn of_onnx(bytes: &[u8]) {
     let Ok(survey) = onnx::of_bytes(bytes, Path::new("net.onnx")) else { return };
     assert!(survey.unsupported.len() + survey.behind <= survey.nodes + 1);
     let Ok(network) = survey.network() else { return };
-    let tensors = network.net.tensors().expect("a network that fits together");
+    let tensors = network.net.tensors().expect("a valid network");
     assert!(network.tensors.len() >= tensors.parameters.len());
     let written = write(&network.net, network.classes, Classes::Number);
     let read = Definition::read(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));

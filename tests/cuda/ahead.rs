@@ -64,7 +64,7 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
     let epochs = ["step", "loss", "top1"];
     assert_eq!(said(setting, got, "epoch", &epochs), said(setting, want, "epoch", &epochs));
     assert_eq!(setting.digest(got), setting.digest(want));
-    assert!(setting.model(got) == setting.model(want), "another model.h5");
+    assert!(setting.model(got) == setting.model(want), "model.h5 differs");
 }
 
 #[test]

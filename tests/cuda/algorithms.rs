@@ -82,10 +82,10 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
     let setting = setting();
     let (first, _) = train(&setting, "first", &["A=1"], &[]);
     let (other, _) = train(&setting, "other", &[OTHER], &[]);
-    assert_ne!(first, other, "the preference must tell");
+    assert_ne!(first, other, "the preference must change the digest");
     for (out, ranks, want) in [("1", ["A=1", OTHER], &first), ("2", [OTHER, "A=1"], &other)] {
         let (made, ended) = train(&setting, out, &ranks, &[]);
-        assert_eq!(made, *want, "{ranks:?}: rank 1 has chosen for itself");
+        assert_eq!(made, *want, "{ranks:?}: rank 1 did not use rank 0's choice");
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "rank 0's choice");
     }
@@ -93,7 +93,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
         train(&setting, out, &["A=1"], &["--max-steps", "2"]);
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);
-        assert_eq!(made, first, "{ranks:?}: other algorithms after the stop");
+        assert_eq!(made, first, "{ranks:?}: the resumed run used other algorithms");
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "the checkpoint's");
     }
@@ -182,7 +182,7 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     }
     let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
     let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(state.progress.algorithms, sound, "chosen anew as at first");
+    assert_eq!(state.progress.algorithms, sound, "the new choice must equal the first one");
 }
 
 /// A run can continue from a CPU checkpoint on a GPU and from a GPU checkpoint on a CPU. A note says that the
@@ -200,7 +200,7 @@ fn runs_go_on_from_processor_to_gpu_and_back() {
     assert_eq!(notes(&on("cpu", "1")), [""; 0]);
     let there = on("cuda", "2");
     assert!(notes(&there).len() == 1 && notes(&there)[0].contains("not for Emulated GPU"), "{}", there.stderr);
-    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a processor's checkpoint has none of a GPU's");
+    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a CPU checkpoint has no algorithms for a GPU");
     let back = on("cpu", "3");
     assert!(notes(&back).len() == 1 && notes(&back)[0].contains("not for oneDNN"), "{}", back.stderr);
     assert_eq!(events(&setting.folder.at("out"), "step").len(), 3);

@@ -169,7 +169,7 @@ fn passes_over_flat_memory_are_the_references() {
         DeviceMemory::clamp(&Reference, x, 0.5).unwrap()
     });
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
-    assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "lerp must fail without begin_update");
     cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
     check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
@@ -261,7 +261,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     // the gradient is half the probability, times the scale 2^16
     assert_eq!(scaled(&cuda), 32_768.0);
     assert_eq!(step(0.25 * 65_536.0), 0.75);
-    assert_eq!(step(f32::INFINITY), 0.75, "a step with Inf is left out");
+    assert_eq!(step(f32::INFINITY), 0.75, "a step with infinite gradients is skipped");
     assert_eq!(scaled(&cuda), 16_384.0);
     assert_eq!(step(0.25 * 32_768.0), 0.5);
     let state = || cuda.loss_scaling().expect("f16 has a scale").scale().unwrap();

@@ -145,7 +145,10 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let codes = coder.codes();
         let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
         let most = if name == "bf16" { bucket.len } else { elems };
-        assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: sends too much");
+        assert!(
+            codes.integers.len() + codes.words.len() + codes.halves.len() <= most,
+            "{what}: more codes than elements"
+        );
         let mut by_hand = want.clone();
         unpacked(&spec, codes.words, settings.workers, &scales, &mut by_hand);
         same(&format!("{what}: lanes"), &by_hand, &want);
@@ -164,7 +167,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     assert_eq!(
         carried.is_some_and(|r| r.iter().any(|r| *r != 0.0)),
         error_feedback,
-        "{what}: nothing was carried over"
+        "{what}: expected residuals only with error feedback"
     );
 }
 

@@ -198,14 +198,14 @@ fn a_graph_replays_two_streams_and_marks_its_middle() {
     gpu.stream.wait(&join).expect("join");
     let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = gpu.stream.end_capture(flags).expect("end").expect("a graph");
-    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[0], 0.0, "capturing runs nothing");
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[0], 0.0, "capturing must not run kernels");
 
     graph.launch().expect("launch");
     middle.synchronize().expect("middle");
     let mut halfway = [0.0f32; 10];
     // SAFETY: `x` has ten elements
     unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut halfway, at(&x)) }.expect("x");
-    assert_eq!(halfway[9], 1.0, "no more than what was waited for has run");
+    assert_eq!(halfway[9], 1.0, "work after the event has run");
     graph.launch().expect("launch");
     assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[9], 4.0);
     assert_eq!(gpu.stream.clone_dtoh(&y).expect("y")[9], 2.0);

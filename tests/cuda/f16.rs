@@ -59,14 +59,14 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
         // skipped: a rate ten times as high makes no difference
         let first = ["--max-steps", "1"];
         let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
-        assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was taken");
+        assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was not skipped");
         assert_eq!(train("first of 2", 2, &first), train("first of 1", 1, &first));
         // once the scale fits, the rate makes a difference, and the bits do not depend on the number of ranks
         let later = ["--max-steps", later];
         let one = train("one", 1, &later);
         assert_eq!(train("two", 2, &later), one);
         let higher = [&later[..], &["--set", "schedule.base_lr=1e-3"]].concat();
-        assert_ne!(train("one higher", 1, &higher), one, "no step was taken");
+        assert_ne!(train("one higher", 1, &higher), one, "all steps were skipped");
     }
 }
 
@@ -89,16 +89,16 @@ fn steps_that_f16_loses_stand_in_the_log() {
     };
     let whole = steps("whole");
     assert_eq!(whole[0], (65536.0, 0.0));
-    assert!(whole[15].1 > 0.0, "no step was lost: {whole:?}");
+    assert!(whole[15].1 > 0.0, "no step was skipped: {whole:?}");
     for (i, &(scale, lost)) in whole.iter().enumerate() {
-        assert_eq!(scale, 65536.0 / lost.exp2(), "step {}: halved with each step that was lost", i + 1);
+        assert_eq!(scale, 65536.0 / lost.exp2(), "step {}: the scale is halved with each skipped step", i + 1);
         let line = format!("step {i} skipped: a gradient was Inf or NaN in f16; the loss scale is now {scale}");
         let named = said.lines().filter(|said| said.starts_with(&line)).count();
         assert_eq!(named, usize::from(i > 0 && lost > whole[i - 1].1 && lost <= 10.0), "lines {line:?} in:\n{said}");
     }
     train("parts", 2, &["--max-steps", "3"]);
     train("parts", 1, &["--max-steps", "16", "--resume", "auto"]);
-    assert_eq!(steps("parts"), whole, "as if it had never stopped");
+    assert_eq!(steps("parts"), whole, "the resumed run must equal the whole run");
     train("f32", 1, &["--max-steps", "1", "--set", "precision=f32"]);
     let line = &events(&setting.folder.at("f32"), "step")[0];
     assert!(line.get("loss_scale").is_none() && line.get("lost_steps").is_none(), "{line}");
@@ -139,8 +139,11 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
         let said = ended.failed(1, &parts).stderr;
         assert!(!said.contains("the loss of step"), "{said}");
         let steps = events(&setting.folder.at(&out), "step");
-        assert_eq!(steps.len(), 1 + 27 + 1, "the first, those that were left out, and the end");
-        assert!(steps[..28].iter().all(|step| step["loss"].is_f64()) && steps[28]["loss"].is_null(), "a loss is lost");
+        assert_eq!(steps.len(), 1 + 27 + 1, "the first step, the skipped steps and the last one");
+        assert!(
+            steps[..28].iter().all(|step| step["loss"].is_f64()) && steps[28]["loss"].is_null(),
+            "only the last step may have no loss"
+        );
     }
 }
 

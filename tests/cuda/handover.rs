@@ -24,7 +24,7 @@ fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
 #[track_caller]
 fn assert_all(what: &str, values: &[f32], want: f32) {
     let wrong = values.iter().position(|v| *v != want);
-    assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: {want} everywhere");
+    assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: expected {want} in every element");
 }
 
 /// A mark inside a pass is an event that each replay records. A queue that waits for it gets the values of this replay,
@@ -137,7 +137,7 @@ fn what_returns_does_not_wait_for_what_is_fetched() {
     first.unstage().unwrap();
     // waits until the elements are on the GPU again
     first.staged().unwrap();
-    assert_eq!(emulator::calls("ran kernel arena_add"), before, "it waited for the second bucket");
+    assert_eq!(emulator::calls("ran kernel arena_add"), before, "the return of the first bucket waited for the second");
     assert_all("the second bucket", second.staged().unwrap(), passes as f32);
     let mut values = vec![0.0; n];
     first.read(0, &mut values).unwrap();

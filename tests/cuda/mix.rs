@@ -97,6 +97,6 @@ fn runs_with_mixed_images_keep_the_laws() {
     let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
     assert!(!host.is_empty());
     for (a, b) in ahead.iter().zip(setting.losses("host")) {
-        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
+        assert!((a - b).abs() < 2e-3 * b, "loss {a} on the GPU, {b} on the CPU");
     }
 }

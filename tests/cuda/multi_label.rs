@@ -62,8 +62,8 @@ fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
     assert!(one.1.iter().any(|hits| *hits > 0.0) && one.2 > 0.0, "{one:?}");
     let host = setting.trained("host", 1, &["--device", "cpu"]);
     for (a, b) in one.0.iter().zip(setting.losses("host")) {
-        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
+        assert!((a - b).abs() < 2e-3 * b, "loss {a} on the GPU, {b} on the CPU");
     }
     let differ = one.1.iter().zip(hits(&host)).filter(|(a, b)| (*a - b).abs() > 1e-9).count();
-    assert!(differ <= 1, "hits {:?}, on the processor {:?}", one.1, hits(&host));
+    assert!(differ <= 1, "hits on the GPU {:?}, on the CPU {:?}", one.1, hits(&host));
 }

@@ -146,9 +146,13 @@ fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outc
         let pooled = [rows * want.mean, rows * (want.m2 / rows + want.mean * want.mean)];
         let got = [out.statistics.0[c], out.statistics.0[shape.c + c]];
         let what = format!("{norm:?} of {n} x {shape} in {bytes} bytes, {} splits, channel {c}", order.splits);
-        assert_eq!(got.map(f64::to_bits), pooled.map(f64::to_bits), "{what}: statistics {got:?} for {pooled:?}");
+        assert_eq!(
+            got.map(f64::to_bits),
+            pooled.map(f64::to_bits),
+            "{what}: statistics: expected {pooled:?}, got {got:?}"
+        );
         let (got, want) = ([out.dparams[0][c], out.dparams[1][c]], [want.dgamma, want.dbeta]);
-        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{what}: gradients {got:?} for {want:?}");
+        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{what}: gradients: expected {want:?}, got {got:?}");
     }
     out
 }

@@ -39,13 +39,13 @@ fn layers_take_the_time_that_the_gpu_takes() {
     let took = pass(&mut graph) + pass(&mut graph);
     let times: Vec<_> = graph.profile(false).iter().map(|cost| cost.time).collect();
     let all: Duration = times.iter().flatten().sum();
-    assert!(all <= took, "layers take {all:?}, their passes {took:?}");
+    assert!(all <= took, "the layers take {all:?}, longer than their passes, {took:?}");
     for (node, [forward, backward]) in graph.net().nodes.iter().zip(&times) {
         let renames = node.name == "flatten";
         assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
     }
     // the emulated GPU computes long after the calls, which alone take almost no time
-    assert!(emulator::real_gpu() || all > took / 3, "layers take {all:?} of {took:?}");
+    assert!(emulator::real_gpu() || all > took / 3, "the layers take only {all:?} of {took:?}");
     // now no layer is timed any more
     pass(&mut graph);
     assert!(graph.profile(true).is_empty());
@@ -70,7 +70,7 @@ fn layers_run_while_their_pass_does() {
         for span in &spans {
             assert!(
                 span.start + near >= begin && span.start + span.took <= end + near,
-                "{span:?} in {begin:?} to {end:?}"
+                "{span:?} is not between {begin:?} and {end:?}"
             );
         }
         assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].took <= pair[1].start + near));

@@ -99,7 +99,10 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
             for (step, (got, want)) in raw.bits.iter().zip(&cast.bits).enumerate() {
                 assert!(got == want, "{precision}, {spec:?}: step {step} differs");
             }
-            assert!(raw.bits.windows(2).all(|pair| pair[0] != pair[1]), "{precision}, {spec:?}: nothing changes");
+            assert!(
+                raw.bits.windows(2).all(|pair| pair[0] != pair[1]),
+                "{precision}, {spec:?}: a step changed nothing"
+            );
             // the pass also uploads the optimizer's numbers, and if possible the update works without the conversions
             let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;
             assert_eq!(cast.launches - raw.launches, 1 + casts, "{precision}, {spec:?}");

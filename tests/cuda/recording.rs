@@ -51,7 +51,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
             let wrong = || Error::Size { op: "the test".into(), expected: "nothing".into(), got: "this".into() };
             if round == 1 { Err(wrong()) } else { Ok(()) }
         });
-        assert_eq!(calls, usize::from(round < 4), "round {round}: once, and never to find out what went wrong");
+        assert_eq!(calls, usize::from(round < 4), "round {round}: the pass must be called once, also after an error");
         match ended {
             Err(Error::Size { got, .. }) => assert!(round == 1 && got == "this", "round {round}"),
             ended => assert!(ended.is_ok() && round != 1, "round {round}: {ended:?}"),

@@ -70,12 +70,12 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
         let out = ranks.to_string();
         train(&setting, &out, ranks, EXACT);
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
         let counts = |out: &str| {
             let scores = events(&setting.folder.at(out), "eval");
             scores.iter().map(|e| e["count"].clone()).collect::<Vec<_>>()
         };
-        assert_eq!(counts(&out), counts("1"), "every test image once, on {ranks} ranks");
+        assert_eq!(counts(&out), counts("1"), "{ranks} ranks: other numbers of test images");
     }
 }
 
@@ -151,11 +151,11 @@ fn a_gpu_computes_what_the_processor_does() {
     // the pass of the first step is like that of the second
     tolerances[0] = tolerances[1];
     println!("tolerances {tolerances:?}");
-    assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} prove nothing");
+    assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} are too large to prove anything");
     for (i, ((got, want), tolerance)) in setting.losses("gpu").iter().zip(want).zip(tolerances).enumerate() {
         let off = got / want - 1.0;
         println!("step {}: off by {off:e}, tolerance {tolerance:e}", i + 1);
-        assert!(off.abs() <= tolerance, "loss of step {}: {got} on the GPU, {want} on the processor", i + 1);
+        assert!(off.abs() <= tolerance, "loss of step {}: {got} on the GPU, {want} on the CPU", i + 1);
     }
     let samples = |out: &str| {
         let steps = events(&setting.folder.at(out), "step");
@@ -181,7 +181,7 @@ fn images_that_grow_give_the_same_bits() {
     train(&setting, "parts", 1, &[exact, &["--resume", "auto"]].concat());
     for out in ["2", "parts"] {
         assert_eq!(setting.losses(out), setting.losses("1"), "{out}");
-        assert!(setting.model(out) == setting.model("1"), "{out}: another model.h5");
+        assert!(setting.model(out) == setting.model("1"), "{out}: model.h5 differs");
     }
 }
 
@@ -195,7 +195,7 @@ fn a_run_goes_on_as_if_it_had_never_stopped() {
     train(&setting, "stopped", 2, &[&EXACT[..3], &["--max-steps", "3"]].concat());
     train(&setting, "stopped", 1, &[EXACT, &["--resume", "auto"]].concat());
     assert_eq!(setting.losses("stopped"), setting.losses("whole"));
-    assert!(setting.model("stopped") == setting.model("whole"), "another model.h5");
+    assert!(setting.model("stopped") == setting.model("whole"), "model.h5 differs");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn no_schedule_changes_a_bit() {
         for order in ["eager", "reverse", "3"] {
             assert!(
                 run(order) == lazy,
-                "{name}, order {order}: another model.h5: something is read before it is written"
+                "{name}, order {order}: model.h5 differs: something is read before it is written"
             );
         }
     }
@@ -287,7 +287,7 @@ fn every_rank_takes_a_gpu_of_its_own() {
     train(&setting, "alone", 1, EXACT);
     let more = ["--set", "reduce.codec=exact", "--max-steps", "8"];
     gpu::train(&setting, "two", 2, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
-    assert!(setting.model("two") == setting.model("alone"), "another model.h5");
+    assert!(setting.model("two") == setting.model("alone"), "model.h5 differs");
 }
 
 /// Links some of the emulated libraries into a folder.
@@ -422,7 +422,10 @@ fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
         setting.losses(out)
     };
     let whole = on("1", 1, &more);
-    assert!((on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4, "the statistics of a half must tell");
+    assert!(
+        (on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4,
+        "the statistics of half a batch must change the loss"
+    );
     for (i, (got, want)) in on("2", 2, &more).iter().zip(&whole).enumerate() {
         assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on two ranks, {want} on one", i + 1);
     }

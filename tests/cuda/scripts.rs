@@ -72,7 +72,7 @@ fn a_stage_that_fails_stops_no_other() {
     assert_eq!(of("graph")["figures"][0], serde_json::json!({"failed_test": "graph::replays"}));
     let doctor = fs::read_to_string(folder.path().join("out/first.log")).expect("a log");
     assert!(doctor.contains("libcudnn: 9.19.0, "), "doctor's report is in the log");
-    assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "there is no PyTorch");
+    assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "PyTorch is not installed");
     // whether the stages finished in time or not
     assert!(of("lenet")["rc"].is_u64() && of("profile-resnet20")["rc"].is_u64(), "{lines:#?}");
     assert!(ended.took < Duration::from_secs(TOTAL + 30), "{:?}", ended.took);

@@ -141,8 +141,11 @@ fn an_update_leaves_the_weights_that_the_next_pass_reads() {
             let updated = scores(&mut graph);
             // makes the backend convert the weights again, as if something else had changed them
             graph.arenas();
-            assert!(updated == scores(&mut graph), "{precision}, {spec:?}: other weights than the parameters' own");
-            assert!(updated != first, "{precision}, {spec:?}: nothing has changed");
+            assert!(
+                updated == scores(&mut graph),
+                "{precision}, {spec:?}: the weights differ from the converted parameters"
+            );
+            assert!(updated != first, "{precision}, {spec:?}: the steps changed nothing");
         }
     }
 }
@@ -172,7 +175,7 @@ fn limits_come_after_the_scale_of_the_losses() {
             assert!(half == whole && half.0 != half.1, "{spec:?}, {gradient}");
         }
         let Some((before, lost)) = after(Precision::F16, f32::INFINITY) else { return };
-        assert!(before == lost, "{spec:?}: a step with infinite gradients was taken");
+        assert!(before == lost, "{spec:?}: a step with infinite gradients was not skipped");
     }
 }
 

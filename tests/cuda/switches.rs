@@ -65,9 +65,9 @@ fn kernels_come_from_files() {
     assert!(said.contains("TRIREME_KERNELS") && said.contains(&folder), "{said}");
     trained(&setting, "after", &own);
     let losses = |out: &str| setting.losses(out);
-    assert_eq!(losses("after"), losses("before"), "the cache gave the variant");
+    assert_eq!(losses("after"), losses("before"), "the cache returned the changed kernel");
     for (got, want) in losses("variant").iter().zip(losses("before")) {
-        assert!((got - want - 100.0).abs() < 1e-3, "{got}, built in {want}");
+        assert!((got - want - 100.0).abs() < 1e-3, "loss {got} with the changed kernel, {want} with the built-in one");
     }
     fs::rename(variants.join("loss.cu"), variants.join("lose.cu")).expect("renamed");
     let ended = gpu::train(&setting, "unknown", 1, STEPS, &from_files);
@@ -85,7 +85,7 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
     for switch in ["TRIREME_NO_GRAPH", "TRIREME_CUDA_SYNC"] {
         let said = trained(&setting, switch, &[(switch, "1")]);
         assert!(said.contains(&format!("{switch}=1")), "{said}");
-        assert!(setting.model(switch) == setting.model("usual"), "{switch}: another model.h5");
+        assert!(setting.model(switch) == setting.model("usual"), "{switch}: model.h5 differs");
         let counted = emulator::alone("switches::calls_of_five_steps", &[(switch, "1")]);
         assert!(
             counted.status.success(),
@@ -112,8 +112,8 @@ fn a_kernel_that_fails_is_named() {
     // tries pairs, since about every second call is a wait; which calls are waits depends on the work of the steps
     let calls = (450..1000).step_by(75).flat_map(|call| [call, call + 1]);
     let found = calls.into_iter().find(|call| names_it(*call, &[("TRIREME_CUDA_SYNC", "1")]));
-    let call = found.expect("no wait after a kernel failed, or none named it");
-    assert!(!names_it(call, &[]), "call {call} is a wait after a kernel without the switch too");
+    let call = found.expect("either no wait after a kernel failed, or no message named the kernel");
+    assert!(!names_it(call, &[]), "without the switch, call {call} must not be a wait after a kernel");
 }
 
 #[test]

@@ -154,14 +154,14 @@ fn dry_runs_count_codes_where_they_are_made() {
     let elements = planned("parameters", &[]).expect("a row of parameters");
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
-    assert!((2.0 * elements..2.1 * elements).contains(&coded), "{coded} MB of codes of {elements}");
+    assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
     // residuals of four workers, and almost no memory for codes
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {
         let both = codec(path, &fed_back).expect("a row of codes and residuals");
         assert!(
             (4.0 * elements..5.0 * elements).contains(&both),
-            "{path}: {both} MB of codes and residuals of {elements}"
+            "{path}: codes and residuals take {both} MB for parameters of {elements} MB"
         );
     }
 }
@@ -213,7 +213,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
     let ended = gpu::train(&setting, "out", 2, &float, &lies);
     assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
     let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
-    assert!(left("out"), "no mark of the trial that did not come back");
+    assert!(left("out"), "the failed trial left no file");
     // a second start with the same MPI does not try again
     let resume = [&float[..], &["--resume", "auto"]].concat();
     let again = gpu::train(&setting, "out", 2, &resume, &lies).succeeded();
@@ -221,7 +221,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
     for part in ["staged", "no cuda-aware: the trial of an earlier start did not return", ".cuda-aware-trial"] {
         assert!(path.contains(part), "no {part:?} in {path}");
     }
-    assert!(left("out"), "the mark must stay: the next start would try again");
+    assert!(left("out"), "the file of the trial must remain, or the next start would try again");
     assert_eq!(setting.digest("out"), {
         gpu::train(&setting, "honest", 2, &float, &[]).succeeded();
         setting.digest("honest")
@@ -298,7 +298,7 @@ fn ranks_join_nccl_only_if_all_can() {
     // if all ranks can join, they meet, and the emulated NCCL refuses then
     let float = ["--max-steps", "1", "--set", "reduce.codec=float"];
     let met = gpu::train(&setting, "met", 2, &float, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
-    assert!(met.stderr.contains("Duplicate GPU"), "the ranks have not met:\n{}", met.stderr);
+    assert!(met.stderr.contains("Duplicate GPU"), "the ranks did not meet:\n{}", met.stderr);
     assert!(line(&met, "path ").contains("no nccl: NCCL: ncclCommInitRank"), "{}", met.stderr);
 }
 

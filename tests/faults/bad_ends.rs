@@ -46,7 +46,7 @@ fn a_folder_that_is_removed_ends_the_run() {
         running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
         fs::remove_dir_all(&setting.out).unwrap();
         running.wait(PATIENCE).failed(1, &["output folder was removed", &setting.out]);
-        assert!(!Path::new(&setting.out).exists(), "a folder without a run");
+        assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
     }
 }
 
@@ -96,7 +96,7 @@ fn a_disk_that_is_full() {
     let (mut setting, _images) = SmallRun::new();
     let Some(disk) = Disk::mount(setting.folder.at("disk"), "1m") else {
         eprintln!(
-            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it"
+            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit replaces it"
         );
         return;
     };
@@ -196,7 +196,7 @@ fn a_shard_cut_short_while_it_is_read() {
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("cannot read at byte offset")).collect();
-    assert!((1..=2).contains(&lines.len()), "once a rank at most:\n{}", ended.stderr);
+    assert!((1..=2).contains(&lines.len()), "at most one line per rank:\n{}", ended.stderr);
     for line in lines {
         assert!(line.starts_with("rank ") && line.contains(": shard ") && line.contains(".tfrecord"), "{line}");
     }
@@ -271,7 +271,7 @@ fn ranks_with_a_defect() {
         while loader.next().map_err(|error| comm::die(1, &error.to_string())).is_ok() {}
     }
     let waited = comm.run("sum that rank 1 never joins", World::barrier);
-    unreachable!("nobody ended this rank: {waited:?}");
+    unreachable!("this rank was not ended: {waited:?}");
 }
 
 #[test]

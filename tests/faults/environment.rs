@@ -58,7 +58,7 @@ fn shim(folder: &Path) -> String {
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/environment.c"), folder.join("environment.so"));
     let made =
         Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").output();
-    let made = made.expect("a C compiler, which building trireme needs, too");
+    let made = made.expect("a C compiler, which is also needed to build trireme");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     library.display().to_string()
 }
@@ -76,9 +76,9 @@ fn nobody_reads_the_environment_while_mpi_starts() {
         start(command).wait(PATIENCE).succeeded();
         let notes = notes(&log);
         assert_eq!(notes.iter().filter(|note| note.what == "started").count(), ranks.max(1));
-        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "oneDNN's calls are seen");
+        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "the log must have oneDNN's calls");
         let (found, changes) = read_meanwhile(&notes);
-        assert!(changes > 0, "MPI changes nothing: this test is of no use with it");
+        assert!(changes > 0, "this MPI does not change the environment, so the test proves nothing");
         assert_eq!(found, [""; 0], "{ranks} ranks, {more:?}");
     }
 }

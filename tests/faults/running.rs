@@ -26,7 +26,7 @@ fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
     let parts = ["warning: waiting in ", "1 of 3 ranks have not arrived: rank ", &format!("(process {stopped})")];
     assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
     assert!(ended.stderr.contains("the run continues: "), "{}", ended.stderr);
-    assert!(!Path::new(&case.out).join(".ranks").exists(), "a clean end leaves no signs of life");
+    assert!(!Path::new(&case.out).join(".ranks").exists(), "a regular end must remove the heartbeat files");
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Fault {
                 };
                 let since = Instant::now();
                 while !writing() {
-                    assert!(since.elapsed() < PATIENCE, "no checkpoint was ever seen under way");
+                    assert!(since.elapsed() < PATIENCE, "no checkpoint was being written");
                 }
                 ranks.iter().for_each(|&id| signal(id as i32, libc::SIGKILL));
                 &[]
@@ -190,9 +190,9 @@ fn the_sweep() {
         resume(&case, fault);
         cases += 1;
         let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
-        eprintln!("{fault:?}: ended {:.1} s after, nothing torn, resumed. {message}", took.as_secs_f64());
+        eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
     }
-    eprintln!("{cases} faults: none hung, none left a torn file, all resumed; {skipped} not tested");
+    eprintln!("{cases} faults: all runs ended in time, left complete files and resumed; {skipped} not tested");
     assert_eq!(cases + skipped, 27);
 }
 
@@ -204,7 +204,7 @@ fn all_there(running: &mut Running) -> Vec<u32> {
         if ranks.len() == RANKS {
             return ranks;
         }
-        assert!(since.elapsed() < PATIENCE, "the launcher has started {} ranks", ranks.len());
+        assert!(since.elapsed() < PATIENCE, "the launcher has started only {} ranks", ranks.len());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

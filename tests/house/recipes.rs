@@ -105,7 +105,7 @@ fn the_rates_are_the_published_ones() {
                 .unwrap();
         for &(step, want) in rows {
             let got = schedule.lr(step);
-            assert!((got - want).abs() < 1e-6, "{name}, step {step}: {got}, not {want}");
+            assert!((got - want).abs() < 1e-6, "{name}, step {step}: expected {want}, got {got}");
         }
     }
 }
@@ -204,7 +204,10 @@ fn the_pages_name_files_that_exist() {
         let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder)));
         for path in paths.filter(|path| !path.contains("NAME")) {
             let path = path.trim_end_matches('.').split('#').next().unwrap_or(path);
-            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{name}: there is no {path}");
+            assert!(
+                Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
+                "{name} names {path}, which does not exist"
+            );
             seen += 1;
         }
     }

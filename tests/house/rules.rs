@@ -145,10 +145,10 @@ fn every_source_keeps_the_rules() {
     assert!(found.is_empty(), "{}", found.join("\n"));
     let exists = |path: &str, row: &str| sources.iter().any(|source| source.path == path && source.count(row) > 0);
     let stale: Vec<_> = MAY_CREATE.iter().filter(|(path, row, _)| !exists(path, row)).collect();
-    assert!(stale.is_empty(), "allowed, but gone: {stale:?}");
+    assert!(stale.is_empty(), "entries of MAY_CREATE that are no longer needed: {stale:?}");
     let used = |place: &str| sources.iter().any(|source| source.path.starts_with(place) && source.count("unsafe") > 0);
     let stale: Vec<_> = UNSAFE.iter().filter(|place| !used(place)).collect();
-    assert!(stale.is_empty(), "may use unsafe, but does not: {stale:?}");
+    assert!(stale.is_empty(), "entries of UNSAFE without unsafe code: {stale:?}");
 }
 
 #[test]

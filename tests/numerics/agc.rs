@@ -92,5 +92,5 @@ fn units_are_limited_as_by_timm() {
     let free = stepped(numerics::cpu(1), &file, 0.01, |name| !name.starts_with("fc."));
     let whole = stepped(numerics::cpu(1), &file, 1e9, |_| true);
     let limited = stepped(numerics::cpu(2), &file, 0.01, |_| true);
-    assert!(free[..140] == limited[..140] && free[140..] == whole[140..], "fc is left alone");
+    assert!(free[..140] == limited[..140] && free[140..] == whole[140..], "fc must not be clipped");
 }

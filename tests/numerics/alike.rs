@@ -57,7 +57,7 @@ fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), o
     let case =
         Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
     let out = case.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same elements pass both ways");
+    assert_eq!(out.y, out.dx[0], "forward and backward must keep the same elements");
     out.y
 }
 
@@ -67,11 +67,11 @@ fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> V
     let ones = vec![1.0; n * shape.elems()];
     let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
     let out = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..drop }.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same samples pass both ways");
+    assert_eq!(out.y, out.dx[0], "forward and backward must keep the same samples");
     let samples = out.y.chunks(shape.elems());
     assert!(
         samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
-        "a sample passes whole or not at all"
+        "a sample must be kept or dropped as a whole"
     );
     samples.map(|sample| sample[0]).collect()
 }
@@ -88,7 +88,7 @@ fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
         assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
     }
     let case = Case { training: false, dy: None, ..Case::random(Op::from(DropPath(0.5)), 2, Shape::vector(12), 1) };
-    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation drops nothing");
+    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation must not drop anything");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let large = (1, Shape::image(20, 120, 120));
     let [got, want] =
         [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
-    assert!(got == want, "{name}: a large sample's mask is not the reference's");
-    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: element 2^18 and on");
+    assert!(got == want, "{name}: the mask of a large sample differs from the reference");
+    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: the mask repeats after 2^18 elements");
     let x = vec![noise(2 * 12, 3, 1.0)];
     let evaluation =
         Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
-    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation drops nothing");
+    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation must not drop anything");
 }
 
 #[test]
@@ -126,8 +126,11 @@ fn dropout_is_the_same_everywhere_and_drops_its_share() {
     let mask = mask(&Reference, 1, (9, 2, 1_000, 5));
     let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
     let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
-    assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
-    assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
+    assert!((kept - 0.7).abs() < 4.0 * deviation, "expected a share of 0.7, kept {kept}");
+    assert!(
+        mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)),
+        "kept elements must be scaled by 1 / (1 - p)"
+    );
 }
 
 /// Tests functions at values beyond the range of exponentials. Slopes are compared only at finite values, because some
@@ -146,10 +149,10 @@ fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
                     got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= 1e-6 * want.abs() + 1e-36
                 };
                 let near = |got: &[f32], want: &[f32]| is_like(got[i], want[i]);
-                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: {} for {}", got.y[i], want.y[i]);
+                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: got {}, expected {}", got.y[i], want.y[i]);
                 let (slope, expected) = (&got.dx[0], &want.dx[0]);
                 let alike = !x.is_finite() || near(slope, expected);
-                assert!(alike, "{name}: {function:?}'s slope at {x}: {} for {}", slope[i], expected[i]);
+                assert!(alike, "{name}: slope of {function:?} at {x}: got {}, expected {}", slope[i], expected[i]);
             }
         }
     }

@@ -126,9 +126,9 @@ fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]:
     let (_, primitives) = plan(backend, case, block);
     let what = format!("{:?} of {} x {} in blocks of {block}, {kind} ({primitives})", case.op, case.n, case.shape);
     let is_rounded = primitives.starts_with("bf16:");
-    assert!(is_rounded || in_f32, "{what}: not in bf16");
+    assert!(is_rounded || in_f32, "{what}: bf16 is not used");
     let tiled = last && !in_f32 && matches!(&case.op, Op::Conv(conv) if conv.groups == 1);
-    assert!(!tiled || primitives.contains("amx"), "{what}: not in tiles");
+    assert!(!tiled || primitives.contains("amx"), "{what}: AMX tiles are not used");
     let (want, got) = (if is_rounded { rounded } else { whole }, case.run(backend, block, false));
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
@@ -254,7 +254,7 @@ fn networks_learn_as_in_f32() {
             }
             assert_ne!(got, want, "{name}, {kind}: nothing was rounded");
         }
-        assert!(want[8] < 0.85 * want[0], "{name} learns nothing: {want:?}");
+        assert!(want[8] < 0.85 * want[0], "{name}: the loss does not fall: {want:?}");
     }
 }
 
@@ -298,7 +298,7 @@ fn ranks_change_no_bit() {
 fn all_holds_without_tiles() {
     let backend = Cpu::in_bf16(1);
     if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
-        return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment holds them back");
+        return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment disables them");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let names = ["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors_between"];

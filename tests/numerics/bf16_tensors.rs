@@ -89,7 +89,10 @@ fn assert_alike(what: &str, got: &[f32], want: &[f32], part: f32) {
     let largest = want.iter().fold(0f32, |most, v| most.max(v.abs()));
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= part * largest, "{what}: {got} for {want} at {i}, of {largest}");
+        assert!(
+            (got - want).abs() <= part * largest,
+            "{what}, element {i}: expected {want}, got {got}; the largest is {largest}"
+        );
     }
 }
 

@@ -134,7 +134,11 @@ impl<'a, B: Backend> Run<'a, B> {
             self.graph.params().iter().zip(each).map(|(p, elems)| format!("{} {elems}", p.name)).collect();
         names.sort_unstable();
         let same = fnv(&names.join("\n")) == self.net.names_fnv;
-        assert!(same, "{name}: other names than `python catalogue.py --names {name}` gives:\n{}", names.join("\n"));
+        assert!(
+            same,
+            "{name}: the names differ from those of `python catalogue.py --names {name}`:\n{}",
+            names.join("\n")
+        );
     }
 
     fn fill(&mut self) {
@@ -224,12 +228,12 @@ impl<'a, B: Backend> Run<'a, B> {
         );
         let name = &self.net.name;
         assert!(scores < 1e-4, "{name}: scores differ by {scores}");
-        assert!(first < 1e-3, "{name}: the loss differs by {first} of itself");
+        assert!(first < 1e-3, "{name}: the relative difference of the loss is {first}");
         assert!(
             gradients < f64::max(1e-2, 2.0 * self.net.spread),
-            "{name}: the norm of the gradients of {where_} differs by {gradients}"
+            "{name}: the relative difference of the gradient norm of {where_} is {gradients}"
         );
-        assert!(losses < 2e-2, "{name}: losses of the steps differ by {losses} of the first");
+        assert!(losses < 2e-2, "{name}: the losses of the steps differ by {losses}, relative to the first");
     }
 }
 
@@ -260,7 +264,7 @@ fn every_network_is_the_original() {
     let fails = |net: &&Net| std::panic::catch_unwind(|| Run::new(cpu(2), &file, net).check(false)).is_err();
     let chosen = file.networks.iter().filter(|net| wanted.is_empty() || wanted.contains(&net.name.as_str()));
     let failed: Vec<&str> = chosen.filter(fails).map(|net| net.name.as_str()).collect();
-    assert!(failed.is_empty(), "{failed:?}: each says above what differs");
+    assert!(failed.is_empty(), "{failed:?} failed; see the messages above");
 }
 
 /// The first networks have their own golden files.

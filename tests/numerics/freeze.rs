@@ -112,7 +112,7 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, V
     for ((name, got), (other, want)) in gradients(graph).iter().zip(want) {
         assert_eq!(name, other);
         match frozen.contains(name) {
-            true => assert!(got.iter().all(|g| *g == 0.0), "{what}: a gradient of {name}"),
+            true => assert!(got.iter().all(|g| *g == 0.0), "{what}: {name} is frozen but has a gradient"),
             false => assert_close(&format!("{what}: {name}"), got, want, 1e-4 * magnitude(want) + 1e-6),
         }
     }
@@ -157,7 +157,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
             let (got, chunks) = pass(&mut graph);
             assert!((got.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {got:?}, expected {want:?}");
             let trained: Vec<usize> = (0..graph.layout().chunks.len()).filter(|c| graph.trains(*c)).collect();
-            assert_eq!(chunks, trained, "{what}: trained chunks once and in order");
+            assert_eq!(chunks, trained, "{what}: each trained chunk must be handed over once and in order");
             assert_gradients(&what, &graph, &want_gradients, &net.frozen);
         }
         // from now on, everything is trained
@@ -348,7 +348,7 @@ fn check_frozen_steps<B: Backend>(backend: impl Fn() -> B, name: &str) {
                 let all: Vec<f32> = trained.flat_map(|(_, g)| g).collect();
                 assert!(
                     (norm / numerics::norm(&all) - 1.0).abs() < 1e-5,
-                    "{name}: the norm is that of trained parameters"
+                    "{name}: the norm must cover the trained parameters only"
                 );
             }
         }

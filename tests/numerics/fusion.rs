@@ -91,7 +91,7 @@ fn assert_as_near(what: &str, [fused, apart]: [&[(String, Vec<f32>)]; 2], oracle
     for ((name, fused), ((_, apart), (_, oracle))) in fused.iter().zip(apart.iter().zip(oracle)) {
         let distance = |to: &[f32]| norm(&to.iter().zip(oracle).map(|(a, b)| a - b).collect::<Vec<_>>());
         let (got, most) = (distance(fused), 2.0 * distance(apart) + 1e-5 * norm(oracle) + 1e-6);
-        assert!(got <= most, "{what}: {name}: {got} from the oracle, at most {most}");
+        assert!(got <= most, "{what}: {name}: distance from the oracle {got}, expected at most {most}");
     }
 }
 
@@ -153,7 +153,7 @@ fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
         let want = passes(&mut graph(cpu(threads).unfused(), net, rows), &images, rows);
         assert_same(&what, &got, &want, 2e-4);
         assert_as_near(&what, [&got, &want], &oracle);
-        assert!(passes(&mut fused, &images, rows) == got, "{what}: other bits the second time");
+        assert!(passes(&mut fused, &images, rows) == got, "{what}: the second pass has other bits");
     }
 }
 
@@ -254,10 +254,10 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
             let (mut fused, mut apart) = (graph(cpu(2), &net, 3), graph(cpu(2).unfused(), &net, 3));
             assert_eq!([fused.implementation(1), apart.implementation(1)], ["own + ReLU's gradient of c1", "own"]);
             let (got, want) = (passes(&mut fused, &images, 3), passes(&mut apart, &images, 3));
-            assert!(got == want, "{pool:?} of {h}x{w}: other bits than apart");
+            assert!(got == want, "{pool:?} of {h}x{w}: the bits differ from those without fusion");
             assert!(
                 got.iter().any(|(name, values)| name == "c1.weight" && norm(values) > 1e-3),
-                "no gradient to compare"
+                "the gradient is too small to compare"
             );
         }
     }
@@ -346,7 +346,7 @@ fn statistics_are_exact_wherever_the_values_lie() {
     for threads in [1, 2] {
         for (far, most) in [(0.0, 1e-6), (10.0, 1e-6), (1e3, 1e-6), (1e5, 1e-5)] {
             for error in errors(cpu(threads), &near, rows, image, far) {
-                assert!(error.abs() < most, "mean {far}: {error}");
+                assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
         // a single large value in a channel: the first value of all samples, or of each sample
@@ -360,7 +360,10 @@ fn statistics_are_exact_wherever_the_values_lie() {
             }
             let most = |backend| errors(backend, &alone, rows, image, 0.5).iter().fold(0f64, |m, e| m.max(e.abs()));
             let (fused, apart) = (most(cpu(threads)), most(cpu(threads).unfused()));
-            assert!(fused < 1e-5_f64.max(2.0 * apart), "a value alone: {fused}, by itself {apart}");
+            assert!(
+                fused < 1e-5_f64.max(2.0 * apart),
+                "a single large value: error {fused} with fusion, {apart} without"
+            );
         }
     }
 }

@@ -119,7 +119,7 @@ pub fn off_corners(mut case: Case, margin: f32) -> Case {
             let near = dy.iter_mut().zip(&before).filter(|(_, v)| (**v - corner).abs() < margin);
             near.for_each(|(d, _)| *d = 0.0);
             let both = before.iter().any(|v| v - corner > margin) && before.iter().any(|v| v - corner < -margin);
-            assert!(both || before.len() < 40, "{:?}: values on one side of {corner} only", case.op);
+            assert!(both || before.len() < 40, "{:?}: all values are on one side of {corner}", case.op);
         }
     }
     case

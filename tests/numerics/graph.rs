@@ -176,7 +176,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let error = large.prepare(9).expect_err("more than was planned").to_string();
     assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
     let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
-    assert!(large.evaluate(short, 0.0).is_err(), "{name}: a value is missing");
+    assert!(large.evaluate(short, 0.0).is_err(), "{name}: an input with a missing value must be an error");
 }
 
 #[test]
@@ -243,7 +243,11 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
                 .unwrap();
         }
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();
-        assert_eq!(order, (0..chunks.len()).collect::<Vec<_>>(), "{name}: each chunk once, in the order of backward");
+        assert_eq!(
+            order,
+            (0..chunks.len()).collect::<Vec<_>>(),
+            "{name}: each chunk must be handed over once, in the order of backward"
+        );
         given.into_iter().for_each(|(chunk, buffer)| graph.put(chunk, buffer));
         assert_gradients(&format!("chunks of {cuts:?} on {name}"), &graph, &want, 1e-5);
     }
@@ -266,7 +270,7 @@ fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
     assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
     let labels = [0, CLASSES as u32];
     let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
-    assert!(wrong.is_err(), "{name}: a label that no class has");
+    assert!(wrong.is_err(), "{name}: a label out of range must be an error");
 }
 
 #[test]
@@ -289,7 +293,7 @@ fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
         let scores = inference.scores(&rows.images, 4).unwrap();
         assert_close(&what, &scores, &training.output(training.net().nodes.len()).unwrap(), 1e-5);
         let elems = |g: &Graph<B>| g.memory().elems;
-        assert!(elems(&inference) < elems(&training), "{what}: activations of inference share memory");
+        assert!(elems(&inference) < elems(&training), "{what}: inference must need less memory than training");
     }
 }
 
@@ -365,8 +369,8 @@ fn inputs_of_different_layouts_are_copied_into_one() {
 fn a_network_without_scores_is_refused() {
     let mut net = NetSpec::new("no scores", IMAGE);
     net.add("c1", Op::Conv(Conv::new(5, 3)), net.image());
-    let plain = Graph::new(Reference, net.clone(), 2, Purpose::Infer, 1).err().expect("an image is no score");
-    let blocked = Graph::new(cpu(1), net, 2, Purpose::Infer, 1).err().expect("an image is no score");
+    let plain = Graph::new(Reference, net.clone(), 2, Purpose::Infer, 1).err().expect("an error about missing scores");
+    let blocked = Graph::new(cpu(1), net, 2, Purpose::Infer, 1).err().expect("an error about missing scores");
     for error in [plain.to_string(), blocked.to_string()] {
         assert!(error.contains("no scores") && error.contains("vector of scores"), "{error}");
     }
@@ -377,6 +381,6 @@ fn two_layers_of_one_name_are_refused() {
     let mut net = NetSpec::new("two alike", IMAGE);
     let x = net.add("same", Op::Conv(Conv::new(6, 3)), net.image());
     net.add("same", Op::Linear(Linear::new(CLASSES)), x);
-    let error = Graph::new(Reference, net, 2, Purpose::Infer, 1).err().expect("a name for each").to_string();
+    let error = Graph::new(Reference, net, 2, Purpose::Infer, 1).err().expect("an error about equal names").to_string();
     assert!(error.contains("layer same: another layer has the same name"), "{error}");
 }

@@ -78,7 +78,7 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
     let weight = 0.3;
     let [both, main, auxiliary] =
         [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| learn(open(), net));
-    assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss is that of the scores");
+    assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss must be that of the main classifier");
     assert_close(&format!("{name}: scores"), &both.scores, &wide(&main.scores), 1e-5);
     for (parameter, got) in &both.gradients {
         let of =
@@ -88,7 +88,7 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
             "aux" => of(&auxiliary, weight.into()),
             _ => of(&main, 1.0).iter().zip(of(&auxiliary, weight.into())).map(|(a, b)| a + b).collect(),
         };
-        assert!(magnitude(&want) > 1e-4, "{name}: {parameter} learns");
+        assert!(magnitude(&want) > 1e-4, "{name}: {parameter} has no gradient");
         assert_close(&format!("{name}: {parameter}"), got, &want, 1e-5 * magnitude(&want) + 1e-7);
     }
 }
@@ -130,7 +130,7 @@ fn networks_may_end_in_a_pool() {
     let mut all = vec![("cpu", learn(cpu(2), net.clone()))];
     all.extend(numerics::cuda(Precision::F32).map(|gpu| ("cuda", learn(gpu, net))));
     for (name, got) in all {
-        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: {} and {}", got.loss, want.loss);
+        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: loss {}, expected {}", got.loss, want.loss);
         assert_close(name, &got.scores, &wide(&want.scores), 1e-5);
         assert_close(name, got.of("conv.weight"), &wide(want.of("conv.weight")), 1e-5);
     }

@@ -53,7 +53,7 @@ impl Held {
 
     /// Checks that the value has not been overwritten.
     fn read(&self, value: usize, what: &str) {
-        assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} is gone");
+        assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} was overwritten");
     }
 }
 
@@ -175,9 +175,9 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
         assert!(error.contains("is in use"), "{error}");
     }
     region.give(&parts[0], first);
-    assert!(region.take(&parts[2]).is_err(), "the second is still in use");
+    assert!(region.take(&parts[2]).is_err(), "a part that overlaps one in use must not be taken");
     region.give(&parts[1], second);
-    assert!(region.take(&(100..193)).is_err(), "beyond the end");
+    assert!(region.take(&(100..193)).is_err(), "a part beyond the end must not be taken");
     let across = region.take(&parts[2]).unwrap();
     across.read(0, &mut got).unwrap();
     let (first, second) = got.split_at(32);

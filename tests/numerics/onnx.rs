@@ -154,7 +154,7 @@ fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
 fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     let size = want.iter().fold(0f32, |most, v| most.max(v.abs())).max(1.0);
     let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: {far} of {size}");
+    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: difference {far}, largest value {size}");
 }
 
 #[test]

@@ -263,7 +263,12 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
     backend.upload(&scores, &mut x).unwrap();
     let sums = take_loss(backend, &desc, ask, &x, Some(&mut dx)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let tolerance = golden.tolerance("y", &golden.y);
-    assert!((sums.loss / n as f64 - golden.y[0]).abs() <= tolerance, "{what}: {} for {:?}", sums.loss, golden.y);
+    assert!(
+        (sums.loss / n as f64 - golden.y[0]).abs() <= tolerance,
+        "{what}: sum of losses {}, expected mean {:?}",
+        sums.loss,
+        golden.y
+    );
     let want = golden.dx.as_ref().expect("recorded");
     let got = backend.download(&desc, &dx).unwrap();
     assert_close(&format!("{what}: dx"), &got, want, golden.tolerance("dx", want));

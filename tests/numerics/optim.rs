@@ -121,7 +121,7 @@ fn ten_steps_as_the_originals() {
     file.fill_example.check(Formula::fill_n);
     for run in &file.runs {
         assert_eq!((run.params_after.len(), file.gradients.len()), (file.lrs.len(), file.lrs.len()), "{}", run.name);
-        assert!(run.float32_error < 1e-6, "{}: the original itself is not as near", run.name);
+        assert!(run.float32_error < 1e-6, "{}: the original's own float32 error is too large", run.name);
         check_run(Reference, &file, run);
         check_run(numerics::cpu(1), &file, run);
         check_run(numerics::cpu(2), &file, run);
@@ -144,7 +144,7 @@ fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
     let own = graph.param(0).unwrap();
     let average = ema.with(&mut graph, |graph| graph.param(0).unwrap());
     close(&format!("{on}, in the graph"), &average, &wanted.averages[wanted.averages.len() - 1]);
-    assert_eq!(graph.param(0).unwrap(), own, "{on}: the weights are back");
+    assert_eq!(graph.param(0).unwrap(), own, "{on}: the weights must be restored");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn long_ranges_agree_and_threads_change_nothing() {
         let (one, _) = long_step(&numerics::cpu(1), rule, None);
         for (got, want) in one.iter().zip(&want) {
             assert_close(&format!("{rule:?}"), got, want, 1e-6);
-            assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: elements between the groups");
+            assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: elements between the groups changed");
         }
         // the first of two passes does not change the parameters
         assert_eq!(one[0] == noise(LONG, 1, 1.0), rule.second().is_some(), "{rule:?}");
@@ -242,8 +242,11 @@ fn long_ranges_agree_and_threads_change_nothing() {
 fn check_not_finite<B: Backend>(backend: &B) {
     for rule in rules() {
         let name = backend.describe();
-        assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: NaN");
-        assert!(!long_step(backend, rule, Some(f32::INFINITY)).1, "{rule:?} on {name}: infinity");
+        assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: a NaN was not found");
+        assert!(
+            !long_step(backend, rule, Some(f32::INFINITY)).1,
+            "{rule:?} on {name}: an infinite element was not found"
+        );
     }
 }
 

@@ -143,6 +143,9 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite());
-    assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
+    assert!(
+        optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite,
+        "the host cannot know yet that the update failed"
+    );
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
 }

@@ -42,7 +42,7 @@ impl Sums {
 
 impl Direct<'_> {
     fn of(case: &Case) -> Direct<'_> {
-        let Op::Conv(conv) = &case.op else { panic!("{:?} is no convolution", case.op) };
+        let Op::Conv(conv) = &case.op else { panic!("{:?} is not a convolution", case.op) };
         Direct { case, x: case.shape, y: case.op.output(&[case.shape]).unwrap(), stride: conv.stride[0] }
     }
 
@@ -136,7 +136,10 @@ fn errors_of_convolutions_are_at_most_twice_those_of_the_direct_form() {
             let what =
                 format!("stride {stride}, {inputs} to {outputs}, {size}x{size}, {block}, implementation {number}");
             println!("{what}: {ratios:.2?}");
-            assert!(ratios.iter().all(|ratio| *ratio <= 2.0), "{what}: forward, input, weights {ratios:.2?}");
+            assert!(
+                ratios.iter().all(|ratio| *ratio <= 2.0),
+                "{what}: relative errors of forward, input and weights: {ratios:.2?}"
+            );
         }
     }
 }

@@ -42,7 +42,7 @@ fn rates_are_pytorchs() {
                 close(&format!("{}, epoch {epoch}", run.name), schedule.lr(0), *want);
                 schedule.set_drops(state.insert(plateau.after(state, *score)).drops);
             }
-            assert!(schedule.drops() > 1, "{}: nothing falls, nothing is tested", run.name);
+            assert!(schedule.drops() > 1, "{}: the rate never falls, so nothing is tested", run.name);
             continue;
         }
         assert_eq!(run.lrs.len() as u64, schedule.total_steps());
@@ -56,7 +56,7 @@ fn rates_are_pytorchs() {
         }
     }
     let cycled = file.runs.iter().filter(|run| !run.momenta.is_empty()).count();
-    assert_eq!(cycled, 2, "no momentum, nothing is tested");
+    assert_eq!(cycled, 2, "two schedules must set the momentum");
     let named = |kind: &str| file.runs.iter().any(|run| run.schedule.kind.name() == kind);
     assert!(["one_cycle", "warm_restarts", "plateau"].into_iter().all(named));
 }

@@ -111,7 +111,7 @@ fn check_net<B: Backend, R: Backend>(
         assert_eq!(got.len(), want.len());
     }
     all.set_size(FULL).unwrap();
-    assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: other sizes leave their traces");
+    assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: passes of other sizes changed the result");
     let error = all.set_size(Shape::image(3, 9, 9)).unwrap_err().to_string();
     assert!(error.contains("3x9x9") && error.contains("3x16x14"), "{name}: {error}");
 }

@@ -78,7 +78,7 @@ impl Case {
         let dx = backend.download(&desc, &dx)?;
         let without = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), None)?)?;
         let neither = without.loss.is_nan() && with.loss.is_nan();
-        assert!(neither || without == with, "{} without gradient: {without:?} for {with:?}", self.what);
+        assert!(neither || without == with, "{}: {without:?} without the gradient, {with:?} with it", self.what);
         Ok(Outcome { sums: with, dx })
     }
 }
@@ -111,7 +111,7 @@ fn check_golden<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Golde
         let what = format!("{} on {name}", golden.name);
         let Outcome { sums, dx } = golden.case().run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
         let (got, want) = (sums.loss / golden.divisor, golden.y[0]);
-        assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{what}: {got} for {want}");
+        assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{what}: expected {want}, got {got}");
         assert_close(&what, &dx, &golden.dx, 3e-7 * (1.0 + magnitude(&golden.dx)));
     }
 }
@@ -204,7 +204,12 @@ fn check_against_loops<B: Backend>(backend: &B, name: &str, _: &[usize], cases: 
         let want = case.run(&Reference).unwrap();
         let got = case.run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
         let off = (got.sums.loss - want.sums.loss).abs();
-        assert!(off <= 4e-6 * (1.0 + want.sums.loss.abs()), "{what}: {} for {}", got.sums.loss, want.sums.loss);
+        assert!(
+            off <= 4e-6 * (1.0 + want.sums.loss.abs()),
+            "{what}: loss {}, expected {}",
+            got.sums.loss,
+            want.sums.loss
+        );
         assert_eq!(LossSums { loss: 0.0, ..got.sums }, LossSums { loss: 0.0, ..want.sums }, "{what}");
         let expected: Vec<f64> = want.dx.iter().map(|v| f64::from(*v)).collect();
         assert_close(&what, &got.dx, &expected, 4e-6 * (1.0 + magnitude(&expected)));
@@ -233,7 +238,7 @@ fn gradients_are_the_slopes_of_the_losses() {
             let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));
             let slope = (up - down) / (above - below) * f64::from(case.scale);
             let off = (slope - f64::from(got)).abs();
-            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: {got} for {slope}", case.what);
+            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: gradient {got}, slope {slope}", case.what);
         }
     }
 }
@@ -250,7 +255,12 @@ fn check_one_class_a_row<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let ask = CrossEntropy { labels: &case.labels, smoothing: 0.0, scale: case.scale, weight: 1.0 };
     let sums = backend.cross_entropy(&case.desc(), ask, &x, Some(&mut dx)).unwrap();
     let sums = sums.unwrap_or_else(|| backend.queue().unwrap().loss_sums().unwrap());
-    assert!((got.sums.loss - sums.loss).abs() <= 1e-6 * sums.loss, "{name}: {} for {}", got.sums.loss, sums.loss);
+    assert!(
+        (got.sums.loss - sums.loss).abs() <= 1e-6 * sums.loss,
+        "{name}: loss {}, expected {}",
+        got.sums.loss,
+        sums.loss
+    );
     assert_eq!((got.sums.top1, got.sums.top5, got.sums.count), (sums.top1, sums.top5, sums.count), "{name}");
     let want: Vec<f64> = backend.download(&case.desc(), &dx).unwrap().into_iter().map(f64::from).collect();
     assert_close(name, &got.dx, &want, 1e-6);

@@ -47,7 +47,7 @@ impl Across for Rank {
             if sums.is_empty() {
                 sums.resize(values.len(), 0.0);
             }
-            assert_eq!(sums.len(), values.len(), "ranks sum different things");
+            assert_eq!(sums.len(), values.len(), "ranks sum different numbers of values");
             sums.iter_mut().zip(values.iter()).for_each(|(sum, v)| *sum += v);
         }
         barrier.wait();
@@ -117,7 +117,10 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
     };
     let empty = part.is_empty();
     let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
-    assert!(chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()), "every chunk once, in order");
+    assert!(
+        chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()),
+        "each chunk must be handed over once and in order"
+    );
     chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     if !empty {
@@ -140,7 +143,10 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
     let rows = Rows::new(9);
     let whole = step(backend(), &rows, 0..9, None);
     let alone = step(backend(), &rows, 0..4, None);
-    assert!((alone.scores[0] - whole.scores[0]).abs() > 1e-3, "{name}: the statistics of a part must tell");
+    assert!(
+        (alone.scores[0] - whole.scores[0]).abs() > 1e-3,
+        "{name}: the statistics of a part must change the scores"
+    );
     for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
         let sum = Sum::new(shares.len());
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
@@ -166,7 +172,7 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
             add(&mut statistics, &outcome.statistics);
             add(&mut counts, &outcome.counts);
         }
-        assert_eq!(counts, whole.counts, "{what}: values a channel");
+        assert_eq!(counts, whole.counts, "{what}: values per channel");
         let single: Vec<f32> = statistics.iter().map(|v| *v as f32).collect();
         assert_close(&format!("{what}: statistics"), &single, &whole.statistics, 1e-5 * magnitude(&whole.statistics));
     }

@@ -62,8 +62,8 @@ fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
     let expected = lessons(Reference, 8);
     for (got, want) in lessons(backend(), 8).iter().zip(&expected) {
         assert!(want.loss > 0.05 && want.largest > 0.01, "{want:?}");
-        assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: {got:?} for {want:?}");
-        assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: {got:?} for {want:?}");
+        assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: expected {want:?}, got {got:?}");
+        assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: expected {want:?}, got {got:?}");
     }
 }
 

@@ -62,13 +62,19 @@ fn weights_are_averaged_from_an_epoch_on() {
     let averages = values(&model(&whole).ema);
     for (i, average) in averages.iter().enumerate() {
         let mean = ends.iter().map(|end| f64::from(end[i])).sum::<f64>() / 3.0;
-        assert!((f64::from(*average) - mean).abs() <= 1e-6 * mean.abs().max(1e-2), "{i}: {average}, not {mean}");
+        assert!(
+            (f64::from(*average) - mean).abs() <= 1e-6 * mean.abs().max(1e-2),
+            "element {i}: expected {mean}, got {average}"
+        );
     }
-    assert_eq!(values(&model(&whole).layers), ends[2], "the weights go their own way");
+    assert_eq!(values(&model(&whole).layers), ends[2], "averaging must not change the weights");
     setting.trained("parts", 2, &[&keys[..], &["--max-steps", "15"]].concat());
     fs::remove_file(setting.out("parts/model.h5")).unwrap();
     setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
-    assert!(setting.model("whole") == setting.model("parts"), "other bits after a stop, on other ranks");
+    assert!(
+        setting.model("whole") == setting.model("parts"),
+        "model.h5 differs after a stop on another number of ranks"
+    );
     let scored = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().stdout;
     let score: Value = serde_json::from_str(&scored).unwrap();
     let last = support::program::events(&whole, "eval").pop().unwrap();
@@ -97,7 +103,7 @@ fn every_other_epoch_is_exact() {
     let losses = |out: &str| setting.losses(out);
     assert_eq!(losses("all"), losses("exact"));
     setting.trained("none", 2, &sets(&["reduce.codec=ternary", "reduce.min_elements=0"]));
-    assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch is ternary");
+    assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch must be ternary");
     // the first exact step starts from the same weights, the next step from different ones
     assert_eq!(losses("none")[6], losses("whole")[6]);
     assert_ne!(losses("none")[7..12], losses("whole")[7..12]);

@@ -97,7 +97,7 @@ fn what_is_written_comes_back() {
     let mut model = model();
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
-    assert_eq!(files(&folder.at("")).len(), 1, "only the model is left");
+    assert_eq!(files(&folder.at("")).len(), 1, "only the model must remain");
     // a multi-label model
     model.multi_label = true;
     model.write(&path).unwrap();

@@ -51,7 +51,7 @@ fn assert_rates(out: &str, part: impl Fn(f64) -> f64) {
     let got = rates(out);
     let want = (0..got.len()).map(|step| cosine(part(step as f64)));
     let off = got.iter().zip(want.clone()).position(|(got, want)| (got - want).abs() > 1e-12);
-    assert_eq!(off, None, "{got:?}, not {:?}", want.collect::<Vec<_>>());
+    assert_eq!(off, None, "got {got:?}, expected {:?}", want.collect::<Vec<_>>());
 }
 
 /// The run is extended in the middle of its decay, stopped again, and resumed with the same command. The rates follow

@@ -56,7 +56,11 @@ fn an_mpirun_of_the_other_family_is_refused_before_mpi_starts_by_one_rank_of_eac
     }
     let second = doctor(&mpirun, "1", "1", "4");
     assert_eq!((second.status.code(), second.stderr.as_str(), second.stdout.as_str()), (Some(1), "", ""));
-    assert!(second.took > Duration::from_secs(1), "an mpirun may end all ranks with the first: {:?}", second.took);
+    assert!(
+        second.took > Duration::from_secs(1),
+        "this rank must wait, because mpirun may end all ranks when the first ends: {:?}",
+        second.took
+    );
 }
 
 #[test]

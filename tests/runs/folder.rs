@@ -68,12 +68,15 @@ fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
     assert!(is_alive(id));
     signal(id as i32, libc::SIGKILL);
     assert!(!first.wait(PATIENCE).status.success());
-    assert!(fs::read_to_string(lock(&setting)).unwrap().contains(&id.to_string()), "nobody tidied up");
+    assert!(
+        fs::read_to_string(lock(&setting)).unwrap().contains(&id.to_string()),
+        "the lock must still name the killed process"
+    );
     let at = events(&out, "checkpoint").iter().map(|e| e["step"].as_u64().unwrap()).max().unwrap();
     let end = (at + 9).to_string();
     for ranks in [2, 0] {
         setting.train("out", ranks, &[&RESUME[..], &["--max-steps", &end]].concat()).succeeded();
-        assert_eq!(fs::read(lock(&setting)).unwrap(), b"", "a good end names nobody");
+        assert_eq!(fs::read(lock(&setting)).unwrap(), b"", "the lock must be empty after a regular end");
     }
     assert!(events(&out, "start").last().unwrap()["step"].as_u64().unwrap() >= at);
 }
@@ -97,7 +100,7 @@ fn of_two_that_start_together_one_runs() {
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
         let steps: Vec<u64> = events(&setting.out("out"), "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
-        assert_eq!(steps, (1..=6 * (round + 1)).collect::<Vec<u64>>(), "each step is written once");
+        assert_eq!(steps, (1..=6 * (round + 1)).collect::<Vec<u64>>(), "each step must be logged once");
     }
 }
 
@@ -172,7 +175,7 @@ fn a_checkpoint_is_proof_enough() {
     let marker = Path::new(&out).join(".trireme-run");
     let id = fs::read_to_string(&marker).unwrap();
     setting.train("out", 0, &["--resume", "auto", "--max-steps", "5"]).succeeded();
-    assert_eq!(fs::read_to_string(&marker).unwrap(), id, "one run, one id");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), id, "a run must keep its id");
     fs::remove_file(&marker).unwrap();
     fs::remove_file(lock(&setting)).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).succeeded();

@@ -69,7 +69,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
             assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
             assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
             let model = ModelFile::read(&Path::new(&setting.out(&name)).join("model.h5")).unwrap();
-            assert_eq!(model.ema, model.layers, "averages begin with the weights");
+            assert_eq!(model.ema, model.layers, "averages must start with the weights");
         }
     }
     // excluded tensors start as they would without a file
@@ -319,7 +319,7 @@ fn none_of_their_bytes_travel() {
     };
     // fc2 has 5000 + 10 parameters and is stored in channel blocks
     let (all, part) = (bytes(&[]), bytes(&["--set", "freeze.patterns=[\"conv*\", \"fc1.*\"]"]));
-    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "{all} and {part}");
+    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
 /// One epoch frozen, one not. The bits are the same on any number of ranks and after stops before and after the change.

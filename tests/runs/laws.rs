@@ -86,7 +86,7 @@ fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
 
 #[track_caller]
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
 #[track_caller]
@@ -175,7 +175,7 @@ fn ranks_change_nothing_without_batch_norm() {
     let outs = assert_ranks_change_nothing(&setting, &[2, 3, 4]);
     let losses: Vec<f64> = events(&outs[0], "step").iter().map(|line| number(&line["loss"])).collect();
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "the loss does not fall: {losses:?}");
 }
 
 /// 331 images in batches of 16: the last batch of an epoch has 11.
@@ -240,14 +240,14 @@ fn every_number_of_ranks_prints_the_same_score() {
     }
     let score: Value = serde_json::from_str(&one).unwrap_or_else(|e| panic!("{e}: {one}"));
     let evals = events(&out, "eval");
-    let last = evals.last().expect("training scores its model");
+    let last = evals.last().expect("an evaluation");
     for exact in ["split", "top1", "top5", "count"] {
         assert_eq!(score[exact], last[exact], "{exact}");
     }
     assert_eq!(score["count"], 131);
     assert_near("loss", number(&score["loss"]), number(&last["loss"]), 1e-6);
     for (name, value) in model(&out).scores {
-        let key = name.strip_prefix("test/").unwrap_or_else(|| panic!("a score of the test split, not {name}"));
+        let key = name.strip_prefix("test/").unwrap_or_else(|| panic!("not a score of the test split: {name}"));
         assert_eq!(value, number(&last[key]), "{name}");
     }
 }

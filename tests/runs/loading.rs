@@ -71,7 +71,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     let said = one.1.succeeded().stderr;
     assert!(said.contains("window(2): each worker mixes about 35 samples at a time"), "{said}");
     assert!(said.contains("mmap, shards read ahead ("), "{said}");
-    assert!(!said.contains("loader: "), "advice after 9 steps:\n{said}");
+    assert!(!said.contains("loader: "), "there must be no advice after 9 steps:\n{said}");
     let expected = computed(&one.0);
     assert_eq!(expected.len(), 18 + 2 + 1);
     assert!(expected[20][0].is_string(), "no digest");
@@ -84,7 +84,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     }
     let (full, ended) = train(&setting, "full", 2, &[]);
     ended.succeeded();
-    assert_ne!(computed(&full), expected, "the windows change nothing");
+    assert_ne!(computed(&full), expected, "the windows must change the order");
     let epochs = events(&one.0, "epoch");
     for key in ["data_wait_s", "queue_depth", "bytes", "read_us", "decode_us", "transform_us", "slot_wait_us"] {
         assert!(epochs[0]["loader"][key].is_number(), "{key} in {}", epochs[0]);
@@ -168,7 +168,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
     // 4 + 2 shards with their indexes, the manifest and the list of copies, but no incomplete file
     assert_eq!(copied.len(), 14, "{copied:?}");
     let recipe = fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();
-    assert!(!recipe.contains("local disk"), "the copy is no part of what was computed:\n{recipe}");
+    assert!(!recipe.contains("local disk"), "the recipe must not contain the copy:\n{recipe}");
 
     // the copy is used again; only missing or changed files are copied
     let copy =
@@ -212,7 +212,7 @@ fn a_stage_that_cannot_be_is_one_message() {
             let (_, ended) = train(&setting, "given", 2, &["--stage", &others]);
             ended.failed(1, &["it belongs to user 12345", "choose another --stage folder"]);
         }
-        Err(_) => eprintln!("NOT TESTED: the folder of another user, which only root can make"),
+        Err(_) => eprintln!("NOT TESTED: the folder of another user, which only root can create"),
     }
     let (_, ended) = train(&setting, "order", 2, &["--set", "shuffle=window(0)"]);
     ended.failed(2, &["shuffle", "window(k)"]);

@@ -53,7 +53,7 @@ fn each_loss_is_learnt_on_any_number_of_ranks() {
         assert_eq!(setting.losses("parts"), setting.losses("1"), "{section}");
         let losses = setting.losses("1");
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: nothing was learnt: {losses:?}");
+        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: the loss does not fall: {losses:?}");
         let start = events(&one, "start")[0]["facts"].to_string();
         assert!(start.contains(said), "{section}: {start}");
     }
@@ -67,7 +67,7 @@ fn the_mean_over_classes_is_a_tenth_of_the_sum() {
     setting.trained("mean", 1, &["--set", "schedule.base_lr=0.02", "--max-steps", "3"]);
     setting.trained("sum", 1, &["--set", "loss.over_classes=sum", "--max-steps", "3"]);
     for (mean, sum) in setting.losses("mean").iter().zip(setting.losses("sum")) {
-        assert!((10.0 * mean - sum).abs() < 1e-4 * sum, "{mean} and {sum}");
+        assert!((10.0 * mean - sum).abs() < 1e-4 * sum, "mean {mean}, sum {sum}");
     }
 }
 

@@ -140,12 +140,12 @@ fn what_grows_with_the_ranks() {
         let doublings = (*ranks as f64).log2();
         assert!(
             *at_start <= AT_START * doublings,
-            "{ranks} ranks: {at_start} messages of one rank before the first step"
+            "{ranks} ranks: a rank sent {at_start} messages before the first step"
         );
         let ring = 2.0 * (*ranks as f64 - 1.0);
-        assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: {a_step} messages of one rank in a step");
+        assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: a rank sent {a_step} messages per step");
         let bound = few.memory as f64 + FOR_EACH * *ranks as f64;
-        assert!((*memory as f64) <= bound, "{ranks} ranks: {memory} KB, {} with two", few.memory);
+        assert!((*memory as f64) <= bound, "{ranks} ranks: a rank needs {memory} KB, {} KB with two ranks", few.memory);
     }
 }
 

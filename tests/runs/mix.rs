@@ -77,7 +77,7 @@ fn mixing_changes_what_is_computed_and_its_absence_nothing() {
     // with a probability of 0, images equal those without the section, and the loss is equal except for rounding
     assert_ne!(mixup, never);
     for (a, b) in setting.losses("off").iter().zip(setting.losses("never")) {
-        assert!((a - b).abs() <= 1e-4 * a, "{a} and {b}");
+        assert!((a - b).abs() <= 1e-4 * a, "loss {a} without mixing, {b} with prob = 0");
     }
     let facts = |out: &str| events(&setting.out(out), "start")[0]["facts"].to_string();
     assert!(facts("both").contains("mixup 0.8 or CutMix 1"), "{}", facts("both"));
@@ -95,7 +95,7 @@ fn a_network_learns_mixed_digits() {
     let out = setting.trained("out", 2, &[]);
     let losses = setting.losses("out");
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "the loss does not fall: {losses:?}");
     let evals = events(&out, "eval");
     let scores: Vec<f64> = evals.iter().map(|eval| eval["loss"].as_f64().unwrap()).collect();
     assert!(scores[7] < scores[0], "{scores:?}");

@@ -65,7 +65,7 @@ fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let one = setting.trained("1", 1, &[]);
     let losses = setting.losses("1");
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
     for ranks in [2, 3, 4] {
         let name = ranks.to_string();
         setting.trained(&name, ranks, &[]);
@@ -166,7 +166,7 @@ fn scores_are_what_the_definitions_say() {
         (own, p)
     };
     let near = |got: &Value, want: f64, what: &str| {
-        assert!((got.as_f64().unwrap() - want).abs() < 1e-6, "{what}: {got} for {want}");
+        assert!((got.as_f64().unwrap() - want).abs() < 1e-6, "{what}: expected {want}, got {got}");
     };
     let (mut sum, mut f1, mut micro) = (0.0, 0.0, [0.0; 2]);
     for class in 0..SEVERAL as usize {
@@ -209,7 +209,7 @@ fn the_best_by_mean_average_precision_is_kept() {
     let out = setting.trained("out", 2, &sets);
     let all: Vec<f64> = scores(&out).iter().map(|line| line["map"].as_f64().unwrap()).collect();
     let best = (0..all.len()).reduce(|best, next| if all[next] > all[best] { next } else { best }).unwrap();
-    assert!(best + 1 < all.len(), "the last epoch is the best, nothing to test: {all:?}");
+    assert!(best + 1 < all.len(), "the last epoch is the best, so nothing is tested: {all:?}");
     let found = eval(&out, 0, &["--best"]);
     assert_eq!((found["map"].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
     // single-label images have a mean average precision, too

@@ -139,7 +139,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
         run(ranks, &args).succeeded();
         fs::read(Path::new(&out).join("model.h5")).unwrap()
     });
-    assert!(one == two, "another model on two ranks");
+    assert!(one == two, "the model differs on two ranks");
     assert_eq!(files(&still.folder.at("on2")).iter().filter(|file| file.as_str() == "own.onnx").count(), 1);
     let random = SmallRun { out: still.folder.at("random"), ..still };
     random.train(0, &[&still_set[..], &["--set", "model_weights=false"]].concat()).succeeded();

@@ -20,7 +20,7 @@ fn barriers_of_a_step_are_limited() {
         let (line, _) = step(&["--model", model, "--batch", "4"]);
         let [all, own] = ["regions", "regions_own"].map(|key| line[key].as_u64().expect("a count"));
         assert!(0 < own && own < all, "{line}");
-        assert!(all <= most, "{model}: a step has {all} parallel regions, {most} are planned");
+        assert!(all <= most, "{model}: a step has {all} parallel regions, expected at most {most}");
         assert!(line["barrier_us"].as_f64().is_some_and(|us| us > 0.0), "{line}");
     }
 }
@@ -73,5 +73,5 @@ fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
         norm["mb"].as_f64().expect("a number")
     };
     let share = megabytes("bf16") / megabytes("f32");
-    assert!((0.49..0.52).contains(&share), "{share} of the bytes of f32");
+    assert!((0.49..0.52).contains(&share), "bf16 moves {share} times the bytes of f32");
 }

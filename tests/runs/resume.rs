@@ -69,7 +69,7 @@ fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
 #[track_caller]
 fn assert_same_end(what: &str, whole: &str, parts: &str) {
     let model = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
-    assert!(model(whole) == model(parts), "{what}: other bytes in model.h5");
+    assert!(model(whole) == model(parts), "{what}: model.h5 differs");
     let numbers = |out: &str, event: &str, fields: &[&str]| -> Vec<(u64, Vec<Value>)> {
         let values = |e: &Value| fields.iter().map(|field| e[field].clone()).collect();
         events(out, event).iter().map(|e| (e["step"].as_u64().unwrap(), values(e))).collect()
@@ -78,7 +78,10 @@ fn assert_same_end(what: &str, whole: &str, parts: &str) {
     let all = steps(whole);
     assert_eq!(all.iter().map(|step| step.0).collect::<Vec<_>>(), (1..=all.len() as u64).collect::<Vec<_>>(), "{what}");
     let some = steps(parts);
-    assert!(some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)), "{what}: {some:?}, not {all:?}");
+    assert!(
+        some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)),
+        "{what}: got steps {some:?}, expected {all:?}"
+    );
     for (event, fields) in
         [("epoch", vec!["epoch", "loss", "top1", "lr"]), ("eval", vec!["top1", "top5", "loss", "count"])]
     {

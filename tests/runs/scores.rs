@@ -79,7 +79,7 @@ fn the_best_by_any_score_is_kept_and_found() {
                 let better = |a: f64, b: f64| if higher { a > b } else { a < b };
                 let best =
                     all.iter().copied().reduce(|best, next| if better(next.1, best.1) { next } else { best }).unwrap();
-                assert!(best.0 < 5, "{by}: the last epoch is the best, nothing to test: {all:?}");
+                assert!(best.0 < 5, "{by}: the last epoch is the best, so nothing is tested: {all:?}");
                 let kept = Path::new(&out).join(format!("checkpoints/step-{:08}.h5", 6 * best.0));
                 assert!(kept.exists(), "{by}: {all:?}, {:?}", files(&out));
                 let averages: &[&str] = if ema { &["--ema"] } else { &[] };
@@ -120,10 +120,10 @@ fn scorings_come_when_they_are_wanted() {
     assert_eq!(
         scores(&off, false, "top1").iter().map(|one| one.0).collect::<Vec<_>>(),
         [3, 5],
-        "the end is always scored"
+        "the last epoch must be evaluated"
     );
     assert!(scores(&off, true, "top1").is_empty());
-    assert_eq!(setting.digest("off"), setting.digest("0"), "scores change nothing");
+    assert_eq!(setting.digest("off"), setting.digest("0"), "evaluations must not change the result");
     let (last, _) = eval(&alone, &["--ema"]);
     let whole = setting.trained("whole", 0, &sets(&["ema.decay=0.9"]));
     assert_eq!(scores(&whole, true, "loss")[4].1, last["loss"].as_f64().unwrap());
@@ -145,7 +145,7 @@ fn patience_ends_a_run_alike_wherever_it_stopped() {
     fs::remove_file(setting.out("parts/model.h5")).unwrap();
     let last = setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("no better top1 than") && last.stderr.contains("after step 18"), "{}", last.stderr);
-    assert!(setting.model("whole") == setting.model("parts"), "other bits");
+    assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs");
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
     // the run is complete until it gets more patience
     let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
@@ -154,7 +154,7 @@ fn patience_ends_a_run_alike_wherever_it_stopped() {
     setting.train("parts", 2, &[&longer[..], &["--resume", "auto"]].concat()).succeeded();
     setting.trained("longer", 0, &longer);
     assert_eq!(end(&setting.out("longer"))["step"], 24);
-    assert!(setting.model("longer") == setting.model("parts"), "other bits");
+    assert!(setting.model("longer") == setting.model("parts"), "model.h5 differs");
 }
 
 /// A score that exists only because `--max-steps` ended the run, at an epoch that the recipe does not evaluate, does
@@ -166,7 +166,7 @@ fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
     setting.trained("whole", 0, &keys);
     assert_eq!(end(&setting.out("whole"))["step"], 24);
     let parts = setting.trained("parts", 2, &[&keys[..], &["--max-steps", "6"]].concat());
-    assert_eq!(scores(&parts, false, "loss").len(), 1, "it is still shown");
+    assert_eq!(scores(&parts, false, "loss").len(), 1, "the score must still be logged");
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train("parts", 1, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
@@ -242,7 +242,7 @@ fn test_is_left_for_the_end_where_there_is_validation() {
         assert_eq!(all.iter().map(of).collect::<Vec<_>>(), expected);
         assert!(all.iter().all(|line| line["split"] == "validation" || line["best"].is_null()));
         let (scored, _) = eval(&out, &["--split", "test"]);
-        assert_eq!(all[6]["loss"], scored["loss"], "the score of the last step");
+        assert_eq!(all[6]["loss"], scored["loss"], "the score must be that of the last step");
         let scores = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().scores;
         assert_eq!(scores.get("test/loss").copied(), scored["loss"].as_f64());
         assert_eq!(scores.get("validation/loss").copied(), all[4]["loss"].as_f64());

@@ -54,7 +54,7 @@ fn every_step_tells_least_median_and_most_of_the_ranks() {
         }
         assert_eq!(line["step_ranks"][0].as_f64().unwrap() > 0.0, line["step"] != 1, "{line}");
     }
-    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "one line an epoch:\n{stderr}");
+    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "expected one line per epoch:\n{stderr}");
 }
 
 /// Returns the trace events of one kind and one rank.
@@ -102,7 +102,7 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
             // a norm whose output backward needs recomputes it there, as a separate event
             let norms = forward.iter().filter(|name| name.contains("bn")).count();
             let anew = count("backward") - count("forward");
-            assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} of {norms} norms");
+            assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} recomputations, {norms} norms");
             assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
             let loads = spans(&trace, "load", rank);
             assert!(loads.len() == 6 && loads.iter().all(|s| s["tid"].as_u64() >= Some(2)), "{loads:?}");
@@ -170,7 +170,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
 fn sums_are_timed_beside_plain_ones_with_every_codec() {
     for (codec, bytes) in [("float", 40_000), ("exact", 40_000 + 8), ("ternary", 2 * (8 * 239 + 4))] {
         let lines = bench(&["allreduce", "--sizes", "40000", "--bucket", "20000", "--codec", codec]);
-        let [line] = lines.as_slice() else { panic!("one line, not {lines:?}") };
+        let [line] = lines.as_slice() else { panic!("expected one line, got {lines:?}") };
         assert_eq!((&line["codec"], &line["bytes"], &line["bucket"]), (&codec.into(), &40_000.into(), &20_000.into()));
         assert_eq!(line["wire_bytes"], bytes, "{line}");
         let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"));

@@ -53,7 +53,7 @@ fn images_grow_alike_on_any_ranks_and_after_any_stop() {
         let out = ranks.to_string();
         setting.trained(&out, ranks, &[]);
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
     // in the middle of a size, at the end of one, and in the last
     for stop in ["3", "5", "8", "15", "17"] {
@@ -61,7 +61,7 @@ fn images_grow_alike_on_any_ranks_and_after_any_stop() {
         let parts = setting.trained(&out, 2, &["--max-steps", stop]);
         fs::remove_file(format!("{parts}/model.h5")).unwrap();
         setting.train(&out, 3, &["--resume", "auto"]).succeeded();
-        assert!(setting.model(&out) == setting.model("1"), "another model.h5 after a stop at step {stop}");
+        assert!(setting.model(&out) == setting.model("1"), "model.h5 differs after a stop at step {stop}");
     }
     let facts = &events(&whole, "start")[0]["facts"];
     assert_eq!(facts["sizes"], "8x8x3 from epoch 0 on, 12x12x3 from epoch 1 on, 16x16x3 from epoch 3 on");
@@ -101,7 +101,7 @@ fn other_keys_go_with_it() {
     let keys = sets(&[&taught, "optimizer.sam_rho=0.05", "mix.cutmix=1", "ema.swa_start=2", "steps=17"]);
     setting.trained("1", 1, &keys);
     setting.trained("3", 3, &keys);
-    assert!(setting.model("3") == setting.model("1"), "other bits on 3 ranks");
+    assert!(setting.model("3") == setting.model("1"), "model.h5 differs on 3 ranks");
     let found = setting.train("rate", 2, &["--find-lr=40"]).succeeded();
     assert!(found.stdout.contains("schedule.base_lr = "), "{}", found.stdout);
 }

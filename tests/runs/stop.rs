@@ -131,9 +131,9 @@ fn threads_that_compute_leave_signals_to_others() {
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].into_iter().chain(hangup);
     let ours = all.fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
-    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
+    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes, so it must block the signals");
     let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
-    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "someone must take them");
+    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
     running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
 }
@@ -152,7 +152,7 @@ fn term_to_mpirun_leaves_a_checkpoint() {
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(Duration::from_secs(15));
     assert!(!ended.status.success(), "{}", ended.stderr);
-    eprintln!("mpirun ended {:?} after TERM with {}", begin.elapsed(), ended.status);
+    eprintln!("mpirun ended {:?} after SIGTERM with {}", begin.elapsed(), ended.status);
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
     let more = (step + 50).to_string();

@@ -54,7 +54,11 @@ fn every_combination_is_trained_once() {
     let digests = |all: &[Value]| all.iter().map(|object| object["digest"].clone()).collect::<Vec<_>>();
     let again = read(&["--json", "--", "--threads", "1", "--quiet"]);
     assert_eq!(digests(&again), digests(&all));
-    assert_eq!(events(&setting.out("sweep/momentum=0,seed=1"), "start").len(), 1, "what is over is left alone");
+    assert_eq!(
+        events(&setting.out("sweep/momentum=0,seed=1"), "start").len(),
+        1,
+        "a complete run must not start again"
+    );
 }
 
 #[test]

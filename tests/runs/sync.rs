@@ -61,7 +61,7 @@ fn local_1_is_allreduce_to_rounding() {
     let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
     let off = |got: &[f32]| got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
     assert!(off(&got) < 2e-5, "parameters differ by {}", off(&got));
-    assert!(off(&other) > 1e-4, "ranks that never synchronise must differ, by more than {}", off(&other));
+    assert!(off(&other) > 1e-4, "without synchronisation, parameters must differ by more than {}", off(&other));
     for (step, (g, w)) in
         numbers(&every_step, "step", "loss").iter().zip(numbers(&together, "step", "loss")).enumerate()
     {
@@ -78,10 +78,13 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
         let ended = ended.succeeded();
         assert!(ended.stderr.contains("the model depends on the number of ranks"), "{}", ended.stderr);
         let steps = numbers(&out, "step", "step");
-        assert!(steps.iter().copied().eq((1..=51).map(f64::from)), "{sync}: every step once, in order: {steps:?}");
+        assert!(
+            steps.iter().copied().eq((1..=51).map(f64::from)),
+            "{sync}: each step must be logged once and in order: {steps:?}"
+        );
         let losses = numbers(&out, "step", "loss");
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: nothing was learnt: {losses:?}");
+        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: the loss does not fall: {losses:?}");
         let counts = files(&out);
         assert_eq!(counts.iter().filter(|f| f.ends_with(".h5")).count(), 4, "{sync}: {counts:?}");
         // the saved model has the logged scores
@@ -139,7 +142,7 @@ fn a_signal_is_heard_at_the_end_of_the_epoch() {
     let more = [&keys[..], &["--resume", "auto", "--max-steps", &end]].concat();
     setting.train("out", 2, &more).succeeded();
     let steps = numbers(&setting.out("out"), "step", "step");
-    assert!(steps.into_iter().eq((1..=last as u64 + 8).map(|step| step as f64)), "every step once");
+    assert!(steps.into_iter().eq((1..=last as u64 + 8).map(|step| step as f64)), "each step must be logged once");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_table_of_the_environment_is_named_or_refused() {
         let who = fact(&setting, out, "algorithms");
         assert!(who.starts_with(&format!("convolutions by {said} (named by TRIREME_CPU_TABLE), for oneDNN")), "{who}");
     }
-    assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the file's row is not obeyed");
+    assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the row of the file has no effect");
 }
 
 /// Runs two ranks with different tables.
@@ -121,7 +121,7 @@ fn all_ranks_take_rank_0s_table_and_say_so() {
     let said = both("first", [Some(&own), None]).succeeded().stderr;
     let taken = format!("rank(s) 1 use rank 0's algorithms (convolutions by table {own}, for oneDNN");
     assert!(said.contains(&taken), "{said}");
-    assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 has not taken rank 0's table");
+    assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 does not use rank 0's table");
     // a rank keeps the table that its environment names; a message says so, and the run fails if the tables give
     // different memory layouts
     let said = both("named", [Some("none"), Some("intel-avx512")]).succeeded().stderr;
@@ -187,16 +187,19 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
     // layers without a choice are left out
     assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
-    assert!(lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")), "no table has linear layers");
+    assert!(
+        lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")),
+        "tables must not have linear layers"
+    );
     for line in &lines {
         let positive = |name: &str| line[name].as_f64().is_some_and(|number| number > 0.0);
         assert!(["ms", "gflops", "of_peak"].into_iter().all(positive) && line["threads"] == 1, "{line}");
     }
     let rows = std::fs::read_to_string(&table).unwrap();
     assert!(rows.starts_with("# By hand.\n# Measured with 2 and 4 images, "), "{rows}");
-    assert!(rows.contains("\n3 8 8 4 4 onednn 0.50\n"), "a row of other sizes is gone:\n{rows}");
+    assert!(rows.contains("\n3 8 8 4 4 onednn 0.50\n"), "the row of another size is gone:\n{rows}");
     assert_eq!(rows.contains("\n3 16 32 6 6 "), has_choice(), "{rows}");
-    assert!(!rows.contains("\n1 "), "a row without a choice:\n{rows}");
+    assert!(!rows.contains("\n1 "), "a layer without a choice has a row:\n{rows}");
     let args = [&["bench", "ops", "--model", "lenet"], &few[..], &shapes[2..]].concat();
     let all = start(trireme(0, &args)).wait(PATIENCE).succeeded();
     // the gradient of the images is not needed
@@ -209,7 +212,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     assert!(all.stderr.contains("(no choice)"), "{}", all.stderr);
     let rubbish = setting.folder.write("rubbish.txt", "3 8 8 4\n");
     let nowhere = bench(&setting.folder.at("none/table.txt"), &[]).failed(2, &["cannot write", "none/table.txt"]);
-    assert_eq!(nowhere.stdout, "", "measured for nothing");
+    assert_eq!(nowhere.stdout, "", "nothing must be measured if the table cannot be written");
     for (name, text) in [("photo.png", "\u{89}PNG"), ("run.sh", "#!/bin/sh\nexit 0\n"), ("notes.md", "Notes\n")] {
         let other = setting.folder.write(name, text);
         bench(&other, &[]).failed(2, &[name, "is not a table of `trireme bench ops`"]);

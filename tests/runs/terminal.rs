@@ -62,7 +62,7 @@ fn an_interrupt_leaves_a_clean_terminal() {
     let screen = screen(&written, 80);
     let text = screen.join("\n");
     assert!(block(&text).is_empty() && !text.contains("^C"), "{text}");
-    let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last words");
+    let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last message");
     assert!(screen[last..].join("").contains("continue with the same command and --resume auto"), "{text}");
 }
 

@@ -51,13 +51,13 @@ fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
         let here = out(&ranks.to_string());
         setting.trained(&here, ranks, &keys);
         assert_eq!(setting.digest(&here), setting.digest(&out("1")), "{name} on {ranks} ranks");
-        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: another model.h5 on {ranks} ranks");
+        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: model.h5 differs on {ranks} ranks");
     }
     let parts = setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train(&out("parts"), 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert_eq!(setting.digest(&out("parts")), setting.digest(&out("1")), "{name} after a stop");
-    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: another model.h5 after a stop");
+    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: model.h5 differs after a stop");
     whole
 }
 
@@ -75,7 +75,7 @@ fn a_plateau_remembers() {
     let rates = rates(&out);
     let falls: Vec<usize> = (1..rates.len()).filter(|step| rates[*step] < rates[step - 1]).collect();
     assert_eq!(falls, [12, 24], "{rates:?}");
-    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "other rates after a stop");
+    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "the rates differ after a stop");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn climbs_averages_and_soft_targets() {
     let steps = ["steps=20", "stop.patience=9", "eval.every=2", "optimizer.sam_rho=0.05", "balanced=true"];
     let out = the_same_bits(&setting, "taught", &[&steps[..], &[&taught]].concat());
     let scored: Vec<u64> = events(&out, "eval").iter().map(|eval| eval["step"].as_u64().unwrap()).collect();
-    assert_eq!(scored, [12, 20], "the second epoch, and the end within the fourth");
+    assert_eq!(scored, [12, 20], "expected evaluations after the second epoch and at the last step");
     the_same_bits(
         &setting,
         "coded",

@@ -39,14 +39,14 @@ fn filters_are_those_of_the_images_on_any_number_of_ranks() {
     let begun = tensors(&setting.trained("begun", 0, &["--max-steps", "0", "--set", "ema.decay=0.9"]));
     let filters = &begun["whiten.weight"].1;
     let (half, negative) = filters.split_at(filters.len() / 2);
-    assert!(half.iter().zip(negative).all(|(a, b)| *a == -b), "each filter has its negative");
+    assert!(half.iter().zip(negative).all(|(a, b)| *a == -b), "each filter must have its negative");
     let norms: Vec<f32> = half.chunks(12).map(|filter| filter.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
-    assert!(norms.is_sorted() && norms[0] > 0.0, "smaller eigenvalues make larger filters: {norms:?}");
+    assert!(norms.is_sorted() && norms[0] > 0.0, "filters with smaller eigenvalues must be larger: {norms:?}");
 
     for ranks in [1, 2, 3] {
         let trained = tensors(&setting.trained(&format!("ranks-{ranks}"), ranks, &[]));
-        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight stays");
-        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: its bias is trained");
+        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight must not change");
+        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: the bias must be trained");
         assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
     }
     // a resumed run has the same weights

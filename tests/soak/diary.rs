@@ -84,7 +84,7 @@ impl Diary {
     /// Formats the final table.
     pub fn table(&self) -> String {
         let counts = self.counts();
-        let mut text = format!("\n{:24}{:>7}  longest until it ended or went on\n", "fault", "number");
+        let mut text = format!("\n{:24}{:>7}  longest time until it ended or continued\n", "fault", "number");
         for (fault, struck) in &counts.faults {
             let name = fault.name();
             text += &format!("{name:24}{:>7}  {:.1} s\n", struck.count, struck.longest.as_secs_f64());
@@ -94,11 +94,11 @@ impl Diary {
         for (what, number) in [
             ("resumes", counts.resumes),
             ("  on another number of ranks", counts.resumes_on_others),
-            ("trainings that came to their end", counts.laps),
-            ("models equal to the reference's, byte for byte", counts.models),
-            ("checkpoints equal to the reference's", counts.checkpoints),
-            ("checkpoints of steps that the reference has none of, whole", counts.others),
-            ("lines of steps and scores equal to the reference's", counts.lines),
+            ("trainings that reached their last step", counts.laps),
+            ("models equal to the reference, byte for byte", counts.models),
+            ("checkpoints equal to the reference", counts.checkpoints),
+            ("complete checkpoints of other steps", counts.others),
+            ("lines of steps and scores equal to the reference", counts.lines),
         ] {
             text += &format!("{what:60}{number:>9}\n");
         }

@@ -38,7 +38,7 @@ use training::Training;
 fn soak() {
     let settings = Settings::of_environment();
     let Settings { length, seed } = settings;
-    eprintln!("soak: {:.1} minutes; the same faults again: SEED={seed}", length.as_secs_f64() / 60.0);
+    eprintln!("soak: {:.1} minutes; repeat the same faults with SEED={seed}", length.as_secs_f64() / 60.0);
     let folder = Folder::new();
     let trainings = Training::all(&folder, &settings);
     for Training { name, last, reference, .. } in &trainings {
@@ -56,7 +56,7 @@ fn soak() {
     assert!(counts.failures.is_empty(), "SEED={seed}: {} failures", counts.failures.len());
     let faults: u64 = counts.faults.values().map(|struck| struck.count).sum();
     let least = length.as_secs() / PERIOD.as_secs();
-    assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected {least} and more");
+    assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected at least {least}");
 }
 
 /// Returns the message of a panic.

@@ -121,7 +121,7 @@ fn growth_is_seen_and_peaks_are_not_growth() {
     let flat = |memory, descriptors| meter(memory, descriptors).course(Duration::from_secs(20)).unwrap().is_flat();
     assert!(flat(|s| if s < 20 { 10 * s } else { 1000 }, |_| 30));
     assert!(flat(|s| if s % 5 == 0 { 1500 } else { 1000 }, |s| 30 + s % 2));
-    assert!(!flat(|s| 1000 + s / 4, |_| 30), "15 of 1000 more");
+    assert!(!flat(|s| 1000 + s / 4, |_| 30), "growth of 1.5 % must be found");
     assert!(!flat(|_| 1000, |s| 30 + s / 60));
     assert!(meter(|_| 1, |_| 1).course(Duration::from_secs(95)).is_none());
 }

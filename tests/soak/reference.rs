@@ -87,7 +87,7 @@ impl Reference {
             return Err(format!("digest {digest}, expected {}", self.digest));
         }
         if model != self.model {
-            return Err("model.h5 has other bytes than the reference's".into());
+            return Err("model.h5 differs from the reference".into());
         }
         let left: Vec<String> =
             files(out).into_iter().filter(|file| file.contains("tmp") || file.contains("aside")).collect();

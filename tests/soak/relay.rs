@@ -70,10 +70,7 @@ impl<'a> Relay<'a> {
     pub fn new(settings: Settings, diary: &'a Diary, trainings: &'a [Training], folder: &'a Folder) -> Self {
         let disk = Disk::mount(folder.at("disk"), DISK);
         if disk.is_none() {
-            diary.say(
-                SERIES,
-                "no permission to mount a tmpfs: for a full disk, the preloaded library refuses all writes",
-            );
+            diary.say(SERIES, "no permission to mount a tmpfs; the preloaded library simulates a full disk");
         }
         let out = disk.as_ref().map_or_else(|| folder.at("relay-out"), |disk| disk.at("out"));
         Self { settings, diary, trainings, folder, disk, out, choices: 0, due: diary.time() + PERIOD, longest: None }
@@ -109,7 +106,7 @@ impl<'a> Relay<'a> {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soak-{}-{number}", self.settings.seed));
         let done = std::process::Command::new("cp").arg("-r").args([Path::new(&self.out), &kept]).status();
         if done.is_ok_and(|status| status.success()) {
-            self.diary.say(SERIES, &format!("OUT as it was is in {}", kept.display()));
+            self.diary.say(SERIES, &format!("the output folder was copied to {}", kept.display()));
         }
         if let Some(disk) = &self.disk {
             let _ = fs::remove_file(disk.at("filler"));
@@ -215,7 +212,7 @@ impl<'a> Relay<'a> {
             counts.resumes_on_others += u64::from(how.ranks != before.ranks);
             drop(counts);
             let start = events(&self.out, "start").last().map_or(Value::Null, |start| start["step"].clone());
-            self.diary.say(SERIES, &format!("goes on from step {start}: {}", how.text()));
+            self.diary.say(SERIES, &format!("continues from step {start}: {}", how.text()));
             return leg;
         }
     }
@@ -270,6 +267,6 @@ impl<'a> Relay<'a> {
         let mut counts = self.diary.counts();
         (counts.laps, counts.models, counts.lines) = (counts.laps + 1, counts.models + 1, counts.lines + lines);
         drop(counts);
-        self.diary.say(SERIES, &format!("the model is the reference's; eval on {ranks} ranks gives its score"));
+        self.diary.say(SERIES, &format!("the model equals the reference; eval on {ranks} ranks confirms its score"));
     }
 }

@@ -55,7 +55,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
             due = diary.time().max(due + PERIOD);
             if !warm && epochs(place) >= WARM {
                 warm = true;
-                diary.say(SERIES, &format!("warm after {} epochs: what it holds counts from here on", epochs(place)));
+                diary.say(SERIES, &format!("warm-up complete after {} epochs: samples count from here", epochs(place)));
             }
         }
         if warm && diary.time() >= calm {
@@ -76,21 +76,21 @@ fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place
     let meters = leg.take_meters();
     leg.ranks().first().iter().for_each(|&&rank| signal(rank as i32, libc::SIGTERM));
     leg.end().failed(75, &["stopped after step", "--resume auto"]);
-    diary.say(SERIES, &format!("stopped in good order after {} epochs", epochs(place)));
+    diary.say(SERIES, &format!("stopped regularly after {} epochs", epochs(place)));
     for (number, meter) in meters.iter().enumerate() {
         match meter.course(Duration::ZERO) {
             Some(course) => {
                 if !course.is_flat() {
-                    diary.failed(SERIES, &format!("process {number} does not stay what it was: {course:?}"));
+                    diary.failed(SERIES, &format!("process {number} uses more resources than at first: {course:?}"));
                 }
                 diary.counts().processes.push((format!("steady, process {number} of 2"), course));
             }
-            None if settings.is_long() => diary.failed(SERIES, "too few samples to say whether memory stays flat"),
-            None => diary.say(SERIES, "too short to say whether memory stays flat"),
+            None if settings.is_long() => diary.failed(SERIES, "too few samples to check that memory is constant"),
+            None => diary.say(SERIES, "the test was too short to check that memory is constant"),
         }
     }
     let lines = compare(training, place).unwrap_or_else(|difference| panic!("{difference}"));
-    assert!(lines > 0, "none of its steps is in the reference");
+    assert!(lines > 0, "the reference has none of the steps");
     diary.counts().lines += lines;
 }
 

@@ -86,7 +86,7 @@ impl Target<'_> {
     fn pause(&self, leg: &mut Leg, draws: &mut Draws) -> String {
         let ranks = leg.ranks();
         if ranks.is_empty() {
-            return "no rank is there any more".into();
+            return "no rank is running any more".into();
         }
         let rank = one_of(draws, &ranks);
         let time = Duration::from_millis(500 + u64::from(draws.below(3500)));
@@ -115,7 +115,7 @@ impl Target<'_> {
         self.place.preload.make(Trouble { no_space: NoSpace::Models, ..Trouble::default() });
         let failed = leg.until("failed checkpoint", |_| tail(&log, before).contains("\"error\":\""));
         self.place.preload.make(Trouble::default());
-        if failed { "one was not written, and the run said so".into() } else { "the run ended".into() }
+        if failed { "a checkpoint was not written, and the run reported it".into() } else { "the run ended".into() }
     }
 
     /// Causes a fault that must end the process, and waits for its end.
@@ -135,7 +135,7 @@ impl Target<'_> {
         }
         self.place.tidy();
         let what = if ended.status.success() {
-            "came too late, the training was over".into()
+            "came too late: the training was complete".into()
         } else {
             expected.check(fault, &ended);
             format!("{whose}ended after {:.1} s with {}", took.as_secs_f64(), ended.status)
@@ -212,7 +212,7 @@ impl Drop for Spoiled {
         // written in place, so that processes that have mapped the file see the repair
         let file = OpenOptions::new().write(true).open(&self.path);
         let done = file.and_then(|file| file.write_all_at(&self.bytes, 0));
-        done.unwrap_or_else(|e| eprintln!("{} stays corrupt: {e}", self.path.display()));
+        done.unwrap_or_else(|e| eprintln!("{} could not be repaired: {e}", self.path.display()));
     }
 }
 

@@ -78,7 +78,7 @@ impl Case {
         for file in files(&self.out).iter().filter(|f| f.ends_with(".h5") && !f.contains("/.")) {
             let path = format!("{}/{file}", self.out);
             let scored = run(0, &["eval", &path, "--data", &self.images.arg(), "--split", "train"]);
-            assert!(scored.status.success(), "{file} is torn: {}", scored.stderr);
+            assert!(scored.status.success(), "{file} is incomplete: {}", scored.stderr);
         }
         assert!(events(&self.out, "end").is_empty());
     }

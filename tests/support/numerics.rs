@@ -173,7 +173,11 @@ impl Case {
             _ => {
                 let all = backend.implementations()?.all(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
                 let taken = backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
-                assert_eq!(all[0].plan.implementation(), taken.implementation(), "{what}: which one is taken");
+                assert_eq!(
+                    all[0].plan.implementation(),
+                    taken.implementation(),
+                    "{what}: the chosen implementation must be the first"
+                );
                 all.into_iter().nth(number)?.plan
             }
         };

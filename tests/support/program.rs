@@ -163,7 +163,7 @@ impl Running {
                 return Ended { status, stdout, stderr, took: self.start.elapsed() };
             }
             let passed = since.elapsed();
-            assert!(passed < patience, "{} still runs after {passed:?}\n{}", self.command, self.read("stderr"));
+            assert!(passed < patience, "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -173,8 +173,8 @@ impl Running {
     pub fn until(&mut self, what: &str, done: impl Fn() -> bool) {
         while !done() {
             let status = self.child.try_wait().expect("a child of this process");
-            assert_eq!(status, None, "ended before {what}\n{}", self.read("stderr"));
-            assert!(self.start.elapsed() < PATIENCE, "no {what} yet\n{}", self.read("stderr"));
+            assert_eq!(status, None, "the program ended before: {what}\n{}", self.read("stderr"));
+            assert!(self.start.elapsed() < PATIENCE, "waited too long for: {what}\n{}", self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -274,7 +274,7 @@ pub fn files(folder: &str) -> Vec<String> {
 pub fn assert_gone(ranks: &[u32]) {
     let start = Instant::now();
     while ranks.iter().any(|&rank| is_alive(rank)) {
-        assert!(start.elapsed() < Duration::from_secs(5), "ranks outlive mpirun");
+        assert!(start.elapsed() < Duration::from_secs(5), "ranks are still running after mpirun ended");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

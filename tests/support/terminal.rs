@@ -31,7 +31,7 @@ impl Terminal {
         grantpt(&outer).and_then(|()| unlockpt(&outer)).expect("a pseudo terminal");
         let path = ptsname(&outer, Vec::new()).expect("its name").into_string().expect("a plain name");
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&outer, size).expect("it has a size");
+        tcsetwinsize(&outer, size).expect("setting its size");
         let inner = rustix::fs::open(&path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("its other side");
         let written: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (mut outer, sink) = (File::from(outer), written.clone());
@@ -49,7 +49,7 @@ impl Terminal {
     /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to
     /// /dev/null.
     pub fn start(&mut self, mut command: Command) -> Child {
-        let inner = self.inner.take().expect("one program a terminal");
+        let inner = self.inner.take().expect("only one program per terminal");
         let terminal = inner.as_raw_fd();
         command
             .stdin(Stdio::null())
@@ -96,7 +96,7 @@ impl Terminal {
             }
             if since.elapsed() > PATIENCE {
                 let _ = program.kill();
-                panic!("it still runs:\n{}", self.written());
+                panic!("the program is still running:\n{}", self.written());
             }
             std::thread::sleep(Duration::from_millis(10));
         };

@@ -82,5 +82,5 @@ fn falls_off() {
     let stream = context.new_stream().expect("a stream");
     let failed = (0..20).find_map(|_| stream.alloc_zeros::<f32>(8).and_then(|_| stream.synchronize()).err());
     assert_eq!(failed, Some(DriverError(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED)));
-    assert!(stream.synchronize().is_err(), "it stays away");
+    assert!(stream.synchronize().is_err(), "the GPU must stay unusable");
 }

@@ -139,7 +139,7 @@ fn requests_that_fail_end_their_own_batch() {
                 let ready = loader.is_ready();
                 let waited = loader.stats().wait;
                 assert_eq!(loader.next().unwrap().unwrap().ids(), [id]);
-                assert!(!ready || loader.stats().wait == waited, "a batch that was ready was waited for");
+                assert!(!ready || loader.stats().wait == waited, "the consumer waited for a batch that was ready");
             }
             assert!(matches!(loader.next(), Err(Error::Record)));
         });

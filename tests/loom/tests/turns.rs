@@ -109,12 +109,12 @@ fn nothing_comes_after_the_end() {
             })
         });
         turns.draw_last(|ticket| queue.send(ticket).is_ok());
-        turns.draw_last(|_| unreachable!("there is one end"));
+        turns.draw_last(|_| unreachable!("the end may be drawn only once"));
         assert_eq!(turns.draw(|_| true), None);
         turns.next();
         let end = work.recv().unwrap();
         turns.wait(end);
         let drawn = other.join().unwrap();
-        assert!(drawn.is_none_or(|ticket| ticket < end), "{drawn:?} beside {end}");
+        assert!(drawn.is_none_or(|ticket| ticket < end), "ticket {drawn:?} was drawn after the end {end}");
     });
 }

@@ -44,7 +44,7 @@ impl RemoteBuf {
 
     /// Returns the task that marks the buffer when the device reaches it.
     pub fn mark(&self) -> Task {
-        Task::mark(&self.inner().expect("a buffer that was taken is not marked").marked)
+        Task::mark(&self.inner().expect("a buffer that was taken must not be marked").marked)
     }
 }
 
@@ -104,7 +104,7 @@ impl Buffer for RemoteBuf {
             memory.lock().0.copy_from_slice(&values);
             Ok(())
         });
-        inner.line.send(back).expect("the thread that computes lives");
+        inner.line.send(back).expect("the compute thread is running");
         Ok(())
     }
 

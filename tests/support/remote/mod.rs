@@ -117,7 +117,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
                 tables[channel][if inside { pictures[at] as usize } else { 0 }]
             })
         }
-        Input::Held(_) => panic!("this device holds no batch"),
+        Input::Held(_) => panic!("this device cannot hold a batch"),
     }
 }
 
@@ -255,7 +255,7 @@ impl Backend for Remote {
         let Input::Kept { views, tables, .. } = start.images else {
             let images = values(&start.images, None, self.queues.input());
             if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
-                assert_eq!(ahead, images, "what was sent ahead has changed since");
+                assert_eq!(ahead, images, "prefetched images have changed");
             }
             return self.enqueue(move |device| {
                 device.now = now.clone();

@@ -181,7 +181,7 @@ impl Queues {
 
     /// Runs `f` on the device after everything enqueued so far and waits for its result.
     pub fn ask<R: Send + 'static>(&self, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
-        assert!(self.tape.borrow().is_none(), "the host waits in the middle of a pass that is recorded");
+        assert!(self.tape.borrow().is_none(), "the host must not wait while a pass is recorded");
         ask(&self.line, f)
     }
 }
@@ -190,7 +190,7 @@ fn send(line: &Line, task: Task) {
     if let Some(event) = &task.event {
         event.enqueued();
     }
-    line.send(task).expect("the thread that computes lives");
+    line.send(task).expect("the compute thread is running");
 }
 
 /// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier
@@ -207,6 +207,6 @@ pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send +
         Ok(())
     });
     send(line, task);
-    let answer = answered.recv().expect("the thread that computes lives");
+    let answer = answered.recv().expect("the compute thread is running");
     answer.map_err(|why| Error::Unsupported { op: "the remote device".into(), why })
 }
