@@ -57,7 +57,7 @@ pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
     let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
-        Err(why) => eprintln!("left out (half of a test): {why}"),
+        Err(why) => eprintln!("skipped (half of a test): {why}"),
     }
     kinds
 }
@@ -279,7 +279,7 @@ fn a_workers_gradient_is_the_same_after_others() {
 #[test]
 fn ranks_change_no_bit() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out (1 test): {why}");
+        return eprintln!("skipped (1 test): {why}");
     }
     let setting = Setting::new(RECIPE, THINGS, [28, 4]);
     let [one, two, four] = [1, 2, 4].map(|ranks| setting.trained(&ranks.to_string(), ranks, &["--max-steps", "3"]));
@@ -298,7 +298,7 @@ fn ranks_change_no_bit() {
 fn all_holds_without_tiles() {
     let backend = Cpu::in_bf16(1);
     if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
-        return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment disables them");
+        return eprintln!("skipped (1 test): the processor has no tiles (AMX), or the environment disables them");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let names = ["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors_between"];
@@ -313,7 +313,7 @@ fn all_holds_without_tiles() {
 #[test]
 fn instructions_held_back_are_named() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out (1 test): {why}");
+        return eprintln!("skipped (1 test): {why}");
     }
     let step = ["bench", "step", "--device", "cpu", "--model", "lenet", "--seconds", "0.1", "--precision", "bf16"];
     let mut program = trireme(0, &[&step[..], &["--threads", "2"]].concat());

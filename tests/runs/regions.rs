@@ -59,7 +59,7 @@ fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
 #[test]
 fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out: {why}");
+        return eprintln!("skipped: {why}");
     }
     let megabytes = |precision: &str| {
         let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];

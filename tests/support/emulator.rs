@@ -59,7 +59,7 @@ pub fn available(count: usize) -> bool {
     match obstacle() {
         None => true,
         Some(why) => {
-            eprintln!("left out: {count} tests on the emulated GPU: {why}");
+            eprintln!("skipped: {count} tests on the emulated GPU: {why}");
             false
         }
     }
@@ -91,7 +91,7 @@ pub fn load(tests: usize) -> bool {
             let name = cudarc::driver::CudaContext::new(0).and_then(|context| context.name());
             let emulated = name.as_ref().is_ok_and(|name| name.starts_with("Emulated"));
             if !emulated {
-                eprintln!("left out: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
+                eprintln!("skipped: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
             }
             emulated
         })

@@ -30,7 +30,7 @@ pub fn available(tests: usize) -> bool {
 /// Returns true if tests of the emulated GPU's own settings can run. Otherwise prints which test is skipped.
 pub fn emulated(test: &str) -> bool {
     if emulator::real_gpu() {
-        eprintln!("left out: {test}: it needs settings of the emulated GPU");
+        eprintln!("skipped: {test}: it needs settings of the emulated GPU");
         return false;
     }
     emulator::available(1)
