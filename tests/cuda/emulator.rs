@@ -291,7 +291,7 @@ fn images_are_checked() {
 }
 
 #[test]
-fn memory_ends() {
+fn allocations_beyond_the_memory_fail() {
     let _alone = alone();
     if !emulator::load(TESTS) {
         return;
@@ -308,7 +308,7 @@ fn memory_ends() {
 }
 
 #[test]
-fn bad_programs_die_by_name() {
+fn faulty_kernels_are_named() {
     let _alone = alone();
     if !emulator::load(TESTS) {
         return;

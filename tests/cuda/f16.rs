@@ -73,7 +73,7 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
 /// Each step's log line has its loss scale and the number of skipped steps before it. A resumed run continues the
 /// count. The log reports each of the first skipped steps once.
 #[test]
-fn steps_that_f16_loses_stand_in_the_log() {
+fn steps_skipped_in_f16_are_logged() {
     if !gpu::available(TESTS) {
         return;
     }

@@ -52,7 +52,7 @@ fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
 }
 
 #[test]
-fn a_step_is_so_many_launches() {
+fn a_step_needs_at_most_this_many_launches() {
     let _alone = alone();
     for (model, most) in [("resnet20", 139), ("resnet50", 385)] {
         let graphs = emulator::calls("cuGraphLaunch");

@@ -65,7 +65,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
 }
 
 #[test]
-fn a_recording_that_fails_is_told_once_and_changes_nothing() {
+fn a_failed_recording_is_reported_once_and_changes_nothing() {
     if !gpu::emulated("a driver that refuses to record passes") {
         return;
     }

@@ -241,7 +241,7 @@ fn benches_of_the_step_count_launches_and_waits_for_data() {
 }
 
 #[test]
-fn two_ranks_on_one_gpu_need_leave() {
+fn two_ranks_on_one_gpu_need_share_gpu() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -335,7 +335,7 @@ fn dry_runs_count_what_a_pass_moves() {
 }
 
 #[test]
-fn a_gpu_that_is_too_small_says_for_what() {
+fn too_little_gpu_memory_is_reported() {
     if !gpu::emulated("a GPU that is too small") {
         return;
     }

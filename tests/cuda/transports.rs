@@ -240,7 +240,7 @@ fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
 }
 
 #[test]
-fn ways_that_cannot_be_are_named() {
+fn unavailable_transports_are_reported() {
     if !gpu::emulated("transports that an MPI without CUDA leaves") {
         return;
     }

@@ -14,7 +14,7 @@ use support::program::{PATIENCE, events, files, run, start, trireme};
 use support::small_run::{RECIPE, SmallRun, poke};
 
 #[test]
-fn recipes_that_name_what_there_is_not() {
+fn misspelt_names_in_recipes() {
     let (mut setting, _images) = SmallRun::new();
     for (good, bad, parts) in [
         ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
@@ -41,7 +41,7 @@ fn recipes_that_name_what_there_is_not() {
 }
 
 #[test]
-fn numbers_that_do_not_fit() {
+fn invalid_batches_workers_and_rates() {
     let (setting, _images) = SmallRun::new();
     setting.refused(2, &["--set", "workers=9"], &["batch", "8 images cannot be shared by 9 workers"]);
     setting.train(3, &[]).failed(2, &["workers", "3 ranks for 2 workers", "start at most 2 ranks"]);
@@ -73,7 +73,7 @@ fn images_that_the_network_cannot_take() {
 }
 
 #[test]
-fn an_output_folder_that_cannot_be() {
+fn an_output_folder_that_cannot_be_written() {
     let (mut setting, _images) = SmallRun::new();
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
@@ -89,7 +89,7 @@ fn an_output_folder_that_cannot_be() {
 
 /// The error comes before the first step, not after the last.
 #[test]
-fn a_trace_that_cannot_be() {
+fn a_trace_that_cannot_be_written() {
     let (setting, _images) = SmallRun::new();
     let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
     setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
@@ -111,7 +111,7 @@ fn an_output_folder_that_is_not_empty() {
 }
 
 #[test]
-fn model_files_that_are_none() {
+fn files_that_are_not_models() {
     let (setting, images) = SmallRun::new();
     setting.train(0, &["--max-steps", "2"]).succeeded();
     let model = Path::new(&setting.out).join("model.h5");
@@ -178,7 +178,7 @@ fn without_mpirun_there_is_one_rank() {
 }
 
 #[test]
-fn a_device_that_this_machine_has_not() {
+fn devices_that_this_machine_lacks() {
     let (setting, _images) = SmallRun::new();
     // programs that tests start see no GPU
     let why = match gpu_count() {

@@ -54,7 +54,7 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
 
 /// The launcher ends the other ranks. One message says which rank is gone and how to resume.
 #[test]
-fn the_last_words_after_a_killed_rank() {
+fn a_killed_rank_is_named_once() {
     for killed in [0, 2] {
         let case = Case::new();
         let mut running = case.running(3, &[]);
@@ -73,7 +73,7 @@ fn the_last_words_after_a_killed_rank() {
 }
 
 #[test]
-fn no_watchdog_speaks_of_ranks_at_work() {
+fn the_watchdog_ignores_working_ranks() {
     let case = Case::new();
     // a longer limit than the steps take on a loaded machine, so that a warning would be wrong
     let ended = case.start(2, &["--stall-warn", "5s", "--set", "epochs=2"]).wait(PATIENCE).succeeded();
@@ -121,7 +121,7 @@ fn a_fifo_among_the_data_is_refused_by_name() {
 }
 
 #[test]
-fn the_table_before_the_start() {
+fn startup_checks_are_printed() {
     let case = Case::new();
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [

@@ -295,7 +295,7 @@ fn ranks_change_no_bit() {
 
 /// Runs the tests again without AMX tiles, so that images have channel blocks.
 #[test]
-fn all_holds_without_tiles() {
+fn bf16_tests_pass_without_tiles() {
     let backend = Cpu::in_bf16(1);
     if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
         return eprintln!("skipped (1 test): the processor has no tiles (AMX), or the environment disables them");

@@ -126,7 +126,7 @@ fn fused_operations_are_what_they_are_by_themselves() {
 
 /// Convolutions with smaller or larger outputs than inputs.
 #[test]
-fn so_are_those_with_other_padding_than_half_the_kernel() {
+fn fused_convolutions_that_change_the_image_size_agree() {
     let shapes = [((8, 8), [16, 32], 5), ((7, 9), [20, 9], 2), ((9, 12), [16, 24], 3), ((6, 7), [24, 272], 4)];
     for ((h, w), [outer, inner], rows) in shapes {
         for pads in [[0, 2], [2, 0]] {

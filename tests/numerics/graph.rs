@@ -274,7 +274,7 @@ fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
 }
 
 #[test]
-fn errors_come_back() {
+fn errors_of_hooks_and_labels_are_returned() {
     everywhere!(check_hook_error);
 }
 

@@ -63,7 +63,7 @@ fn rates_are_pytorchs() {
 
 /// A run limited by steps may end within an epoch. Its schedule ends at the same step.
 #[test]
-fn a_run_of_steps_bends_its_schedule() {
+fn a_limit_of_steps_shortens_the_schedule() {
     let spec: ScheduleSpec = toml::from_str("kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 1").unwrap();
     let schedule = Schedule::over(&spec, 64, 25, 10).unwrap();
     assert_eq!((schedule.total_steps(), schedule.epochs()), (25, 2.5));

@@ -194,7 +194,7 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
 }
 
 #[test]
-fn any_class_of_several_is_a_hit() {
+fn any_target_class_counts_as_a_hit() {
     on_every_backend!(check_any_class());
 }
 

@@ -68,7 +68,7 @@ fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
 }
 
 #[test]
-fn a_teacher_says_the_same_on_every_backend() {
+fn teachers_agree_on_every_backend() {
     check("reference", || Reference, 1e-6);
     check("cpu", || cpu(2), 1e-4);
     for precision in [Precision::F32, Precision::Bf16] {
@@ -81,7 +81,7 @@ fn a_teacher_says_the_same_on_every_backend() {
 
 /// A device that replays passes must run the teacher on each step's images.
 #[test]
-fn replayed_passes_ask_the_teacher_anew() {
+fn replayed_passes_run_the_teacher_again() {
     let expected = lessons(Reference, 8);
     assert!(expected.windows(2).all(|two| two[0].loss != two[1].loss), "{expected:?}");
     assert_eq!(lessons(Remote::new(), 8), expected);

@@ -60,7 +60,7 @@ fn model() -> ModelFile {
 }
 
 #[test]
-fn how_far_a_run_is_comes_back() {
+fn progress_is_read_back() {
     let folder = Folder::new();
     let path = folder.path().join("step-00002814.h5");
     // the algorithms of a large network exceed the 64 KB limit of attributes in HDF5's earliest format

@@ -104,7 +104,7 @@ fn no_step_at_all_writes_the_first_weights() {
 }
 
 #[test]
-fn checkpoints_that_come_late_are_told_of_once() {
+fn late_checkpoints_are_reported_once() {
     let setting = setting();
     let ended = setting.train("out", 1, &["--set", "checkpoint.every=1 steps"]).succeeded();
     let told = ended.stderr.matches("the previous one is still being written").count();

@@ -155,7 +155,7 @@ fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
 }
 
 #[test]
-fn a_run_that_stops_keeps_it_too() {
+fn a_stopped_run_keeps_its_last_scoring() {
     let (run, _images) = SmallRun::new();
     let mut running = run.endless(0);
     let log = Path::new(&run.out).join("metrics.jsonl");

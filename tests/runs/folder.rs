@@ -169,7 +169,7 @@ fn a_folder_that_is_no_runs_is_left_alone() {
 
 /// Earlier versions wrote neither the marker nor the lock.
 #[test]
-fn a_checkpoint_is_proof_enough() {
+fn a_checkpoint_identifies_the_folder_of_a_run() {
     let setting = setting();
     let out = setting.trained("out", 0, &["--max-steps", "4"]);
     let marker = Path::new(&out).join(".trireme-run");

@@ -114,7 +114,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
 
 /// Import writes a model only if every tensor of the network gets values and every tensor of the file is used.
 #[test]
-fn what_is_no_whole_model_is_refused() {
+fn incomplete_models_are_refused() {
     let (setting, weights) = trained();
     let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
     let import = |more: &[&str]| {

@@ -97,7 +97,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
 
 /// Replaces a bias by an array with other values, stored in chunks as other programs do.
 #[test]
-fn a_model_that_another_program_made_anew_is_told_of() {
+fn a_model_changed_by_another_program_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let file = hdf5_metno::File::open_rw(Path::new(&source).join("model.h5")).unwrap();
@@ -117,7 +117,7 @@ fn a_model_that_another_program_made_anew_is_told_of() {
 /// The same images with other classes. The run names the first difference and fails, unless the last layer starts at
 /// random.
 #[test]
-fn classes_that_differ_are_told() {
+fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let other = |name: &str, change: &dyn Fn(&mut Vec<String>)| {
@@ -153,7 +153,7 @@ fn classes_that_differ_are_told() {
 
 /// A run prints a warning if it scales black and white differently from the imported model's training.
 #[test]
-fn other_values_of_pixels_are_told() {
+fn different_normalization_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let foreign = setting.folder.path().join("lenet.safetensors");
@@ -310,7 +310,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
 }
 
 #[test]
-fn none_of_their_bytes_travel() {
+fn frozen_parameters_are_not_exchanged() {
     let bytes = |freeze: &[&str]| {
         let recipe = RECIPE.replace("[reduce]\ncodec = \"exact\"\n", "");
         let setting = Setting::new(&recipe, DIGITS, [120, 20]);

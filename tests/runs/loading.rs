@@ -190,7 +190,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
 }
 
 #[test]
-fn a_stage_that_cannot_be_is_one_message() {
+fn a_failed_stage_folder_is_one_message() {
     let setting = setting();
     let file = setting.folder.write("file", "no folder");
     for ranks in [0, 2] {

@@ -35,7 +35,7 @@ fn commands(model: &str) -> [Vec<&str>; 5] {
 }
 
 #[test]
-fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
+fn a_missing_model_is_reported_with_models_nearby() {
     let folder = setting();
     let file = "there is no such file or folder";
     let cases: [(&str, &[&str]); 7] = [
@@ -67,7 +67,7 @@ fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
 }
 
 #[test]
-fn a_missing_model_is_told_where_no_other_is() {
+fn a_missing_model_is_reported_without_others_nearby() {
     let folder = setting();
     // only a circular link
     symlink(".", folder.at("empty/circle")).unwrap();
@@ -81,7 +81,7 @@ fn a_missing_model_is_told_where_no_other_is() {
 }
 
 #[test]
-fn a_folder_of_runs_is_told_from_a_run() {
+fn a_folder_of_runs_is_not_taken_for_a_run() {
     let folder = setting();
     for args in commands("runs").into_iter().filter(|args| !args.contains(&"--best")) {
         let mut command = trireme(0, &args);

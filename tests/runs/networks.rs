@@ -87,7 +87,7 @@ fn a_file_that_has_changed_does_not_change_the_run() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_written() {
+fn errors_in_a_network_are_reported_before_anything_is_written() {
     let text = lenet();
     let last = text.lines().count() - 1;
     let setting = setting("own.toml", &text.replace("features = \"classes\"", "features = 3"));

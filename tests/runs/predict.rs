@@ -95,7 +95,7 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
 
 /// A mistake with shell patterns can name a photo as the output file.
 #[test]
-fn nothing_that_is_there_is_lost() {
+fn input_files_are_not_overwritten() {
     let setting = setting();
     let (a, b, model) =
         (setting.folder.at("photos/a.png"), setting.folder.at("photos/b.png"), format!("{}/model.h5", setting.out));

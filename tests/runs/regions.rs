@@ -26,7 +26,7 @@ fn barriers_of_a_step_are_limited() {
 }
 
 #[test]
-fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
+fn layers_have_a_roofline_and_more_cores_a_forecast() {
     let args = ["--model", "lenet", "--batch", "8", "--profile", "--roofline", "--cores", "64", "--bandwidth", "100"];
     let (line, text) = step(&args);
     let number =

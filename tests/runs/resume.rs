@@ -149,7 +149,7 @@ fn local_sgd_goes_on_from_the_synchronised_model() {
 
 /// Resuming a finished run does nothing. A run that should end before its checkpoint is refused.
 #[test]
-fn the_end_is_the_end() {
+fn resuming_a_finished_run_does_nothing() {
     let setting = plain();
     setting.train("out", 0, &[]).succeeded();
     let model = fs::read(setting.out("out/model.h5")).unwrap();
@@ -367,7 +367,7 @@ fn a_named_checkpoint() {
 
 /// A limit on the file size replaces a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
 #[test]
-fn a_checkpoint_that_does_not_fit_is_said_and_the_run_goes_on() {
+fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
     let mut command = std::process::Command::new("sh");
     // 30,000 units of 512 or 1,024 bytes

@@ -49,7 +49,7 @@ fn gradient(before: &[f64], out: &str) -> Vec<f64> {
 }
 
 #[test]
-fn a_step_is_that_of_the_gradient_up_the_hill() {
+fn a_step_uses_the_gradient_at_the_climbed_weights() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let start = setting.trained("start", 0, &["--max-steps", "0"]);
     let mut first = model(&start);
@@ -100,7 +100,7 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
 
 /// A climb of almost zero does not change the gradient, but its rounding uses different random draws.
 #[test]
-fn both_gradients_are_rounded_by_draws_of_their_own() {
+fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     for (codec, same) in [("exact", true), ("int8", false), ("ternary", false)] {
         let codec_key = format!("reduce.codec={codec}");

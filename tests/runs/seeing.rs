@@ -39,7 +39,7 @@ fn train(setting: &Setting, name: &str, more: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn every_step_tells_least_median_and_most_of_the_ranks() {
+fn every_step_logs_minimum_median_and_maximum_of_the_ranks() {
     let setting = setting();
     let (out, stderr) = train(&setting, "out", &[]);
     let steps = events(&out, "step");
@@ -167,7 +167,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
 }
 
 #[test]
-fn sums_are_timed_beside_plain_ones_with_every_codec() {
+fn reductions_are_compared_with_plain_ones_for_every_codec() {
     for (codec, bytes) in [("float", 40_000), ("exact", 40_000 + 8), ("ternary", 2 * (8 * 239 + 4))] {
         let lines = bench(&["allreduce", "--sizes", "40000", "--bucket", "20000", "--codec", codec]);
         let [line] = lines.as_slice() else { panic!("expected one line, got {lines:?}") };

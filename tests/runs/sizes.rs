@@ -94,7 +94,7 @@ fn the_images_are_those_of_the_size() {
 
 /// Combined with SAM, a teacher, mixing, averages and the search for a rate.
 #[test]
-fn other_keys_go_with_it() {
+fn growing_images_combine_with_other_keys() {
     let setting = setting();
     let teacher = setting.trained("teacher", 0, &["--max-steps", "2", "--unset", "augment.sizes"]);
     let taught = format!("distill.teacher={teacher}");
@@ -107,7 +107,7 @@ fn other_keys_go_with_it() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused() {
+fn invalid_sizes_are_refused() {
     let setting = setting();
     let refused = |keys: &[&str], parts: &[&str]| {
         setting.train("out", 2, &sets(keys)).failed(2, parts);

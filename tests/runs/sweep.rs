@@ -111,7 +111,7 @@ fn a_signal_at_any_time_ends_the_sweep() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
+fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
     let setting = setting();
     sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
     sweep(&setting, &["--grid", "shedule.base_lr=0.01"])

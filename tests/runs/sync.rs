@@ -146,7 +146,7 @@ fn a_signal_is_heard_at_the_end_of_the_epoch() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_sync_settings_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [40, 61]);
     for (sets, parts) in [
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),

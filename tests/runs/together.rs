@@ -93,7 +93,7 @@ fn optimizers_and_schedules() {
 }
 
 #[test]
-fn climbs_averages_and_soft_targets() {
+fn sam_averages_and_soft_targets() {
     let setting = setting();
     let sam = ["optimizer.sam_rho=0.05", "ema.swa_start=2"];
     let uneven = ["mix.mixup=0.4", "loss.class_weights=auto", "eval.flip=true", "checkpoint.best_by=ema.macro_f1"];
@@ -115,7 +115,7 @@ fn climbs_averages_and_soft_targets() {
 
 /// A run reports its rules at the start, the best score so far when it resumes, and why it ended.
 #[test]
-fn a_run_says_what_it_goes_by() {
+fn a_run_reports_its_rules() {
     let setting = setting();
     let keys = sets(&["stop.patience=9", "checkpoint.best_by=loss", "optimizer.sam_rho=0.05", "ema.swa_start=2"]);
     let first = setting.train("out", 0, &[&keys[..], &["--max-steps", "15"]].concat()).succeeded();

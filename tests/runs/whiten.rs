@@ -56,7 +56,7 @@ fn filters_are_those_of_the_images_on_any_number_of_ranks() {
 }
 
 #[test]
-fn layers_that_cannot_be_one_are_refused() {
+fn layers_unfit_for_whitening_are_refused() {
     let setting = Setting::new(RECIPE, THINGS, [30, 10]);
     let refused = |layer: &str, model: &str, words: &[&str]| {
         let (layer, model) = (format!("init.whiten={layer}"), format!("model={model}"));

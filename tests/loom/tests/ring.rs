@@ -120,7 +120,7 @@ fn errors_of_pieces_come_once_in_their_turn() {
 
 /// A thread that cannot request its records still gets the signal to end.
 #[test]
-fn requests_that_fail_lose_no_word() {
+fn failed_requests_lose_no_end_signal() {
     for threads in [1, 2] {
         Ring { threads, slots: 2, ahead: true, each: 1 }.check(&[7, LOST, LOST, LOST], |mut loader| {
             assert_eq!(loader.next().unwrap().unwrap().ids(), [7]);
