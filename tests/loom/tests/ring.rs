@@ -52,7 +52,7 @@ impl Ring {
         Loader::start(Arc::new(Split), Pipeline, Box::new(order), options).unwrap()
     }
 
-    /// Runs `consume` with this ring in every interleaving. None may make more buffers than there are slots.
+    /// Runs `consume` with this ring in every interleaving. No run may create more buffers than there are slots.
     fn check(self, ids: &'static [u64], consume: fn(Loader)) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);

@@ -93,7 +93,7 @@ fn two_threads_queue_at_once() {
     });
 }
 
-/// A thread that asks after the last ticket gets none. A thread that asked before it is served.
+/// `draw` returns `None` after the last ticket. A ticket drawn before the last one is still served.
 #[test]
 fn nothing_comes_after_the_end() {
     let mut model = loom::model::Builder::new();
