@@ -1,11 +1,12 @@
-//! What every target holds of every input beside its own assertions: how much memory reading it takes.
+//! Checks that reading an input takes a limited amount of memory. All targets use this, in addition to their own
+//! assertions.
 
 use std::ffi::{c_int, c_void};
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-// of the address sanitizer, which all targets are built with
+// These functions belong to the address sanitizer, which all targets are built with.
 unsafe extern "C" {
     fn __sanitizer_install_malloc_and_free_hooks(
         malloc: extern "C" fn(*const c_void, usize),
@@ -14,10 +15,10 @@ unsafe extern "C" {
     fn __sanitizer_get_allocated_size(memory: *const c_void) -> usize;
 }
 
-/// Bytes that are allocated, by Rust and by C.
+/// Bytes that Rust and C code have allocated.
 static HELD: AtomicI64 = AtomicI64::new(0);
 
-/// The most of them since the input began.
+/// The maximum of [`HELD`] since the input began.
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 extern "C" fn allocated(_: *const c_void, bytes: usize) {
@@ -26,13 +27,13 @@ extern "C" fn allocated(_: *const c_void, bytes: usize) {
 }
 
 extern "C" fn freed(memory: *const c_void) {
-    // SAFETY: the sanitizer calls this with memory that it is about to free, whose size it still knows.
+    // SAFETY: the sanitizer calls this with memory that it is about to free, so it still knows the size.
     let bytes = unsafe { __sanitizer_get_allocated_size(memory) };
     HELD.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Lets panics of other crates unwind to where our readers catch them: libFuzzer's hook ends the process at every panic. One of our own
-/// code is a finding even where it is caught.
+/// Lets panics of other crates unwind to where our readers catch them. libFuzzer's hook would end the process at every
+/// panic. A panic in our own code is a bug, even if it is caught.
 fn let_expected_panics_pass() {
     let end = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -46,13 +47,14 @@ fn let_expected_panics_pass() {
 /// Reads an input of `length` bytes.
 ///
 /// # Panics
-/// If it holds more than four times as many bytes, and `beside`, at any moment.
+///
+/// Panics if reading allocates more than `4 * length + beside` bytes at any moment.
 pub fn read<T>(length: usize, beside: usize, read: impl FnOnce() -> T) -> T {
     static HOOKS: Once = Once::new();
     HOOKS.call_once(|| {
         // SAFETY: both functions may be called on any thread, and neither allocates.
         let installed = unsafe { __sanitizer_install_malloc_and_free_hooks(allocated, freed) };
-        assert!(installed > 0, "no hooks of the address sanitizer are left");
+        assert!(installed > 0, "the address sanitizer has no free hook");
         let_expected_panics_pass();
     });
     let before = HELD.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The program's sources of the HDF5 reader, with all that it needs, and neither MPI nor HDF5's library; and a walk through a file that
-//! asks for what the layouts of model files and checkpoints ask for.
+//! Fuzzes the HDF5 reader. Compiles the reader's sources without MPI and without the HDF5 library, and reads everything
+//! that the layouts of model files and checkpoints contain.
 
-#![allow(dead_code)] // a part of the program
+#![allow(dead_code)] // the program uses more of these sources
 
 #[path = "../../crates/formats/src/checkpoint/checksum.rs"]
 mod checksum;
@@ -18,7 +18,7 @@ use std::{fs, process};
 use error::Error;
 use reader::{Group, group};
 
-/// Groups of both layouts that hold lists of names, or attributes alone.
+/// Groups of both layouts that contain lists of names or only attributes.
 const GROUPS: [&str; 11] = [
     "model_weights",
     "trireme",
@@ -33,15 +33,16 @@ const GROUPS: [&str; 11] = [
     "progress",
 ];
 
-/// Attributes with the names of arrays or groups beside them.
+/// Attributes that list the names of arrays or groups in the same group.
 const LISTS: [&str; 4] = ["layer_names", "weight_names", "layers", "names"];
 
-/// Reads a file of these bytes.
+/// Reads a file with these bytes.
 ///
 /// # Panics
-/// If values do not fit their shape, or are more than the file holds.
+///
+/// Panics if the number of values does not match a shape, or if there are more values than the file can contain.
 pub fn h5(bytes: &[u8]) {
-    // the script of the fuzzer puts it into memory
+    // the fuzzing script puts this folder into memory
     let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
     if fs::write(&path, bytes).is_err() || checksum::append(&path).is_err() {
         return;
@@ -54,10 +55,11 @@ pub fn h5(bytes: &[u8]) {
         attributes(&group);
         values += members(&group, 1);
     }
-    assert!(4 * values <= bytes.len(), "{values} values out of {} bytes", bytes.len());
+    assert!(4 * values <= bytes.len(), "{values} values in a file of {} bytes", bytes.len());
 }
 
-/// Arrays that a group's lists name, and the members of the groups that they name; gives the number of their values.
+/// Reads the arrays that a group's lists name, and the members of groups that they name. Returns the total number of
+/// values.
 fn members(group: &Group, deeper: usize) -> usize {
     let mut values = 0;
     for name in LISTS.iter().filter_map(|list| group.texts(list).ok()).flatten() {
@@ -73,7 +75,7 @@ fn members(group: &Group, deeper: usize) -> usize {
     values
 }
 
-/// Reads each attribute as all that it may be.
+/// Tries to read each attribute as every type that it may have.
 fn attributes(group: &Group) {
     for name in group.attribute_names() {
         let read: [Result<(), Error>; 8] = [
@@ -86,6 +88,6 @@ fn attributes(group: &Group) {
             group.numbers::<f64>(name).map(drop),
             group.numbers::<u64>(name).map(drop),
         ];
-        assert!(read.iter().filter(|read| read.is_ok()).count() <= 1, "{name} is of several types");
+        assert!(read.iter().filter(|read| read.is_ok()).count() <= 1, "{name} can be read as more than one type");
     }
 }

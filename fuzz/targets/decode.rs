@@ -1,4 +1,4 @@
-//! PNG and JPEG, by the decoder of training: what verification accepts can be trained on, and the other way round.
+//! Fuzzes the PNG and JPEG decoder. Verification must accept exactly the images that training can decode.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,10 +6,10 @@ use loaders::decode::{self, Decoder};
 use loaders::transform::{Pipeline, Scratch};
 use loaders::{Example, Format, Images, Limits, Manifest};
 
-/// As small as the fuzzer's patience.
+/// A small limit, because the fuzzer runs many inputs.
 const LIMITS: Limits = Limits::with_memory(32 << 20);
 
-/// Its memory, and a little for what is the same for all images.
+/// The decoder's memory plus a constant part that all images share.
 const MEMORY: usize = 33 << 20;
 
 fuzz_target!(|data: &[u8]| {
@@ -48,14 +48,14 @@ fuzz_target!(|data: &[u8]| {
         std: vec![0.5; 3],
         splits: Default::default(),
     };
-    // parts of it, at full and at reduced size
+    // decodes parts of the image, at full and at reduced size
     for list in [&["random_resized_crop(8)"][..], &["resize(9)", "center_crop(8)"]] {
         let list: Vec<String> = list.iter().map(|op| op.to_string()).collect();
         let pipeline = Pipeline::new(&list, Images::Varied { channels: 3 }, &manifest, 1).unwrap();
         let made = trireme_fuzz::read(data.len(), MEMORY, || {
             pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192])
         });
-        // the same by entry points; and by those that are no entry points but have their checksum
+        // decodes the same with entry points, then with wrong entry points that have the right checksum
         if let Some(points) = decode::entry_points(data) {
             let with = Example { entry_points: &points, ..example };
             let (mut out, mut same) = ([0.0; 192], [0.0; 192]);

@@ -1,4 +1,4 @@
-//! tf.Example: any bytes as a payload.
+//! Fuzzes the tf.Example parser with arbitrary payloads.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

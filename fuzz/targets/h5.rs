@@ -1,4 +1,4 @@
-//! The HDF5 reader of model files and checkpoints: any bytes, with the right checksum behind them.
+//! Fuzzes the HDF5 reader of model files and checkpoints with arbitrary bytes followed by the right checksum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

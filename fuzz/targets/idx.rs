@@ -1,9 +1,9 @@
-//! IDX files of MNIST, plain or gzip.
+//! Fuzzes MNIST's IDX files, plain or compressed with gzip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// Twice the limit: where memory grows, the sanitizer moves it, and the old place is there still.
+/// Twice the limit, because the sanitizer moves a growing buffer and briefly keeps the old one.
 const MEMORY: usize = 65 << 20;
 
 fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), MEMORY, || data_tools::fuzzing::idx(data)));

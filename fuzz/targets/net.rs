@@ -1,4 +1,5 @@
-//! Networks of one's own: any text as a TOML file, any bytes as an ONNX file. What is written of a network reads as the same.
+//! Fuzzes network definitions: arbitrary text as a TOML file, arbitrary bytes as an ONNX file. A network that was
+//! written must read back as the same network.
 #![no_main]
 
 use std::path::Path;
@@ -26,7 +27,7 @@ fn of_onnx(bytes: &[u8]) {
     let Ok(survey) = onnx::of_bytes(bytes, Path::new("net.onnx")) else { return };
     assert!(survey.unsupported.len() + survey.behind <= survey.nodes + 1);
     let Ok(network) = survey.network() else { return };
-    let tensors = network.net.tensors().expect("a network that fits together");
+    let tensors = network.net.tensors().expect("a valid network");
     assert!(network.tensors.len() >= tensors.parameters.len());
     let written = write(&network.net, network.classes, Classes::Number);
     let read = Definition::read(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));

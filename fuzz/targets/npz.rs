@@ -1,9 +1,9 @@
-//! Arrays of NumPy, deflated or not.
+//! Fuzzes NumPy arrays, compressed or not.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// Twice the limit: where memory grows, the sanitizer moves it, and the old place is there still.
+/// Twice the limit, because the sanitizer moves a growing buffer and briefly keeps the old one.
 const MEMORY: usize = 65 << 20;
 
 fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), MEMORY, || data_tools::fuzzing::npz(data)));

@@ -1,4 +1,4 @@
-//! Recipes: any text as a TOML file; what is written back reads as the same.
+//! Fuzzes recipes with arbitrary text as a TOML file. A recipe that was written must read back as the same recipe.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! TFRecord framing: any bytes as a shard.
+//! Fuzzes TFRecord framing with arbitrary bytes as a shard.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

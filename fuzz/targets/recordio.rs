@@ -1,4 +1,4 @@
-//! RecordIO files of MXNet, split records too.
+//! Fuzzes MXNet's RecordIO files, including split records.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Tar archives that are read in place.
+//! Fuzzes tar archives that are read in place.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! One rank alone with a GPU enqueues each step before it has read the sums of the one before. All that comes out is what comes out of
-//! steps that are read at once, as a traced run reads them.
+//! A single rank with a GPU enqueues each step before it has read the sums of the previous step. The results must equal
+//! those of a traced run, which reads the sums of each step at once.
 
 use std::fs;
 
@@ -10,10 +10,11 @@ use support::program::{events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
-/// Tests of this file that run on any GPU.
+/// Number of tests in this file that run on any GPU.
 const TESTS: usize = 4;
 
-/// Batch normalisation, averages, two workers on the rank; the last batch of an epoch has 3 of 8 images.
+/// Batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3 images instead of
+/// 8.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -48,7 +49,7 @@ fn train(setting: &Setting, out: &str, more: &[&str]) {
     gpu::train(setting, out, 1, more, &[]).succeeded();
 }
 
-/// What each line of these events says, times aside.
+/// Returns the values of these keys for each line of the event. The keys exclude times.
 fn said(setting: &Setting, out: &str, event: &str, keys: &[&str]) -> Vec<String> {
     let lines = events(&setting.out(out), event);
     lines.iter().map(|line| keys.iter().map(|key| format!("{key} {} ", line[*key])).collect()).collect()
@@ -63,7 +64,7 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
     let epochs = ["step", "loss", "top1"];
     assert_eq!(said(setting, got, "epoch", &epochs), said(setting, want, "epoch", &epochs));
     assert_eq!(setting.digest(got), setting.digest(want));
-    assert!(setting.model(got) == setting.model(want), "another model.h5");
+    assert!(setting.model(got) == setting.model(want), "model.h5 differs");
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn steps_ahead_are_those_that_are_read_at_once() {
     assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
 }
 
-/// A checkpoint has all of its step, and no other step's.
+/// A checkpoint contains all results of its own step and none of a later step.
 #[test]
 fn checkpoints_are_those_of_their_steps() {
     if !gpu::available(TESTS) {
@@ -90,14 +91,15 @@ fn checkpoints_are_those_of_their_steps() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     train(&setting, "whole", &["--max-steps", "7"]);
     train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);
-    // as if it had died after step 3
+    // as if the run had been killed after step 3
     let newest = setting.out("stopped") + "/checkpoints/step-00000004.h5";
     fs::remove_file(&newest).unwrap_or_else(|e| panic!("{newest}: {e}"));
     train(&setting, "stopped", &["--max-steps", "7", "--resume", "auto", "--set", "checkpoint.every=3 steps"]);
     assert_same(&setting, "stopped", "whole");
 }
 
-/// Then the gradients are rescaled by the number of images, so the step waits for its sums.
+/// If the loader skips a record, the gradients are rescaled by the number of images, so the step must wait for its
+/// sums.
 #[test]
 fn records_that_are_left_out_change_what_they_change_at_once() {
     if !gpu::available(TESTS) {
@@ -116,7 +118,7 @@ fn records_that_are_left_out_change_what_they_change_at_once() {
     assert_eq!(images, Some(1));
 }
 
-/// The message names the step whose loss it was, and the lines of those before are there.
+/// The message names the step with the bad loss, and the log has the lines of all steps up to it.
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
     if !gpu::available(TESTS) {

@@ -1,5 +1,7 @@
-//! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is
-//! said. The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
+//! All ranks and all starts of a run use the algorithms of NVIDIA's libraries that rank 0 chose. If this is not
+//! possible, a note says so.
+//!
+//! A variable makes the emulated libraries prefer other algorithms, whose results differ in the last bit.
 
 use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
@@ -33,14 +35,14 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// 20 images: the last batch has 2.
+/// 20 training images, so the last batch has 2.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 6])
 }
 
 const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
 
-/// Trains on as many ranks as there are settings of the environment, and gives the digest.
+/// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest.
 #[track_caller]
 fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, Ended) {
     let ended = run(setting, out, ranks, more).succeeded();
@@ -65,7 +67,7 @@ fn notes(ended: &Ended) -> Vec<&str> {
     ended.stderr.lines().filter(|line| line.starts_with("note: ") && line.contains("algorithms")).collect()
 }
 
-/// Whose algorithms the last start into OUT has used.
+/// Returns where the algorithms of the last start into the output folder came from.
 fn whose(setting: &Setting, out: &str) -> String {
     let starts = events(&setting.folder.at(out), "start");
     let said = starts.last().expect("a start")["facts"]["algorithms"].as_str().unwrap_or_default();
@@ -80,31 +82,31 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
     let setting = setting();
     let (first, _) = train(&setting, "first", &["A=1"], &[]);
     let (other, _) = train(&setting, "other", &[OTHER], &[]);
-    assert_ne!(first, other, "the preference must tell");
+    assert_ne!(first, other, "the preference must change the digest");
     for (out, ranks, want) in [("1", ["A=1", OTHER], &first), ("2", [OTHER, "A=1"], &other)] {
         let (made, ended) = train(&setting, out, &ranks, &[]);
-        assert_eq!(made, *want, "{ranks:?}: rank 1 has chosen for itself");
+        assert_eq!(made, *want, "{ranks:?}: rank 1 did not use rank 0's choice");
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "rank 0's choice");
     }
-    // stopped, and gone on with where the libraries would prefer others, on one rank and on two
+    // stop the run, then resume it where the libraries would prefer other algorithms, on one rank and on two
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
         train(&setting, out, &["A=1"], &["--max-steps", "2"]);
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);
-        assert_eq!(made, first, "{ranks:?}: other algorithms after the stop");
+        assert_eq!(made, first, "{ranks:?}: the resumed run used other algorithms");
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "the checkpoint's");
     }
 }
 
-/// Where a clock chooses, other ranks and other starts take what rank 0 has timed, too.
+/// If the algorithms are chosen by timing, other ranks and later starts use the choice of rank 0 too.
 #[test]
-fn what_was_timed_once_is_everyones() {
+fn timed_choices_are_shared_by_all_ranks_and_starts() {
     if !gpu::available(1) {
         return;
     }
     let setting = setting();
-    // nobody's timings
+    // empty caches, without earlier timings
     let [first, second] = ["1", "2"].map(|name| format!("TRIREME_CACHE={}", setting.folder.at(name)));
     let timed = ["--set", "deterministic=false", "--set", "reduce.codec=float"];
     let algorithms = |step: u32| {
@@ -115,8 +117,8 @@ fn what_was_timed_once_is_everyones() {
     let (_, ended) = train(&setting, "out", &[&first, OTHER], &[&timed[..], &["--max-steps", "2"]].concat());
     assert_eq!(notes(&ended), [""; 0]);
     let chosen = algorithms(2);
-    // two layers of each kind, forward and both gradients; that of the images is not computed, and those of the last layer, which has few
-    // weights, are a kernel's of our own
+    // two layers of each kind, forward and both gradients; the gradient of the images is not computed, and the weight
+    // gradient of the last convolution is a kernel of our own because the layer has few weights
     let lines = |what: &str| chosen.lines().filter(|line| line.contains(what) && !line.ends_with(" images")).count();
     assert_eq!((lines(", cuDNN "), lines("\tconvolution "), lines("\tlinear ")), (1, 5, 4), "{chosen}");
     let more = [&timed[..], &["--resume", "auto", "--max-steps", "3"]].concat();
@@ -157,7 +159,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     }
 }
 
-/// As after a driver was taken back to an older version: cuDNN is the same, and an engine runs no more.
+/// This happens after a driver downgrade: cuDNN is the same, but one of its engines no longer runs.
 #[test]
 fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     if !gpu::available(1) {
@@ -180,10 +182,11 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     }
     let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
     let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(state.progress.algorithms, sound, "chosen anew as at first");
+    assert_eq!(state.progress.algorithms, sound, "the new choice must equal the first one");
 }
 
-/// A processor's choice is no GPU's: its checkpoints go on on a GPU, and the GPU's on a processor; each says so.
+/// A run can continue from a CPU checkpoint on a GPU and from a GPU checkpoint on a CPU. A note says that the
+/// algorithms change.
 #[test]
 fn runs_go_on_from_processor_to_gpu_and_back() {
     if !gpu::emulated("runs between processor and GPU") {
@@ -197,7 +200,7 @@ fn runs_go_on_from_processor_to_gpu_and_back() {
     assert_eq!(notes(&on("cpu", "1")), [""; 0]);
     let there = on("cuda", "2");
     assert!(notes(&there).len() == 1 && notes(&there)[0].contains("not for Emulated GPU"), "{}", there.stderr);
-    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a processor's checkpoint has none of a GPU's");
+    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a CPU checkpoint has no algorithms for a GPU");
     let back = on("cpu", "3");
     assert!(notes(&back).len() == 1 && notes(&back)[0].contains("not for oneDNN"), "{}", back.stderr);
     assert_eq!(events(&setting.folder.at("out"), "step").len(), 3);

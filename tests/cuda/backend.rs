@@ -1,6 +1,6 @@
-//! The CUDA backend against the reference, on a real or emulated GPU: 16-bit activations, passes that are replayed, optimizer
-//! steps, the passes over flat memory, the transfer of a batch to the GPU, loss scaling. Operations in f32 are in `ops.rs` and
-//! `gradients.rs` with those of all backends.
+//! The CUDA backend compared with the reference, on a real or emulated GPU: 16-bit activations, replayed passes,
+//! optimizer steps, passes over flat memory, the transfer of a batch, and loss scaling. `ops.rs` and `gradients.rs`
+//! test f32 operations on all backends.
 
 mod optimizer_steps;
 mod passes;
@@ -24,7 +24,7 @@ use net::{
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 
-/// A buffer on the GPU with these values.
+/// Uploads values to a new buffer.
 fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
     let mut buffer = cuda.alloc(values.len()).unwrap();
     buffer.write(0, values).unwrap();
@@ -41,7 +41,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Nearest bf16.
+/// Rounds to the nearest bf16 value.
 fn bf16(v: &f32) -> f32 {
     let bits = v.to_bits();
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
@@ -73,22 +73,22 @@ fn operations_in_16_bits_are_near_those_in_32() {
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases: Vec<_> = cases.into_iter().chain(functions).collect();
-    // 8 and 11 bits of mantissa; sums of rounded terms
+    // bf16 has 8 bits of mantissa and f16 has 11; the results are sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
         let Some(cuda) = cuda(precision) else { return };
         for (op, shape) in cases.clone() {
             let mut case = Case::random(op, 3, shape, 5);
-            // what both can hold exactly, so that maxima and ReLU's corners are the same
+            // values that both types hold exactly, so that maxima and signs at ReLU are the same
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
-            // a value at ReLU's corner may fall on its other side, with its gradient
+            // rounding may move a value near 0 to the other side of ReLU, and its gradient with it
             let corners = on_reference(&Case { dy: None, ..case.without_relu() }).y;
             let dy = case.dy.iter_mut().flatten().zip(corners);
             dy.filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
             let (want, got) = (on_reference(&case), case.run(&cuda, 0, false));
             let near = |what: &str, got: &[f32], want: &[f32]| {
                 let tolerance = relative * magnitude(want).max(0.1);
-                // NaN is near nothing
+                // NaN is never within the tolerance
                 let is_near = |(g, w): (&f32, &f32)| f64::from((g - w).abs()) <= tolerance;
                 let far = got.iter().zip(want).filter(|pair| !is_near(*pair)).count();
                 assert!(far == 0, "{:?} in {precision}: {what}: {far} of {} differ", case.op, got.len());
@@ -100,7 +100,6 @@ fn operations_in_16_bits_are_near_those_in_32() {
     }
 }
 
-/// Every rule.
 fn rules() -> [Rule; 10] {
     let rms = |variant, centered| {
         Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered, corrected: false })
@@ -170,7 +169,7 @@ fn passes_over_flat_memory_are_the_references() {
         DeviceMemory::clamp(&Reference, x, 0.5).unwrap()
     });
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
-    assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "lerp must fail without begin_update");
     cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
     check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
@@ -190,7 +189,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
-    // the host's own: NCHW
+    // computed on the host, in NCHW
     let mut want = vec![0.0; n * shape.elems()];
     for (i, &byte) in pixels.iter().enumerate() {
         let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
@@ -215,7 +214,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
     assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix: None }, false), bits(&want));
-    // mirrored, and moved by one row up and two columns to the left of the picture's corner
+    // mirrored, shifted up by one row and left by two columns, shifted down and right and mirrored
     let views = [view(2, 0, 0, 1), view(1, -1, -2, 0), view(0, 1, 2, 1)];
     let got = feed(Input::Kept { views: &views, tables: &tables, mix: None }, false);
     for (row, v) in views.iter().enumerate() {
@@ -259,10 +258,10 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };
-    // half of the probability is wrong, times 2^16
+    // the gradient is half the probability, times the scale 2^16
     assert_eq!(scaled(&cuda), 32_768.0);
     assert_eq!(step(0.25 * 65_536.0), 0.75);
-    assert_eq!(step(f32::INFINITY), 0.75, "a step with Inf is left out");
+    assert_eq!(step(f32::INFINITY), 0.75, "a step with infinite gradients is skipped");
     assert_eq!(scaled(&cuda), 16_384.0);
     assert_eq!(step(0.25 * 32_768.0), 0.5);
     let state = || cuda.loss_scaling().expect("f16 has a scale").scale().unwrap();
@@ -271,7 +270,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         assert_eq!(step(f32::NAN), 0.5);
     }
     assert_eq!(state(), LossScale { scale: LossScale::LEAST, good: 0, bad: 25, lost: 26 });
-    // a scale that is set goes on from there
+    // after setting a scale, training continues with it
     cuda.set_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
     assert_eq!(scaled(&cuda), 32.0);
     assert_eq!(step(0.25 * 64.0), 0.25);

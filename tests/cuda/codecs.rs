@@ -1,4 +1,4 @@
-//! The codecs on a GPU against those on the host: the same scales, the same codes, the same sums, bit for bit.
+//! The codecs on a GPU compared with those on the host: scales, codes and sums are equal bit for bit.
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
@@ -14,8 +14,8 @@ fn tensor(parameter: u16, start: usize, elems: usize, exempt: bool) -> Tensor {
     Tensor { name: format!("p{parameter}"), parameter, range: start..start + elems, elems, exempt }
 }
 
-/// Tensors of many lengths with gaps between: part of a block of lanes, whole ones, single elements, zeros, an exempt one, one that
-/// ends in padding.
+/// Returns a bucket with tensors of many lengths and gaps between them: parts of a block of lanes, whole blocks, single
+/// elements, a tensor of zeros, an exempt tensor, and one that ends in padding.
 fn bucket() -> Bucket {
     let tensors = vec![
         tensor(3, 0, 5_000, false),
@@ -32,7 +32,8 @@ fn bucket() -> Bucket {
     Bucket { len: 22_101, tensors }
 }
 
-/// Gradients of all sizes: both zeros, denormals, the largest and smallest, one tensor of denormals alone, one of equal elements.
+/// Returns gradients of many magnitudes: both zeros, denormals, the largest and smallest numbers, a tensor of only
+/// denormals, and one with equal elements.
 fn gradients(worker: usize, step: u64) -> Vec<f32> {
     let mut g = noise(bucket().len, 10 + worker as u64 + 100 * step, 1.0);
     for (i, x) in g.iter_mut().enumerate() {
@@ -48,7 +49,7 @@ fn gradients(worker: usize, step: u64) -> Vec<f32> {
     g
 }
 
-/// One step on the host: scales and the sum.
+/// Runs one step on the host. Returns the scales and the sum.
 fn on_host(
     codec: &mut dyn Codec,
     bucket: &Bucket,
@@ -77,14 +78,14 @@ fn on_gpu(cuda: &Cuda, workers: &[Vec<f32>]) -> Vec<CudaBuf> {
     workers.iter().map(one).collect()
 }
 
-/// The same bits, but for those of a NaN: a GPU's sums make one NaN of all.
+/// Checks that the bits are equal. All NaN count as equal, because a GPU sum can return another NaN.
 fn same(what: &str, got: &[f32], want: &[f32]) {
     let equal = |g: f32, w: f32| g.to_bits() == w.to_bits() || (g.is_nan() && w.is_nan());
     let wrong = (0..want.len()).find(|&i| !equal(got[i], want[i]));
     assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
 }
 
-/// The elements of lanes in the order that [`CodeSpec`] tells, from the words alone.
+/// Decodes the elements in lanes from the words alone, in the order that [`CodeSpec`] documents.
 fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
     let CodeFormat::Integers(whole) = &spec.format else { return };
     let mut words = words;
@@ -102,10 +103,10 @@ fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into
     }
 }
 
-/// Codec, workers of this rank, clip, error feedback.
+/// Codec, number of workers of this rank, clip, error feedback.
 type Case = (&'static str, usize, f32, bool);
 
-/// All that a recipe can ask for.
+/// The combinations that a recipe can choose.
 const CASES: [Case; 12] = [
     ("exact", 1, 0.0, false),
     ("exact", 3, 2.5, false),
@@ -121,11 +122,11 @@ const CASES: [Case; 12] = [
     ("ternary", 17, 2.5, true),
 ];
 
-/// Scales, lanes, sums and what is carried over, step after step.
+/// Compares scales, lanes, sums and residuals with the host over several steps.
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
-    // twice as many elsewhere, which leave nothing here
+    // other ranks have twice as many workers, but they contribute nothing here
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());
@@ -144,7 +145,10 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let codes = coder.codes();
         let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
         let most = if name == "bf16" { bucket.len } else { elems };
-        assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: sends too much");
+        assert!(
+            codes.integers.len() + codes.words.len() + codes.halves.len() <= most,
+            "{what}: more codes than elements"
+        );
         let mut by_hand = want.clone();
         unpacked(&spec, codes.words, settings.workers, &scales, &mut by_hand);
         same(&format!("{what}: lanes"), &by_hand, &want);
@@ -163,7 +167,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     assert_eq!(
         carried.is_some_and(|r| r.iter().any(|r| *r != 0.0)),
         error_feedback,
-        "{what}: nothing was carried over"
+        "{what}: expected residuals only with error feedback"
     );
 }
 
@@ -180,7 +184,7 @@ fn a_gpu_codes_as_the_host_does() {
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
-/// What a GPU carries over is what the host would go on with, and the reverse.
+/// The residuals of error feedback can move between the GPU and the host.
 #[test]
 fn what_is_carried_over_moves_between_gpu_and_host() {
     let _alone = alone();
@@ -226,7 +230,7 @@ fn what_is_not_finite_shows_in_the_scales() {
         assert!(scales[0] == infinity && scales[3] > infinity && scales[6] > infinity, "{name}: {scales:?}");
         assert!([1, 2, 4, 5].iter().all(|&i| scales[i] < infinity), "{name}: {scales:?}");
     }
-    // bf16 has no scales: they travel, and what is carried over is not lost to them
+    // bf16 has no scales: values that are not finite reach the sum, but must not spoil the residuals
     values[0][3] = f32::from_bits(0x7f80_0001);
     for error_feedback in [false, true] {
         let settings = Settings { workers: 1, error_feedback, ..settings };

@@ -1,5 +1,5 @@
-//! The emulated GPU itself: does it do what CUDA does, and does it catch what it is for: threads that part at a barrier, work
-//! that nobody waits for, memory that is not there.
+//! Tests of the emulated GPU itself. It must behave like CUDA and detect the errors it is for: divergent threads at a
+//! barrier, results read without waiting, and accesses outside of allocated memory.
 
 mod in_a_process_of_its_own;
 
@@ -12,7 +12,7 @@ use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, result as nvrtc};
 
-/// For the line that says what is left out.
+/// Number of tests, for the message about skipped tests.
 const TESTS: usize = 12;
 
 const KERNELS: &str = r#"
@@ -57,7 +57,7 @@ extern "C" __global__ void races(float* x) {
 }
 "#;
 
-/// A device with its kernels.
+/// A device with the test kernels.
 struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -67,7 +67,7 @@ struct Gpu {
 impl Gpu {
     fn new() -> Self {
         let context = CudaContext::new(0).expect("a context");
-        // SAFETY: the tests order their streams by hand, that is what they are about
+        // SAFETY: these tests order the work of their streams explicitly
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().expect("a stream");
         let module = context.load_module(compiled(KERNELS).expect("kernels compile")).expect("a module");
@@ -78,7 +78,7 @@ impl Gpu {
         self.module.load_function(name).expect(name)
     }
 
-    /// Launches a kernel of (pointer, count) on a stream.
+    /// Launches a kernel with the parameters (pointer, count) on a stream.
     fn over(&self, name: &str, stream: &CudaStream, at: sys::CUdeviceptr, count: i32) {
         let function = self.function(name);
         let mut launch = stream.launch_builder(&function);
@@ -143,7 +143,7 @@ fn work_waits_until_somebody_waits_for_it() {
     let gpu = Gpu::new();
     let other = gpu.context.new_stream().expect("a stream");
     let mut x = gpu.stream.alloc_zeros::<f32>(100).expect("memory");
-    // SAFETY: filled below
+    // SAFETY: all elements are written below
     let mut pinned = unsafe { gpu.context.alloc_pinned::<f32>(100) }.expect("pinned memory");
     pinned.as_mut_slice().expect("host").fill(7.0);
     gpu.stream.memcpy_htod(&pinned, &mut x).expect("upload");
@@ -152,13 +152,13 @@ fn work_waits_until_somebody_waits_for_it() {
     assert!(!uploaded.is_complete());
     let at = { cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0 };
 
-    // without the wait the other stream adds to what was there before
+    // without the wait, the other stream runs before the upload
     gpu.over("increment", &other, at, 100);
     other.synchronize().expect("other");
     uploaded.synchronize().expect("uploaded");
     assert_eq!(gpu.stream.clone_dtoh(&x).expect("download")[3], 7.0);
 
-    // with it, after
+    // with the wait, it runs after the upload
     gpu.stream.memcpy_htod(&pinned, &mut x).expect("upload");
     uploaded.record(&gpu.stream).expect("record");
     other.wait(&uploaded).expect("wait");
@@ -188,7 +188,7 @@ fn a_graph_replays_two_streams_and_marks_its_middle() {
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     gpu.stream.begin_capture(mode).expect("capture");
     gpu.over("increment", &gpu.stream, at(&x), 10);
-    // SAFETY: both handles live
+    // SAFETY: both handles are valid
     unsafe { sys::cuEventRecordWithFlags(middle.cu_event(), gpu.stream.cu_stream(), 1) }.result().expect("mark");
     fork.record(&gpu.stream).expect("fork");
     side.wait(&fork).expect("fork");
@@ -198,14 +198,14 @@ fn a_graph_replays_two_streams_and_marks_its_middle() {
     gpu.stream.wait(&join).expect("join");
     let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = gpu.stream.end_capture(flags).expect("end").expect("a graph");
-    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[0], 0.0, "capturing runs nothing");
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[0], 0.0, "capturing must not run kernels");
 
     graph.launch().expect("launch");
     middle.synchronize().expect("middle");
     let mut halfway = [0.0f32; 10];
     // SAFETY: `x` has ten elements
     unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut halfway, at(&x)) }.expect("x");
-    assert_eq!(halfway[9], 1.0, "no more than what was waited for has run");
+    assert_eq!(halfway[9], 1.0, "work after the event has run");
     graph.launch().expect("launch");
     assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[9], 4.0);
     assert_eq!(gpu.stream.clone_dtoh(&y).expect("y")[9], 2.0);
@@ -256,7 +256,7 @@ fn compiler_errors_come_with_their_line() {
         compiled("#include <cuda_fp16.h>\nextern \"C\" __global__ void k() {}").map(|_| ()).expect_err("an error");
     assert!(error.contains("could not open source file"), "{error}");
     let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
-    // SAFETY: the program lives
+    // SAFETY: the program is valid
     let refused = unsafe { nvrtc::compile_program(program, &["--no-such-option"]) };
     assert_eq!(refused.map_err(|e| e.0), Err(cudarc::nvrtc::sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION));
 }
@@ -270,7 +270,7 @@ fn images_are_checked() {
     let context = CudaContext::new(0).expect("a context");
     let cubin = |arch: &str| {
         let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
-        // SAFETY: the program lives, the buffer has the requested size
+        // SAFETY: the program is valid, and the buffer has the requested size
         unsafe {
             nvrtc::compile_program(program, &[format!("-arch={arch}")]).expect("compiles");
             let mut size = 0;
@@ -291,7 +291,7 @@ fn images_are_checked() {
 }
 
 #[test]
-fn memory_ends() {
+fn allocations_beyond_the_memory_fail() {
     let _alone = alone();
     if !emulator::load(TESTS) {
         return;
@@ -301,14 +301,14 @@ fn memory_ends() {
     assert!(free <= total && total == 2 << 30);
     let error = gpu.stream.alloc_zeros::<u8>(total + 1).map(|_| ()).expect_err("no such memory");
     assert_eq!(error.0, sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    // fresh memory is NaN
-    // SAFETY: that is the point
+    // new memory is filled with NaN
+    // SAFETY: reading uninitialised device memory is what this checks
     let fresh = unsafe { gpu.stream.alloc::<f32>(3) }.expect("memory");
     assert!(gpu.stream.clone_dtoh(&fresh).expect("download").iter().all(|v| v.is_nan()));
 }
 
 #[test]
-fn bad_programs_die_by_name() {
+fn faulty_kernels_are_named() {
     let _alone = alone();
     if !emulator::load(TESTS) {
         return;

@@ -1,4 +1,5 @@
-//! What f16's short range does to a run on a GPU: steps that are left out, on all ranks alike and never in silence, and ends that say why.
+//! Effects of the limited range of f16 on a GPU run. Skipped steps are the same on all ranks and are logged, and a run
+//! that fails says why.
 
 use std::path::Path;
 
@@ -9,10 +10,11 @@ use support::gpu;
 use support::program::events;
 use support::setting::Setting;
 
-/// Tests of this file that run on any GPU.
+/// Number of tests in this file that run on any GPU.
 const TESTS: usize = 3;
 
-/// Two images a step make LeNet's first gradients too large for f16 at the first scale: all ranks leave those steps out alike.
+/// With two images per step, the first gradients of LeNet overflow f16 at the initial loss scale. All ranks must skip
+/// the same steps.
 const LENET: &str = r#"
 model = "lenet"
 data = "given with --data"
@@ -47,31 +49,31 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
     if !gpu::emulated("the steps that f16 loses of one run") {
         return;
     }
-    // at 8x8 one bucket has all parameters and zeros between them, which must stay zeros when a step is lost
+    // at 8x8 a single bucket holds all parameters and zeros between them; a skipped step must keep these zeros
     for (size, later) in [(32, "6"), (8, "16")] {
         let setting = sized(LENET, size);
         let train = |out: &str, ranks, more: &[&str]| {
             gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
             setting.digest(out)
         };
-        // left out: the rate, ten times as high, is not compared
+        // skipped: a rate ten times as high makes no difference
         let first = ["--max-steps", "1"];
         let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
-        assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was taken");
+        assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was not skipped");
         assert_eq!(train("first of 2", 2, &first), train("first of 1", 1, &first));
-        // and then the scale fits: the rate shows, and the bits are the same on any number of ranks
+        // once the scale fits, the rate makes a difference, and the bits do not depend on the number of ranks
         let later = ["--max-steps", later];
         let one = train("one", 1, &later);
         assert_eq!(train("two", 2, &later), one);
         let higher = [&later[..], &["--set", "schedule.base_lr=1e-3"]].concat();
-        assert_ne!(train("one higher", 1, &higher), one, "no step was taken");
+        assert_ne!(train("one higher", 1, &higher), one, "all steps were skipped");
     }
 }
 
-/// Each step's line has the scale that its losses were multiplied by and how many steps before it were lost, a run that was stopped goes
-/// on counting, and the log names the first ones, once.
+/// Each step's log line has its loss scale and the number of skipped steps before it. A resumed run continues the
+/// count. The log reports each of the first skipped steps once.
 #[test]
-fn steps_that_f16_loses_stand_in_the_log() {
+fn steps_skipped_in_f16_are_logged() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -87,23 +89,23 @@ fn steps_that_f16_loses_stand_in_the_log() {
     };
     let whole = steps("whole");
     assert_eq!(whole[0], (65536.0, 0.0));
-    assert!(whole[15].1 > 0.0, "no step was lost: {whole:?}");
+    assert!(whole[15].1 > 0.0, "no step was skipped: {whole:?}");
     for (i, &(scale, lost)) in whole.iter().enumerate() {
-        assert_eq!(scale, 65536.0 / lost.exp2(), "step {}: halved with each step that was lost", i + 1);
+        assert_eq!(scale, 65536.0 / lost.exp2(), "step {}: the scale is halved with each skipped step", i + 1);
         let line = format!("step {i} skipped: a gradient was Inf or NaN in f16; the loss scale is now {scale}");
         let named = said.lines().filter(|said| said.starts_with(&line)).count();
         assert_eq!(named, usize::from(i > 0 && lost > whole[i - 1].1 && lost <= 10.0), "lines {line:?} in:\n{said}");
     }
     train("parts", 2, &["--max-steps", "3"]);
     train("parts", 1, &["--max-steps", "16", "--resume", "auto"]);
-    assert_eq!(steps("parts"), whole, "as if it had never stopped");
+    assert_eq!(steps("parts"), whole, "the resumed run must equal the whole run");
     train("f32", 1, &["--max-steps", "1", "--set", "precision=f32"]);
     let line = &events(&setting.folder.at("f32"), "step")[0];
     assert!(line.get("loss_scale").is_none() && line.get("lost_steps").is_none(), "{line}");
 }
 
-/// Makes a weight -Inf in f16 behind an activation that is always 1: ReLU hides the score, which is -Inf, and the loss stays finite, but
-/// that activation's gradient is 0 times -Inf at any scale.
+/// Sets a weight that becomes -Inf in f16, after an activation that is always 1. ReLU turns the score of -Inf into 0,
+/// so the loss stays finite. The activation's gradient is 0 times -Inf, which is NaN at any loss scale.
 fn poison(checkpoint: &Path) {
     let mut state = StateFile::read(checkpoint).unwrap_or_else(|e| panic!("{e}"));
     for layer in &mut state.model.layers {
@@ -132,17 +134,20 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
         gpu::train(&setting, &out, ranks, &[&more[..], &["--max-steps", "1"]].concat(), &[]).succeeded();
         poison(&setting.folder.path().join(&out).join("checkpoints/step-00000001.h5"));
         let ended = gpu::train(&setting, &out, ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
-        // from 2^16 to what is below 2^-10
+        // 27 halvings lead from 2^16 below 2^-10
         let parts = ["27 steps in a row", "Inf or NaN", "precision = \"bf16\"", "schedule.base_lr", "data stats"];
         let said = ended.failed(1, &parts).stderr;
         assert!(!said.contains("the loss of step"), "{said}");
         let steps = events(&setting.folder.at(&out), "step");
-        assert_eq!(steps.len(), 1 + 27 + 1, "the first, those that were left out, and the end");
-        assert!(steps[..28].iter().all(|step| step["loss"].is_f64()) && steps[28]["loss"].is_null(), "a loss is lost");
+        assert_eq!(steps.len(), 1 + 27 + 1, "the first step, the skipped steps and the last one");
+        assert!(
+            steps[..28].iter().all(|step| step["loss"].is_f64()) && steps[28]["loss"].is_null(),
+            "only the last step may have no loss"
+        );
     }
 }
 
-/// What f16 cannot hold in the forward pass no scale can help.
+/// No loss scale helps against an overflow in the forward pass.
 #[test]
 fn a_loss_that_is_lost_in_f16_says_so() {
     if !gpu::available(TESTS) {

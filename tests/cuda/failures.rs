@@ -1,5 +1,5 @@
-//! Failures after which a GPU can be used no more: told as such at once, whoever meets them first, and nothing else is tried. Buffers,
-//! queues and libraries are dropped in peace.
+//! Failures that leave a GPU unusable. The first call that meets one reports it, and the program tries nothing else on
+//! the GPU. Dropping buffers, queues and libraries afterwards does not fail.
 
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
@@ -11,7 +11,7 @@ use support::gpu::alone;
 use support::numerics::cuda;
 use support::program::Folder;
 
-/// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
+/// Driver error codes after which the context is unusable, their names, and whether only a kernel can cause them.
 const STICKY: [(u32, &str, bool); 12] = [
     (700, "CUDA_ERROR_ILLEGAL_ADDRESS", true),
     (702, "CUDA_ERROR_LAUNCH_TIMEOUT", true),
@@ -27,12 +27,12 @@ const STICKY: [(u32, &str, bool); 12] = [
     (999, "CUDA_ERROR_UNKNOWN", false),
 ];
 
-/// What a test in a process of its own says of an error.
+/// Prints an error, for the parent process to check.
 fn say(error: &Error) {
     println!("lost {}: {error}", matches!(error, Error::Lost { .. }));
 }
 
-/// Runs a test of this file in a process of its own; what it says.
+/// Runs a test of this file in a separate process and returns its stdout.
 #[track_caller]
 fn said(test: &str, settings: &[(&str, &str)]) -> String {
     let ended = emulator::alone(&format!("failures::{test}"), settings);
@@ -56,7 +56,7 @@ fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
         }
         assert!(said.contains("all was dropped"), "{said}");
     }
-    // one that a smaller batch may help against is another kind of error
+    // an error that does not make the GPU unusable is reported as another kind
     let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", "kernel arena_scale:1")]);
     assert!(said.contains("lost false") && said.contains("CUDA_ERROR_INVALID_VALUE"), "{said}");
 }
@@ -74,7 +74,7 @@ fn a_kernel_fails() {
     DeviceMemory::scale(&device, &mut x, 2.0).unwrap();
     let waited = device.loss_sums().map(|_| ());
     say(&waited.expect_err("the kernel has failed"));
-    // whoever comes next is told the same
+    // later calls return the same error
     for later in [device.add(&mut x, &y), x.fetch(), x.read(0, &mut [0.0; 100]), device.alloc(1).map(|_| ())] {
         say(&later.expect_err("the GPU is gone"));
     }
@@ -88,7 +88,8 @@ fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     device.plan(&PlanRequest::alone("conv", &op, &shapes, &x))
 }
 
-/// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.
+/// cuDNN's algorithms are timed one after another. If one makes the GPU unusable, the others would all seem to fail, so
+/// the choice ends.
 #[test]
 fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
     let _alone = alone();
@@ -99,14 +100,14 @@ fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
     for (i, work) in ["cuDNN's convolution:700", "cuDNN's gradient of filters:716"].into_iter().enumerate() {
         let cache = folder.at(&i.to_string());
         let said = said("algorithms_are_timed", &[("TRIREME_EMULATED_FAULT", work), ("TRIREME_CACHE", &cache)]);
-        // told by the call that met it first, not by one for the next candidate
+        // reported by the first call that meets the error, not by a call for the next candidate
         let told = said.lines().find(|line| line.starts_with("lost true: a kernel has failed"));
         assert!(told.is_some_and(|line| line.contains("cuStreamSynchronize for the work before")), "{work}:\n{said}");
         assert!(said.contains("all was dropped"), "{said}");
     }
 }
 
-/// Timing is of recorded passes over noise, and takes the faster one.
+/// Timing uses recorded passes over random numbers and chooses the fastest algorithm.
 #[test]
 fn algorithms_are_timed_as_they_will_run() {
     let _alone = alone();
@@ -120,7 +121,7 @@ fn algorithms_are_timed_as_they_will_run() {
         let said = said("algorithms_are_timed", &variables);
         assert!(said.contains(&format!("cuDNN engines {fast}, ")), "{slow} is slow:\n{said}");
         assert!(said.contains("of zeros 0,") && !said.contains(" 0 graphs"), "{said}");
-        // what cannot be part of a recorded pass is not taken; without any, it is cuDNN's first proposal
+        // an algorithm that cannot be recorded is not chosen; if none can, cuDNN's first proposal is
         let cache = folder.at(&format!("{slow} again"));
         let refused = [variables[0], ("TRIREME_CACHE", &cache), (gpu::REFUSAL, "call")];
         let said = self::said("algorithms_are_timed", &refused);
@@ -128,7 +129,8 @@ fn algorithms_are_timed_as_they_will_run() {
     }
 }
 
-/// After NCCL's own error nobody waits for the GPU, where an earlier sum would never end if another rank were gone; the group is left.
+/// After an error of NCCL, nothing waits for the GPU: if another rank has ended, an earlier sum would never finish. The
+/// group is aborted.
 #[test]
 fn an_error_of_nccl_waits_for_nothing() {
     let _alone = alone();
@@ -141,7 +143,7 @@ fn an_error_of_nccl_waits_for_nothing() {
     {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
-    // where the GPU has failed, that is what is told
+    // if the GPU itself has failed, this is reported instead
     let said = self::said("nccl_fails", &[("TRIREME_EMULATED_FAULT", "ncclAllReduce:719")]);
     assert!(said.contains("lost true: ") && said.contains("CUDA_ERROR_LAUNCH_FAILED"), "{said}");
 }
@@ -167,7 +169,8 @@ fn nccl_fails() {
     println!("all was dropped");
 }
 
-/// What an engine may do to numbers is not known without its notes: it is passed over, the others are there.
+/// Without its numerical notes it is not known how an engine changes results, so the engine is skipped and the others
+/// are used.
 #[test]
 fn an_engine_without_notes_is_passed_over() {
     let _alone = alone();
@@ -175,7 +178,7 @@ fn an_engine_without_notes_is_passed_over() {
         return;
     }
     let folder = Folder::new();
-    // were it not for its notes, the silent one would be the faster
+    // engine 0 has no notes; it would be the faster one
     let variables = [("TRIREME_EMULATED_SILENT", "0"), ("TRIREME_EMULATED_SLOW", "1")];
     let cache = folder.at("cache");
     let said = said("algorithms_are_timed", &[&variables[..], &[("TRIREME_CACHE", &cache)]].concat());

@@ -1,5 +1,5 @@
-//! Convolutions with a stride over the network's input, which are computed over a folded image, beside the reference on the same rounded
-//! factors.
+//! Strided convolutions over the network's input, which are computed on a folded image, compared with the reference on
+//! the same rounded inputs.
 
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
@@ -12,8 +12,8 @@ use net::{Conv, Flatten, Linear, Op, Shape};
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
 
-/// Kernels that the stride divides and does not, pads that differ, strides that differ, pixels at the end that no filter reaches, bias and
-/// ReLU; as the networks of the catalogue begin.
+/// Convolutions like the first layers of the catalogue: kernel sizes that are multiples of the stride and others,
+/// unequal pads, unequal strides, trailing pixels that no filter reaches, bias and ReLU.
 fn convolutions() -> Vec<(Conv, Shape)> {
     let conv = |out, kernel: usize| Conv::new(out, kernel);
     vec![
@@ -37,7 +37,7 @@ fn is_folded(cuda: &Cuda, case: &Case) -> bool {
 #[test]
 fn folded_convolutions_are_the_references() {
     let _alone = alone();
-    // what bf16 can hold, TF32 can
+    // TF32 can hold every bf16 value
     for (precision, round) in [
         (Precision::Bf16, (|v| bf16::from_f32(v).to_f32()) as fn(f32) -> f32),
         (Precision::F16, |v| f16::from_f32(v).to_f32()),
@@ -46,7 +46,7 @@ fn folded_convolutions_are_the_references() {
         let Some(cuda) = cuda_with(Settings { precision, allow_tf32: true, ..Settings::default() }) else { return };
         for (k, (conv, shape)) in (0..).zip(convolutions()) {
             let mut case = Case { first: true, ..Case::random(Op::Conv(conv), 3, shape, 60 + k) };
-            // no gradient flows where rounding could carry a value over ReLU's corner
+            // no gradient where rounding could move a value to the other side of ReLU
             let before = on_reference(&Case { dy: None, ..case.without_relu() }).y;
             case.dy.iter_mut().flatten().zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
             let factors = case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).flatten();
@@ -63,7 +63,8 @@ fn folded_convolutions_are_the_references() {
     }
 }
 
-/// Losses of steps of a network that begins so, the filter's gradient of one in the way of the next one's filter.
+/// Trains a network whose first layer is folded and returns the loss of each step. The weight gradient of each step
+/// changes the filter of the next.
 fn losses<B: Backend>(backend: B) -> Vec<f64> {
     let (rows, shape) = (4, Shape::image(3, 14, 14));
     let mut net = NetSpec::new("folded", shape);
@@ -90,11 +91,11 @@ fn steps_follow_each_other_as_on_the_cpu() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::Bf16) else { return };
     let (got, want) = (losses(cuda), losses(cpu(1)));
-    assert!(want[5] < 0.9 * want[0], "nothing is learned: {want:?}");
+    assert!(want[5] < 0.9 * want[0], "the loss does not fall: {want:?}");
     got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
 }
 
-/// Where the image's gradient is wanted, where there is no stride, where there are many channels, and in f32.
+/// A convolution is not folded if the image's gradient is wanted, without a stride, with many channels, or in f32.
 #[test]
 fn other_convolutions_are_not_folded() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! Buffers that go from one queue of the GPU to another. On a GPU these tests come first: all that several ranks do rests on them.
+//! Buffers that pass from one queue of the GPU to another. Run these tests first on a real GPU: everything that uses
+//! several ranks depends on them.
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::{Buffer, DeviceMemory, Queue};
@@ -7,8 +8,8 @@ use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::cuda;
 
-/// Elements of a buffer, and passes over it: on a GPU some milliseconds, so that a copy that does not wait takes old elements along. The
-/// emulated one runs nothing before somebody waits for it.
+/// Elements of a buffer, and number of passes over it. On a real GPU the passes take some milliseconds, so that a copy
+/// that does not wait reads old values. The emulated GPU runs nothing until something waits for it.
 fn size() -> (usize, usize) {
     if emulator::real_gpu() { (1 << 24, 60) } else { (1 << 10, 5) }
 }
@@ -19,15 +20,15 @@ fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
     buffer
 }
 
-/// Every element; the first that differs is named.
+/// Checks every element and reports the first that differs.
 #[track_caller]
 fn assert_all(what: &str, values: &[f32], want: f32) {
     let wrong = values.iter().position(|v| *v != want);
-    assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: {want} everywhere");
+    assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: expected {want} in every element");
 }
 
-/// A mark within a pass is an event that the pass records each time it is replayed. Whoever waits for it gets what this replay makes, not
-/// what the one before has left, and waits for nothing that comes later.
+/// A mark inside a pass is an event that each replay records. A queue that waits for it gets the values of this replay,
+/// not of the previous one, and does not wait for later work.
 #[test]
 fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     let _alone = alone();
@@ -44,7 +45,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
         })
         .unwrap();
         let want = (round * passes) as f32;
-        // another thread, as the one that owns MPI
+        // in another thread, as in the thread that owns MPI
         let mut handed = std::mem::take(&mut sum);
         sum = std::thread::scope(|scope| {
             let took = scope.spawn(move || {
@@ -67,7 +68,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     assert!(emulator::calls("cuGraphLaunch").is_none_or(|launches| launches > 0));
 }
 
-/// What the host returns is read by the next pass, also where that is replayed.
+/// The next pass reads what the host has returned, even if the pass is replayed.
 #[test]
 fn a_replayed_pass_reads_what_the_host_has_returned() {
     let _alone = alone();
@@ -94,8 +95,8 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
     assert_recorded(&cuda);
 }
 
-/// Who enqueues reads what was enqueued last, and writes after it, although the buffer was marked before: gradients are marked, summed and
-/// then scaled.
+/// The thread that enqueues reads and writes a buffer after all work enqueued so far, even if the buffer was marked
+/// earlier. Gradients, for example, are marked, summed and then scaled.
 #[test]
 fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
     let _alone = alone();
@@ -116,7 +117,8 @@ fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
     assert_all("what was written", &values, 7.0);
 }
 
-/// A bucket's sum goes back while later buckets are still being computed: it does not queue behind their copies to the host.
+/// The sum of a bucket returns to the GPU while later buckets are still being computed. It does not wait for the copies
+/// of these buckets to the host.
 #[test]
 fn what_returns_does_not_wait_for_what_is_fetched() {
     let _alone = alone();
@@ -135,7 +137,7 @@ fn what_returns_does_not_wait_for_what_is_fetched() {
     first.unstage().unwrap();
     // waits until the elements are on the GPU again
     first.staged().unwrap();
-    assert_eq!(emulator::calls("ran kernel arena_add"), before, "it waited for the second bucket");
+    assert_eq!(emulator::calls("ran kernel arena_add"), before, "the return of the first bucket waited for the second");
     assert_all("the second bucket", second.staged().unwrap(), passes as f32);
     let mut values = vec![0.0; n];
     first.read(0, &mut values).unwrap();

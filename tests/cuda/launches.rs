@@ -1,5 +1,5 @@
-//! How many kernels, copies and fills a training step on one GPU is: each costs a few microseconds however small it is, which small
-//! networks consist of. The number does not depend on sizes.
+//! The number of kernels, copies and fills in a training step on one GPU. Each costs a few microseconds regardless of
+//! its size, which dominates in small networks. The number does not depend on sizes.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, Input, Queue};
@@ -15,7 +15,8 @@ use support::numerics::{cuda, noise};
 const ROWS: usize = 2;
 const STEPS: usize = 6;
 
-/// Launches of each of the first steps of a network on 32x32 images, as training on one rank does them.
+/// Returns the number of launches in each of the first steps of a network on 32x32 images, enqueued as in training on
+/// one rank.
 fn launches(model: &str) -> Option<Vec<u64>> {
     let cuda = cuda(Precision::Bf16)?;
     let shape = Shape::image(3, 32, 32);
@@ -51,7 +52,7 @@ fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
 }
 
 #[test]
-fn a_step_is_so_many_launches() {
+fn a_step_needs_at_most_this_many_launches() {
     let _alone = alone();
     for (model, most) in [("resnet20", 139), ("resnet50", 385)] {
         let graphs = emulator::calls("cuGraphLaunch");
@@ -59,10 +60,10 @@ fn a_step_is_so_many_launches() {
         let replayed = emulator::calls("cuGraphLaunch").zip(graphs).map(|(now, before)| now - before);
         println!("{model}: {counts:?}");
         let last = counts[STEPS - 1];
-        // a call of a real cuDNN may be several kernels: 388 of ResNet-50 on an H100
+        // a call of the real cuDNN may launch more than one kernel: 388 for ResNet-50 on an H100
         let most = if emulator::real_gpu() { most * 11 / 10 } else { most };
         assert!(last <= most, "{model}: {last} launches, expected at most {most}: {counts:?}");
-        // each of both places of sums: enqueued, recorded and replayed, then replayed
+        // there are two buffers of sums: the steps are enqueued first, then recorded and replayed, then replayed
         assert!(replayed.is_none_or(|graphs| graphs == STEPS as u64 - 2), "{replayed:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a program finds NVIDIA's libraries, and that it says so: the emulated ones, laid out as PyTorch's wheels lay out theirs.
+//! The program finds NVIDIA's libraries and reports where. The emulated libraries are laid out as in PyTorch's wheels.
 
 use std::fs;
 use std::path::Path;
@@ -7,11 +7,11 @@ use support::emulator;
 use support::gpu;
 use support::program::{Ended, Folder, start, trireme};
 
-/// The folders of the wheels, and what each holds.
+/// The folders of the wheels and the libraries in each.
 const WHEELS: [(&str, &[&str]); 3] =
     [("cu13", &["libnvrtc.so.13", "libcublasLt.so.13"]), ("cudnn", &["libcudnn.so.9"]), ("nccl", &["libnccl.so.2"])];
 
-/// Copies, since a link would lead back to the folder of the others.
+/// Copies libraries. A link would lead back to the folder with all of them.
 fn copy(names: &[&str], to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for name in names {
@@ -19,7 +19,7 @@ fn copy(names: &[&str], to: &Path) {
     }
 }
 
-/// A folder with a driver, and a virtual environment with the wheels.
+/// A folder with a driver and a virtual environment with the wheels.
 struct Machine(Folder);
 
 impl Machine {
@@ -43,7 +43,7 @@ impl Machine {
         start(gpu::see(program)).wait(gpu::PATIENCE)
     }
 
-    /// What `doctor` says of the library.
+    /// Returns the line of `doctor` about a library.
     fn doctor(&self, more: &[&Path], library: &str) -> String {
         let report = self.run(more, &["doctor"]).stdout;
         let line = report.lines().find(|line| line.contains(&format!("{library}: ")));
@@ -82,7 +82,7 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
     copy(&["libcudnn.so.9"], &chosen);
     let line = machine.doctor(&[&chosen], "libcudnn");
     assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
-    // of a CUDA that the driver does not know, and under the name by which cudarc would ask the loader first
+    // a library of a CUDA version that the driver does not support, also under the name that cudarc tries first
     let newer = machine.0.path().join("newer");
     copy(&["libnvrtc.so.13"], &newer);
     fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");

@@ -1,4 +1,5 @@
-//! The CUDA backend and runs on it: on this machine's GPU with TRIREME_TEST_GPU=1, else on the emulated one.
+//! Tests of the CUDA backend and of runs with it. They use this machine's GPU if `TRIREME_TEST_GPU=1`, otherwise the
+//! emulated GPU.
 
 mod ahead;
 mod algorithms;

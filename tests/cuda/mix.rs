@@ -1,4 +1,5 @@
-//! Images that the GPU mixes with each other have the bits of those that the loader's threads mix, and runs on it keep the laws.
+//! Images mixed on the GPU have the same bits as images mixed by the loader threads, and runs with mixing keep the
+//! laws.
 
 use backend::cuda::Precision;
 use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
@@ -19,7 +20,7 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
     for rows in [2, 3, 6] {
         let desc = cuda.input(rows, shape);
         let pixels: Vec<u8> = (0..rows * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
-        // the host's own: NCHW
+        // computed on the host, in NCHW
         let mut plain = vec![0.0; pixels.len()];
         for (i, &byte) in pixels.iter().enumerate() {
             let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
@@ -89,13 +90,13 @@ fn runs_with_mixed_images_keep_the_laws() {
     let exact = ["--set", "reduce.codec=exact"];
     let one = train("1", 1, &exact);
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
-    // pictures that stay on the device are mixed as those that come as bytes
+    // pictures that stay on the device are mixed like pictures that arrive as bytes
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
-    // one rank alone works ahead of the device; the processor mixes the same images
+    // a single rank enqueues steps ahead of the device; the CPU mixes the same images
     let ahead = train("ahead", 1, &[]);
     let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
     assert!(!host.is_empty());
     for (a, b) in ahead.iter().zip(setting.losses("host")) {
-        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
+        assert!((a - b).abs() < 2e-3 * b, "loss {a} on the GPU, {b} on the CPU");
     }
 }

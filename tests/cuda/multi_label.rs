@@ -1,4 +1,4 @@
-//! Runs on images that may have several labels keep the laws on a GPU, and agree with the processor.
+//! Multi-label runs keep the laws on a GPU and agree with the CPU.
 
 use loaders::ImageSpec;
 use support::gpu;
@@ -6,8 +6,8 @@ use support::images::Images;
 use support::program::events;
 use support::setting::Setting;
 
-/// With this seed no value lies so near the edge of a ReLU that the rounding of one device or another decides, which moves a gradient of
-/// so few values by some thousandths.
+/// With this seed no value is so near 0 at a ReLU that rounding decides its sign. Otherwise the gradients of the two
+/// devices would differ by some thousandths.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -37,7 +37,7 @@ prob = 0.5
 kind = "bce"
 "#;
 
-/// Hits of each step.
+/// Returns the hits of each step.
 fn hits(out: &str) -> Vec<f64> {
     events(out, "step").iter().map(|line| line["top1"].as_f64().unwrap()).collect()
 }
@@ -57,13 +57,13 @@ fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
     let exact = ["--set", "reduce.codec=exact"];
     let one = train("1", 1, &exact);
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
-    // pictures that stay on the device bring their labels
+    // with pictures that stay on the device, the labels must match too
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
     assert!(one.1.iter().any(|hits| *hits > 0.0) && one.2 > 0.0, "{one:?}");
     let host = setting.trained("host", 1, &["--device", "cpu"]);
     for (a, b) in one.0.iter().zip(setting.losses("host")) {
-        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
+        assert!((a - b).abs() < 2e-3 * b, "loss {a} on the GPU, {b} on the CPU");
     }
     let differ = one.1.iter().zip(hits(&host)).filter(|(a, b)| (*a - b).abs() > 1e-9).count();
-    assert!(differ <= 1, "hits {:?}, on the processor {:?}", one.1, hits(&host));
+    assert!(differ <= 1, "hits on the GPU {:?}, on the CPU {:?}", one.1, hits(&host));
 }

@@ -1,5 +1,5 @@
-//! Batch normalisation on the GPU adds in one order, which is written down again here: statistics and gradients agree with the host's to
-//! the bit, whichever block ends last.
+//! Batch normalisation on the GPU adds in a fixed order, which this file repeats on the host. Statistics and gradients
+//! must agree bit for bit, whichever block ends last.
 
 use backend::cuda::{Cuda, Precision};
 use net::{Norm, Op, Shape};
@@ -8,19 +8,19 @@ use support::emulator;
 use support::gpu::{alone, emulated};
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads of a block, rows of a thread that it adds in f32, rows that it loads together.
+/// Threads per block, rows that a thread adds in f32, and rows that it loads together.
 const THREADS: usize = 256;
 const RUN: usize = 16;
 const BATCH: usize = 4;
 
-/// How the kernels cut a matrix (rows, channels).
+/// How the kernels divide a matrix (rows, channels) among blocks.
 struct Order {
     rows: usize,
-    /// Channels of one access.
+    /// Channels per memory access.
     pack: usize,
-    /// Channels of a tile.
+    /// Channels per tile.
     width: usize,
-    /// Blocks over the rows.
+    /// Blocks along the rows.
     splits: usize,
 }
 
@@ -41,7 +41,7 @@ impl Order {
         THREADS * self.pack / self.width
     }
 
-    /// Of one thread's rows, from `first` on: runs in f32, their sum in f64.
+    /// Adds the rows of one thread, which start at `first`: runs in f32, the sum of the runs in f64.
     fn thread(&self, first: usize, add: &impl Fn(f32, usize) -> f32) -> f64 {
         let rows: Vec<usize> = (first..self.rows).step_by(self.splits * self.lines()).collect();
         rows.chunks(RUN)
@@ -49,7 +49,8 @@ impl Order {
             .fold(0.0, |sum, run| sum + f64::from(run))
     }
 
-    /// By the threads that share a sum among `items`: each its share one after another, then a tree.
+    /// Adds values as a block does: each thread adds its share of the values in turn, then the threads add their sums
+    /// in a tree.
     fn shared(&self, items: usize, values: &[f64]) -> f64 {
         let groups = THREADS / items;
         let share = |group: usize| values.iter().skip(group).step_by(groups).fold(0.0, |sum, v| sum + v);
@@ -62,7 +63,7 @@ impl Order {
         sums[0]
     }
 
-    /// One of two sums over all rows, where add(sum, row) adds a row.
+    /// Returns one of the two sums over all rows. `add(sum, row)` adds a row.
     fn sum(&self, add: impl Fn(f32, usize) -> f32) -> f64 {
         let (items, lines) = (2 * self.width, self.lines());
         let block = |block: usize| {
@@ -73,7 +74,7 @@ impl Order {
     }
 }
 
-/// What the kernels find for one channel.
+/// The expected results for one channel.
 struct Channel {
     mean: f64,
     m2: f64,
@@ -110,16 +111,17 @@ fn channel(order: &Order, case: &Case, norm: &Norm, c: usize) -> Channel {
     Channel { mean, m2, dgamma: (sx / (m2 / n + f64::from(norm.eps)).sqrt()) as f32, dbeta: s as f32 }
 }
 
-/// Values that 16 bits hold.
+/// Truncates values to 16 bits.
 fn short(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
 }
 
 fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
     let mut case = Case::random(Op::Norm(norm.clone()), n, shape, 31);
-    // offsets beside which the spread is small, so that rounding shows; a residual far from zero, so that no value is near ReLU's corner
+    // offsets that are large compared with the spread, so that rounding errors are visible; a residual far from 0, so
+    // that no value is near the edge of ReLU
     case.x[0].iter_mut().zip(noise(n * shape.elems(), 8, 0.5)).for_each(|(x, v)| *x += 3.0 + v);
-    // rows of magnitudes so far apart that sums in f64 round, too
+    // rows with such different magnitudes that even sums in f64 round
     for (values, step) in case.x[..1].iter_mut().chain(&mut case.dy).zip([1, 7]) {
         for (i, value) in values.iter_mut().enumerate() {
             *value *= f32::powi(2.0, (step * (i % shape.plane()) % 25) as i32 - 12);
@@ -140,24 +142,29 @@ fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outc
     let out = case.run(cuda, 0, false);
     for c in 0..shape.c {
         let want = channel(&order, &case, norm, c);
-        // with running statistics of zero
+        // the running statistics are zero
         let pooled = [rows * want.mean, rows * (want.m2 / rows + want.mean * want.mean)];
         let got = [out.statistics.0[c], out.statistics.0[shape.c + c]];
         let what = format!("{norm:?} of {n} x {shape} in {bytes} bytes, {} splits, channel {c}", order.splits);
-        assert_eq!(got.map(f64::to_bits), pooled.map(f64::to_bits), "{what}: statistics {got:?} for {pooled:?}");
+        assert_eq!(
+            got.map(f64::to_bits),
+            pooled.map(f64::to_bits),
+            "{what}: statistics: expected {pooled:?}, got {got:?}"
+        );
         let (got, want) = ([out.dparams[0][c], out.dparams[1][c]], [want.dgamma, want.dbeta]);
-        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{what}: gradients {got:?} for {want:?}");
+        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{what}: gradients: expected {want:?}, got {got:?}");
     }
     out
 }
 
-/// Bits of all results.
+/// Checks all cases and returns the bits of all results.
 fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
         let Some(cuda) = cuda(precision) else { return bits };
-        // in step with the GPU, so that several blocks share a tile on any: several runs; tiles side by side; a width that is no power of
-        // two; then odd channels, and fewer rows than threads
+        // proportional to the size of the GPU, so that on any GPU more than one block shares a tile: more than one run,
+        // adjacent tiles, a width that is not a power of two, then an odd number of channels and fewer rows than
+        // threads
         let gpus = cuda.gpu().multiprocessors as usize;
         for (n, shape) in [
             (4 * gpus, Shape::image(16, 32, 32)),

@@ -1,4 +1,4 @@
-//! Times of layers on a GPU: those of its own clock, not of the calls that enqueue them.
+//! Times of layers on a GPU. They come from the GPU's clock, not from the duration of the calls that enqueue work.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap()
 }
 
-/// One pass; how long it took.
+/// Runs one pass and returns how long it took.
 fn pass(graph: &mut Graph<Cuda>) -> Duration {
     let (images, ids) = (noise(ROWS * 28 * 28, 7, 1.0), [0; ROWS]);
     let batch = Batch { images: Input::Values(&images), labels: &[1; ROWS], ids: &ids, epoch: 0 };
@@ -39,14 +39,14 @@ fn layers_take_the_time_that_the_gpu_takes() {
     let took = pass(&mut graph) + pass(&mut graph);
     let times: Vec<_> = graph.profile(false).iter().map(|cost| cost.time).collect();
     let all: Duration = times.iter().flatten().sum();
-    assert!(all <= took, "layers take {all:?}, their passes {took:?}");
+    assert!(all <= took, "the layers take {all:?}, longer than their passes, {took:?}");
     for (node, [forward, backward]) in graph.net().nodes.iter().zip(&times) {
         let renames = node.name == "flatten";
         assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
     }
-    // the emulated GPU computes long after it was told to: calls alone take next to nothing
-    assert!(emulator::real_gpu() || all > took / 3, "layers take {all:?} of {took:?}");
-    // and none is timed any more
+    // the emulated GPU computes long after the calls, which alone take almost no time
+    assert!(emulator::real_gpu() || all > took / 3, "the layers take only {all:?} of {took:?}");
+    // now no layer is timed any more
     pass(&mut graph);
     assert!(graph.profile(true).is_empty());
 }
@@ -65,12 +65,12 @@ fn layers_run_while_their_pass_does() {
         let spans = graph.take_spans();
         // one layer only renames its input
         assert_eq!(spans.len(), 2 * (graph.net().nodes.len() - 1));
-        // what the GPU's clock and the host's may differ by: the emulated one's by as long as a busy machine keeps its threads waiting
+        // allowed difference between the clocks of GPU and host; on the emulated GPU a busy machine delays threads
         let near = Duration::from_micros(if emulator::real_gpu() { 200 } else { 5_000 });
         for span in &spans {
             assert!(
                 span.start + near >= begin && span.start + span.took <= end + near,
-                "{span:?} in {begin:?} to {end:?}"
+                "{span:?} is not between {begin:?} and {end:?}"
             );
         }
         assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].took <= pair[1].start + near));

@@ -1,4 +1,5 @@
-//! Gradients that a pass leaves in 16 bits for the update behind it: to the bits of those that are brought to f32 first.
+//! Updates that read 16-bit gradients directly from the pass give the same bits as updates of gradients that were first
+//! converted to f32.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Error, Input, Queue};
@@ -17,7 +18,7 @@ fn input() -> Shape {
     Shape::image(3, 8, 8)
 }
 
-/// Convolutions, whose gradients are in 16 bits, between parameters whose gradients never are; several chunks.
+/// Creates a network with several chunks. The convolutions have 16-bit gradients, the other parameters f32 gradients.
 fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("mixed", input());
     let x = net.add("conv1", Conv::new(16, 3).pad(1).bias(0.1), net.image());
@@ -40,9 +41,9 @@ fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
 }
 
 struct Ran {
-    /// Of parameters and slots after each step.
+    /// The bits of parameters and slots after each step.
     bits: Vec<Vec<u32>>,
-    /// Of the last step.
+    /// Number of launches in the last step.
     launches: u64,
 }
 
@@ -98,15 +99,18 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
             for (step, (got, want)) in raw.bits.iter().zip(&cast.bits).enumerate() {
                 assert!(got == want, "{precision}, {spec:?}: step {step} differs");
             }
-            assert!(raw.bits.windows(2).all(|pair| pair[0] != pair[1]), "{precision}, {spec:?}: nothing changes");
-            // the optimizer's numbers come with those of the pass, and where it can, the update does without the casts
+            assert!(
+                raw.bits.windows(2).all(|pair| pair[0] != pair[1]),
+                "{precision}, {spec:?}: a step changed nothing"
+            );
+            // the pass also uploads the optimizer's numbers, and if possible the update works without the conversions
             let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;
             assert_eq!(cast.launches - raw.launches, 1 + casts, "{precision}, {spec:?}");
         }
     }
 }
 
-/// Chunks with a convolution.
+/// Number of chunks with a convolution, each of which needs a conversion.
 const CASTS: u64 = 2;
 
 fn spec_updates_only(spec: &OptimizerSpec) -> bool {

@@ -1,5 +1,5 @@
-//! Passes that are recorded: an error of their own comes out, and one that the driver does not record goes on call by call, which the log
-//! says once.
+//! Recorded passes. An error in the pass itself is returned. If the driver does not record a pass, it is enqueued call
+//! by call, and the log says so once.
 
 use backend::cuda::Precision;
 use backend::{Buffer, DeviceMemory, Error, Queue};
@@ -42,7 +42,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
     let (mut x, mut y) = (cuda.alloc(100).unwrap(), cuda.alloc(100).unwrap());
     x.write(0, &[1.0; 100]).unwrap();
     let mut values = [0.0; 100];
-    // enqueued, wrong while it is recorded, enqueued again, recorded, replayed
+    // enqueued, fails while it is recorded, enqueued again, recorded, replayed
     for round in 0..5 {
         let mut calls = 0;
         let ended = cuda.repeat("the test's pass", 1, &mut || {
@@ -51,13 +51,13 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
             let wrong = || Error::Size { op: "the test".into(), expected: "nothing".into(), got: "this".into() };
             if round == 1 { Err(wrong()) } else { Ok(()) }
         });
-        assert_eq!(calls, usize::from(round < 4), "round {round}: once, and never to find out what went wrong");
+        assert_eq!(calls, usize::from(round < 4), "round {round}: the pass must be called once, also after an error");
         match ended {
             Err(Error::Size { got, .. }) => assert!(round == 1 && got == "this", "round {round}"),
             ended => assert!(ended.is_ok() && round != 1, "round {round}: {ended:?}"),
         }
         y.read(0, &mut values).unwrap();
-        // what was recorded in vain has not run
+        // the recording that failed has not run
         let want = if round == 0 { 1.0 } else { round as f32 };
         assert_eq!(values, [want; 100], "round {round}");
     }
@@ -65,7 +65,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
 }
 
 #[test]
-fn a_recording_that_fails_is_told_once_and_changes_nothing() {
+fn a_failed_recording_is_reported_once_and_changes_nothing() {
     if !gpu::emulated("a driver that refuses to record passes") {
         return;
     }
@@ -86,7 +86,7 @@ fn a_recording_that_fails_is_told_once_and_changes_nothing() {
         }
         assert_eq!(setting.digest(part), setting.digest("recorded"), "{part}");
     }
-    // other programs that compute, and other ranks
+    // other subcommands that use the GPU, and other ranks
     let args = ["eval", &setting.folder.at("recorded/model.h5"), "--data", &setting.data, "--batch", "1"];
     let mut eval = support::program::trireme(2, &[&args[..], &["--device", "cuda", "--share-gpu"]].concat());
     let scored = gpu::run({
@@ -99,7 +99,7 @@ fn a_recording_that_fails_is_told_once_and_changes_nothing() {
     }
 }
 
-/// A GPU that fails while a pass is recorded ends the run: nothing else is tried on it.
+/// A GPU that fails while a pass is recorded ends the run. Nothing else is tried on it.
 #[test]
 fn a_gpu_that_fails_while_it_records_ends_the_run() {
     if !gpu::emulated("a GPU that fails while it records") {

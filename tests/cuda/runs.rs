@@ -1,6 +1,7 @@
-//! Whole runs of the real binary with `--device cuda`, on this machine's GPU where TRIREME_TEST_GPU=1 says so, else on the emulated
-//! one: the laws hold there, order and schedule of what the GPU does change nothing, and each thing that may be missing or broken
-//! is named.
+//! Whole runs of the real binary with `--device cuda`, on this machine's GPU if `TRIREME_TEST_GPU=1`, otherwise on the
+//! emulated GPU.
+//!
+//! The laws hold, the GPU's order of execution changes nothing, and messages name whatever is missing or broken.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,10 +20,10 @@ use support::program::{Folder, events, start, trireme};
 use support::rounding::shaken;
 use support::setting::Setting;
 
-/// Tests of this file that run on any GPU.
+/// Number of tests in this file that run on any GPU.
 const TESTS: usize = 9;
 
-/// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
+/// Batch normalisation and random transforms. 8x8 pixels are enough for the three stages.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -69,17 +70,18 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
         let out = ranks.to_string();
         train(&setting, &out, ranks, EXACT);
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
         let counts = |out: &str| {
             let scores = events(&setting.folder.at(out), "eval");
             scores.iter().map(|e| e["count"].clone()).collect::<Vec<_>>()
         };
-        assert_eq!(counts(&out), counts("1"), "every test image once, on {ranks} ranks");
+        assert_eq!(counts(&out), counts("1"), "{ranks} ranks: other numbers of test images");
     }
 }
 
-/// Statistics of layers come from the device at the steps that are measured: equal on any number of ranks, codes that the device makes
-/// counted, and nothing else changed, also where a rank alone would work ahead of the device.
+/// Layer statistics are computed on the device at the measured steps. They are equal on any number of ranks, include
+/// the codes made on the device, and change nothing else, even for a single rank that would otherwise enqueue steps
+/// ahead.
 #[test]
 fn layers_are_measured_on_the_device() {
     if !gpu::available(TESTS) {
@@ -108,7 +110,7 @@ fn layers_are_measured_on_the_device() {
     assert!(setting.model("alone") == setting.model("ahead"), "measuring changes the model");
 }
 
-/// Changes a checkpoint's parameters as rounding may have: the longest sums of the network are those of its last convolutions.
+/// Changes a checkpoint's parameters as rounding might. The longest sums of the network are in its last convolutions.
 fn shake(checkpoint: &Path, k: u64) {
     let mut state = StateFile::read(checkpoint).unwrap_or_else(|e| panic!("{e}"));
     let layers = state.model.layers.iter_mut().flat_map(|layer| &mut layer.tensors);
@@ -124,7 +126,7 @@ fn a_gpu_computes_what_the_processor_does() {
         return;
     }
     let setting = setting();
-    // batch normalisation over two images, and long steps, would magnify rounding beyond all bounds
+    // batch normalisation over two images or large steps would amplify rounding errors without limit
     let steps = |last| ["--set", "workers=1", "--set", "schedule.base_lr=0.001", "--max-steps", last];
     train(&setting, "gpu", 1, &steps("4"));
     let on_cpu = |out: &str, more: &[&str]| {
@@ -135,7 +137,7 @@ fn a_gpu_computes_what_the_processor_does() {
     let log = fs::read_to_string(setting.folder.path().join("gpu/metrics.jsonl")).expect("the log");
     assert!(log.contains("\"device\":\"cuda ("), "the log names another device");
     let want = on_cpu("cpu", &steps("4"));
-    // how the losses answer to parameters that are off as after a step of sums in f32
+    // measures how the losses react to errors in the parameters like those of a step with f32 sums
     let mut tolerances = vec![0.0f64; want.len()];
     for k in 0..3 {
         let out = format!("shaken {k}");
@@ -146,14 +148,14 @@ fn a_gpu_computes_what_the_processor_does() {
             tolerances[i] = tolerances[i].max(tolerances[i - 1]).max(2.0 * (losses[i] / want[i] - 1.0).abs());
         }
     }
-    // the first step's pass is like the second's
+    // the pass of the first step is like that of the second
     tolerances[0] = tolerances[1];
     println!("tolerances {tolerances:?}");
-    assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} prove nothing");
+    assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} are too large to prove anything");
     for (i, ((got, want), tolerance)) in setting.losses("gpu").iter().zip(want).zip(tolerances).enumerate() {
         let off = got / want - 1.0;
         println!("step {}: off by {off:e}, tolerance {tolerance:e}", i + 1);
-        assert!(off.abs() <= tolerance, "loss of step {}: {got} on the GPU, {want} on the processor", i + 1);
+        assert!(off.abs() <= tolerance, "loss of step {}: {got} on the GPU, {want} on the CPU", i + 1);
     }
     let samples = |out: &str| {
         let steps = events(&setting.folder.at(out), "step");
@@ -162,7 +164,7 @@ fn a_gpu_computes_what_the_processor_does() {
     assert_eq!(samples("gpu"), samples("cpu"));
 }
 
-/// Progressive resizing: passes over images of each size are recorded and replayed apart.
+/// With progressive resizing, passes for each image size are recorded and replayed separately.
 #[test]
 fn images_that_grow_give_the_same_bits() {
     if !gpu::available(TESTS) {
@@ -179,7 +181,7 @@ fn images_that_grow_give_the_same_bits() {
     train(&setting, "parts", 1, &[exact, &["--resume", "auto"]].concat());
     for out in ["2", "parts"] {
         assert_eq!(setting.losses(out), setting.losses("1"), "{out}");
-        assert!(setting.model(out) == setting.model("1"), "{out}: another model.h5");
+        assert!(setting.model(out) == setting.model("1"), "{out}: model.h5 differs");
     }
 }
 
@@ -193,7 +195,7 @@ fn a_run_goes_on_as_if_it_had_never_stopped() {
     train(&setting, "stopped", 2, &[&EXACT[..3], &["--max-steps", "3"]].concat());
     train(&setting, "stopped", 1, &[EXACT, &["--resume", "auto"]].concat());
     assert_eq!(setting.losses("stopped"), setting.losses("whole"));
-    assert!(setting.model("stopped") == setting.model("whole"), "another model.h5");
+    assert!(setting.model("stopped") == setting.model("whole"), "model.h5 differs");
 }
 
 #[test]
@@ -239,7 +241,7 @@ fn benches_of_the_step_count_launches_and_waits_for_data() {
 }
 
 #[test]
-fn two_ranks_on_one_gpu_need_leave() {
+fn two_ranks_on_one_gpu_need_share_gpu() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -248,14 +250,15 @@ fn two_ranks_on_one_gpu_need_leave() {
     ended.failed(1, &["have opened the same GPU", "--share-gpu"]);
 }
 
-/// The emulated GPU runs work as late as it may, at once, with threads and blocks backwards, and at random.
+/// The emulated GPU runs work as late as possible, at once, with threads and blocks in reverse order, or in a random
+/// order.
 #[test]
 fn no_schedule_changes_a_bit() {
     if !gpu::emulated("schedules of the GPU") {
         return;
     }
     let setting = setting();
-    // every codec and optimizer with all that it does
+    // error feedback, LARS, clipping and averages all enabled
     let sets = ["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"];
     let mut rich: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     rich.extend(["--set", "reduce.error_feedback=true", "--share-gpu", "--max-steps", "6"]);
@@ -269,7 +272,7 @@ fn no_schedule_changes_a_bit() {
         for order in ["eager", "reverse", "3"] {
             assert!(
                 run(order) == lazy,
-                "{name}, order {order}: another model.h5: something is read before it is written"
+                "{name}, order {order}: model.h5 differs: something is read before it is written"
             );
         }
     }
@@ -284,10 +287,10 @@ fn every_rank_takes_a_gpu_of_its_own() {
     train(&setting, "alone", 1, EXACT);
     let more = ["--set", "reduce.codec=exact", "--max-steps", "8"];
     gpu::train(&setting, "two", 2, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
-    assert!(setting.model("two") == setting.model("alone"), "another model.h5");
+    assert!(setting.model("two") == setting.model("alone"), "model.h5 differs");
 }
 
-/// A folder with some of the emulated libraries.
+/// Links some of the emulated libraries into a folder.
 fn some_libraries(folder: &Folder, names: &[&str]) -> String {
     let here = folder.path().join("libraries");
     fs::create_dir_all(&here).expect("a folder");
@@ -332,7 +335,7 @@ fn dry_runs_count_what_a_pass_moves() {
 }
 
 #[test]
-fn a_gpu_that_is_too_small_says_for_what() {
+fn too_little_gpu_memory_is_reported() {
     if !gpu::emulated("a GPU that is too small") {
         return;
     }
@@ -364,8 +367,8 @@ fn a_broken_cache_is_made_again() {
     }
 }
 
-/// From some call of the driver on, every call fails on rank 1, as when its GPU has fallen off the bus: rank, host and GPU are said
-/// once, and what to look at.
+/// From some driver call on, every call on rank 1 fails, as if its GPU had fallen off the bus. One message names the
+/// rank, host and GPU and says what to look at.
 #[test]
 fn a_gpu_that_falls_off_ends_all_ranks() {
     if !gpu::emulated("a GPU that falls off") {
@@ -377,7 +380,7 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     let (_, folders) = emulator::library_path();
     let own = env!("CARGO_BIN_EXE_trireme");
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
-    // in the middle of training and of scoring, with two error codes; while the GPU is opened
+    // during training, during evaluation and while the GPU is opened, with different error codes
     let (place, gone) = (format!("rank 1: on {}", host.trim()), "the GPU is gone");
     let (gpu, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
     let (kernel, kernel_cure) = ("a kernel has failed on the GPU", "compute-sanitizer");
@@ -403,14 +406,14 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     }
 }
 
-/// Two ranks with halves of the batch on one GPU against one rank with all of it.
+/// Compares two ranks with half the batch each on one GPU with one rank that has the whole batch.
 #[test]
 fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
     if !gpu::available(TESTS) {
         return;
     }
     let setting = setting();
-    // a rate so small that rounding does not grow from step to step
+    // such a small rate that rounding errors do not grow from step to step
     let more = ["--set", "sync_bn=true", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "4"];
     let local = ["--set", "sync_bn=false", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "1"];
     let on = |out: &str, ranks: usize, more: &[&str]| {
@@ -419,7 +422,10 @@ fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
         setting.losses(out)
     };
     let whole = on("1", 1, &more);
-    assert!((on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4, "the statistics of a half must tell");
+    assert!(
+        (on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4,
+        "the statistics of half a batch must change the loss"
+    );
     for (i, (got, want)) in on("2", 2, &more).iter().zip(&whole).enumerate() {
         assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on two ranks, {want} on one", i + 1);
     }

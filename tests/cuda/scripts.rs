@@ -1,5 +1,7 @@
-//! The script for the first minutes on a machine with a GPU, on the emulated one with small limits: a line of JSON a stage, whatever
-//! fails, and no more left behind than may be brought home. Cargo and python3 are stand-ins here, which fail as told.
+//! The script for the first minutes on a machine with a GPU, run on the emulated GPU with small limits.
+//!
+//! It must write one line of JSON per stage, whatever fails, and leave no more files than its limit. Cargo and python3
+//! are replaced by scripts, some of which fail on purpose.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,11 +14,11 @@ use serde_json::Value;
 use support::gpu;
 use support::program::{Folder, start};
 
-/// Seconds of a stage and of all stages.
+/// Limits in seconds: for one stage and for all stages.
 const MOST: u64 = 5;
 const TOTAL: u64 = 90;
 
-/// One set of tests passes, one hangs, one fails and leaves too many files, one of them too large.
+/// One set of tests passes, one hangs, and one fails and leaves too many files, one of which is too large.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
 *ops::*) echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.01s' ;;
@@ -40,7 +42,7 @@ fn programs(folder: &Folder) -> String {
     format!("{}:{}", place.display(), std::env::var("PATH").expect("a PATH"))
 }
 
-/// The lines of a script's stages.
+/// Reads the lines that a script wrote about its stages.
 fn stages(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
@@ -70,8 +72,8 @@ fn a_stage_that_fails_stops_no_other() {
     assert_eq!(of("graph")["figures"][0], serde_json::json!({"failed_test": "graph::replays"}));
     let doctor = fs::read_to_string(folder.path().join("out/first.log")).expect("a log");
     assert!(doctor.contains("libcudnn: 9.19.0, "), "doctor's report is in the log");
-    assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "there is no PyTorch");
-    // whether it ended in time or not
+    assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "PyTorch is not installed");
+    // whether the stages finished in time or not
     assert!(of("lenet")["rc"].is_u64() && of("profile-resnet20")["rc"].is_u64(), "{lines:#?}");
     assert!(ended.took < Duration::from_secs(TOTAL + 30), "{:?}", ended.took);
     let left: Vec<_> = fs::read_dir(folder.path().join("out")).expect("OUT").flatten().collect();
@@ -86,7 +88,7 @@ fn figures_of_a_step_are_in_its_line() {
         return;
     }
     let folder = Folder::new();
-    // the stages alone, with a step that ends in time
+    // only the stages, with a step that finishes in time
     let lines = r#"set -uo pipefail; . tests/gpu/stages.sh; ours lenet 60 --model lenet --batch 2 --seconds 0.01; TOTAL=1; SECONDS=1
         stage late 5 true"#;
     let mut command = gpu::find(Command::new("bash"));

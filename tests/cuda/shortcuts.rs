@@ -1,4 +1,5 @@
-//! Shortcuts that batch normalisation reads through: to the bits of shortcuts with passes of their own.
+//! Batch normalisation can read directly through a shortcut. The result has the same bits as with a separate pass for
+//! the shortcut.
 
 use backend::cuda::Precision;
 use backend::{Error, Input};
@@ -11,13 +12,15 @@ use support::numerics::{cuda, noise};
 
 const ROWS: usize = 3;
 
-/// Sides that a stride of 2 does not divide.
+/// Sides that are not multiples of the stride 2.
 fn input() -> Shape {
     Shape::image(3, 9, 14)
 }
 
-/// Two blocks that halve the plane: before the first is a norm without a residual, before the second one with. A shortcut that is `apart`
-/// has a layer between itself and the norm behind it, which changes nothing.
+/// Creates a network of two blocks that halve the plane. The norm before the first block has no residual, the norm
+/// before the second has one.
+///
+/// If `apart` is set, a layer that changes nothing separates each shortcut from the following norm.
 fn net(widths: [usize; 3], apart: bool) -> NetSpec {
     let mut net = NetSpec::new("blocks", input());
     let conv = |channels, stride| Op::Conv(Conv::new(channels, 3).pad(1).stride(stride));
@@ -44,9 +47,9 @@ fn block(net: &mut NetSpec, x: Id, width: usize, apart: bool) -> Id {
 }
 
 struct Ran {
-    /// Of all gradients after a few passes, and of the scores by running statistics.
+    /// Bits of all gradients after a few passes, and of the scores with running statistics.
     bits: Vec<u32>,
-    /// What runs the shortcuts.
+    /// The implementation of each shortcut.
     shortcuts: Vec<String>,
 }
 
@@ -86,7 +89,7 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
     }
 }
 
-/// Channels that 16 bytes do not divide: such a shortcut has passes of its own.
+/// If the channels do not fill whole packs of 16 bytes, the shortcut has its own pass.
 #[test]
 fn what_whole_packs_do_not_make_up_is_not_read_through() {
     let _alone = alone();
@@ -96,7 +99,7 @@ fn what_whole_packs_do_not_make_up_is_not_read_through() {
     }
 }
 
-/// Nobody makes the output of a shortcut that is read through.
+/// The output of a shortcut that is read through is never computed.
 #[test]
 fn the_output_of_a_shortcut_without_a_pass_is_refused() {
     let _alone = alone();

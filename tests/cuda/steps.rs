@@ -1,4 +1,5 @@
-//! Optimizer steps that a GPU replays: one call each, to the bits of steps that are enqueued operation by operation.
+//! Optimizer steps that a GPU replays take one call each and have the same bits as steps that are enqueued operation by
+//! operation.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
@@ -11,10 +12,10 @@ use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::{cuda, noise};
 
-/// Layers, each a chunk of its own.
+/// Number of layers. Each has its own chunk.
 const CHUNKS: usize = 5;
 
-/// Linear layers with biases.
+/// Creates a network of linear layers with biases.
 pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("five layers", Shape::vector(70));
     let mut x = net.image();
@@ -38,7 +39,7 @@ pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
 }
 
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
-    // some beyond the limits, some within
+    // some exceed the limits, some do not
     let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
     for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {
         chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, size)).unwrap();
@@ -50,7 +51,7 @@ fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
     params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
 }
 
-/// A rate that warms up and decays.
+/// A learning rate that warms up and then decays.
 fn rate(step: usize) -> f64 {
     0.05 * (step as f64 + 1.0).min(4.0) / (1.0 + 0.3 * step as f64)
 }
@@ -72,14 +73,15 @@ fn specs() -> Vec<OptimizerSpec> {
 
 const STEPS: usize = 8;
 
-/// Bits of parameters, averages and slots after a step, and the norm of its gradients.
+/// Bits of parameters, averages and slots after a step, and the norm of the step's gradients.
 type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
 
-/// What steps leave; `fresh`: by an optimizer of its own for each step, so that none is ever replayed.
+/// Runs all steps and returns their results. If `fresh` is set, each step has a new optimizer, so that no step is
+/// replayed.
 fn run(spec: &OptimizerSpec, fresh: bool) -> Option<Vec<After>> {
     let mut graph = graph(cuda(Precision::F32)?);
     let mut ema = Ema::new(&graph, 0.8).unwrap();
-    // all stay, so that each has memory of its own
+    // all optimizers are kept, so that each has its own memory
     let mut optimizers = vec![optimizer(&graph, spec)];
     let mut course = Vec::new();
     for step in 0..STEPS {
@@ -115,7 +117,8 @@ fn replayed_steps_have_the_bits_of_those_that_are_enqueued() {
     }
 }
 
-/// With 16 bits the libraries read copies of the weights: an update leaves what a cast of its parameters gives.
+/// With 16-bit precision, the libraries read copies of the weights. The update must write the same copies as a
+/// conversion of the parameters.
 #[test]
 fn an_update_leaves_the_weights_that_the_next_pass_reads() {
     let _alone = alone();
@@ -136,16 +139,19 @@ fn an_update_leaves_the_weights_that_the_next_pass_reads() {
                 optimizer.step(&mut graph, rate(step), None).unwrap();
             }
             let updated = scores(&mut graph);
-            // as if something else had changed them
+            // makes the backend convert the weights again, as if something else had changed them
             graph.arenas();
-            assert!(updated == scores(&mut graph), "{precision}, {spec:?}: other weights than the parameters' own");
-            assert!(updated != first, "{precision}, {spec:?}: nothing has changed");
+            assert!(
+                updated == scores(&mut graph),
+                "{precision}, {spec:?}: the weights differ from the converted parameters"
+            );
+            assert!(updated != first, "{precision}, {spec:?}: the steps changed nothing");
         }
     }
 }
 
-/// Under f16 gradients come multiplied by the losses' scale: limits are those of the gradients themselves, and hide none that is not
-/// finite.
+/// With f16, gradients are multiplied by the loss scale. The clipping limits apply to the unscaled gradients and must
+/// not hide infinite ones.
 #[test]
 fn limits_come_after_the_scale_of_the_losses() {
     let _alone = alone();
@@ -169,11 +175,11 @@ fn limits_come_after_the_scale_of_the_losses() {
             assert!(half == whole && half.0 != half.1, "{spec:?}, {gradient}");
         }
         let Some((before, lost)) = after(Precision::F16, f32::INFINITY) else { return };
-        assert!(before == lost, "{spec:?}: a step with infinite gradients was taken");
+        assert!(before == lost, "{spec:?}: a step with infinite gradients was not skipped");
     }
 }
 
-/// What made small networks wait for the host: a launch for every chunk and every pass over it.
+/// Without replay, a step costs one launch for every pass over every chunk, and small networks wait for the host.
 #[test]
 fn a_replayed_step_is_one_call() {
     let _alone = alone();
@@ -193,7 +199,7 @@ fn a_replayed_step_is_one_call() {
             let Some((before, after)) = before.zip(made()) else { return };
             counts.push([0, 1].map(|i| after[i] - before[i]));
         }
-        // an update and an average for each chunk at least; the second time they are recorded, and from then on replayed
+        // at least one update and one average per chunk; the second step is recorded, and all later steps are replayed
         assert!(counts[0][0] >= 2 * CHUNKS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
         assert_eq!(counts[2..], [[0, 1]; 3], "{spec:?}: {counts:?}");
         println!("{}: {} kernels in one call", spec.kind.name(), counts[0][0]);

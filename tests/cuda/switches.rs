@@ -1,4 +1,4 @@
-//! The switches for developers: kernels from files, passes that are not replayed, a wait after every kernel.
+//! The developer switches: kernels from files, passes without replay, and a wait after every kernel.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn setting() -> Setting {
 
 const STEPS: &[&str] = &["--max-steps", "5"];
 
-/// Trains with these variables and gives what was said.
+/// Trains with these environment variables and returns stderr.
 fn trained(setting: &Setting, out: &str, variables: &[(&str, &str)]) -> String {
     gpu::train(setting, out, 1, STEPS, variables).succeeded().stderr
 }
@@ -54,7 +54,7 @@ fn kernels_come_from_files() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/backend/src/cuda/kernels/loss.cu");
     let (source, whole) = (fs::read_to_string(source).expect("the source"), "*not_finite ? ");
     assert_eq!(source.matches(whole).count(), 1);
-    // each loss is 100 more
+    // increases each loss by 100
     let text = source.replace("sums[0] = *not_finite", "loss += 100.0 * (double)rows;\n        sums[0] = *not_finite");
     fs::write(variants.join("loss.cu"), text).expect("written");
     let (cache, folder) = (setting.folder.at("cache"), variants.display().to_string());
@@ -65,9 +65,9 @@ fn kernels_come_from_files() {
     assert!(said.contains("TRIREME_KERNELS") && said.contains(&folder), "{said}");
     trained(&setting, "after", &own);
     let losses = |out: &str| setting.losses(out);
-    assert_eq!(losses("after"), losses("before"), "the cache gave the variant");
+    assert_eq!(losses("after"), losses("before"), "the cache returned the changed kernel");
     for (got, want) in losses("variant").iter().zip(losses("before")) {
-        assert!((got - want - 100.0).abs() < 1e-3, "{got}, built in {want}");
+        assert!((got - want - 100.0).abs() < 1e-3, "loss {got} with the changed kernel, {want} with the built-in one");
     }
     fs::rename(variants.join("loss.cu"), variants.join("lose.cu")).expect("renamed");
     let ended = gpu::train(&setting, "unknown", 1, STEPS, &from_files);
@@ -85,7 +85,7 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
     for switch in ["TRIREME_NO_GRAPH", "TRIREME_CUDA_SYNC"] {
         let said = trained(&setting, switch, &[(switch, "1")]);
         assert!(said.contains(&format!("{switch}=1")), "{said}");
-        assert!(setting.model(switch) == setting.model("usual"), "{switch}: another model.h5");
+        assert!(setting.model(switch) == setting.model("usual"), "{switch}: model.h5 differs");
         let counted = emulator::alone("switches::calls_of_five_steps", &[(switch, "1")]);
         assert!(
             counted.status.success(),
@@ -96,7 +96,7 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
     }
 }
 
-/// From some call of the driver on every call fails: where that is a wait after a kernel, the kernel is named.
+/// From some driver call on, every call fails. If this call is a wait after a kernel, the message names the kernel.
 #[test]
 fn a_kernel_that_fails_is_named() {
     if !gpu::emulated("a kernel that fails") {
@@ -109,11 +109,11 @@ fn a_kernel_that_fails_is_named() {
         let said = gpu::train(&setting, &format!("out{call}{}", variables.len()), 1, STEPS, &variables).stderr;
         said.contains("cuStreamSynchronize for ") && !said.contains("cuStreamSynchronize for the work before")
     };
-    // pairs, since every second call or so is a wait; which calls these are changes with the steps' work
+    // tries pairs, since about every second call is a wait; which calls are waits depends on the work of the steps
     let calls = (450..1000).step_by(75).flat_map(|call| [call, call + 1]);
     let found = calls.into_iter().find(|call| names_it(*call, &[("TRIREME_CUDA_SYNC", "1")]));
-    let call = found.expect("no wait after a kernel failed, or none named it");
-    assert!(!names_it(call, &[]), "call {call} is a wait after a kernel without the switch too");
+    let call = found.expect("either no wait after a kernel failed, or no message named the kernel");
+    assert!(!names_it(call, &[]), "without the switch, call {call} must not be a wait after a kernel");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Bytes that a step moves on a GPU, counted by the plan, beside what its passes must read and write.
+//! The number of bytes that the plan counts for a GPU step, compared with what its passes must read and write.
 
 use backend::Traffic;
 use backend::cuda::Precision;
@@ -9,7 +9,7 @@ use net::models;
 use support::gpu::alone;
 use support::numerics::cuda;
 
-/// Images of the planned batch; all of batch normalisation's bytes grow with it.
+/// Batch size. All traffic of batch normalisation is proportional to it.
 const IMAGES: usize = 2;
 
 #[test]
@@ -19,7 +19,8 @@ fn batch_norm_of_resnet50_moves_what_its_passes_need() {
     let input = models::input("resnet50").expect("a size");
     let net = models::build("resnet50", input, 1000).expect("a network");
     let shapes = net.shapes().expect("shapes");
-    // elements of an image with and without a residual; only the last block's result has one reader, and so one gradient
+    // elements per image without and with a residual; only the last block's result has a single reader, and so a single
+    // gradient
     let (mut plain, mut residual, mut last) = (0, 0, 0);
     for (node, shape) in net.nodes.iter().zip(&shapes[1..]) {
         match &node.op {

@@ -1,5 +1,5 @@
-//! The transports of images and gradients to and from a GPU, real or emulated, which ranks share: whichever is taken, and
-//! wherever the run was stopped, the same bits.
+//! The transports of images and gradients to and from a GPU that ranks share. The bits do not depend on the transport
+//! or on where the run was stopped.
 
 use loaders::ImageSpec;
 use support::emulator;
@@ -9,7 +9,7 @@ use support::program;
 use support::program::{Ended, events, start, trireme};
 use support::setting::Setting;
 
-/// Tests of this file that run on any GPU.
+/// Number of tests in this file that run on any GPU.
 const TESTS: usize = 4;
 
 const RECIPE: &str = r#"
@@ -43,12 +43,12 @@ bucket_mb = 0.2
 every = "2 steps"
 "#;
 
-/// 26 images: the last batch of an epoch has 2, so that two of four workers have none.
+/// 26 training images, so the last batch of an epoch has 2 and two of the four workers have no image.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }
 
-/// The digest of all that a training on ranks that share the GPU has made.
+/// Trains on ranks that share the GPU and returns the digest of the results.
 #[track_caller]
 fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
     gpu::train(setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
@@ -72,14 +72,14 @@ fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
     }
     digest(&setting, "parts", 2, &["--max-steps", "2"]);
     assert_eq!(digest(&setting, "parts", 1, &["--resume", "auto"]), one, "resumed");
-    // the scale of the losses goes on where it was
+    // the loss scale continues with its old value
     let half = ["--set", "precision=f16"];
     let whole = digest(&setting, "f16", 1, &half);
     digest(&setting, "f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
     assert_eq!(digest(&setting, "f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
 }
 
-/// Two ranks have only one order to add in, so the algorithm that MPI takes changes no bit.
+/// With two ranks there is only one order of addition, so MPI's choice of algorithm changes no bit.
 #[test]
 fn sums_in_gpu_memory_are_those_on_the_host() {
     if !gpu::emulated("a GPU whose memory the host may touch") {
@@ -87,7 +87,7 @@ fn sums_in_gpu_memory_are_those_on_the_host() {
     }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
-    // the host may touch this GPU's memory, as a CUDA-aware MPI does
+    // the host can access the memory of this GPU, as a CUDA-aware MPI requires
     let unified = [("TRIREME_EMULATED_UNIFIED", "1")];
     let train = |out: &str, path: &str| {
         let ended = gpu::train(&setting, out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
@@ -100,7 +100,7 @@ fn sums_in_gpu_memory_are_those_on_the_host() {
     assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
 }
 
-/// Codes made on the GPU are those of the host, so that whoever makes them changes no bit; the log says who does.
+/// Codes made on the GPU equal the host's codes, so the choice changes no bit. The log says which device encodes.
 #[test]
 fn codes_of_the_gpu_are_those_of_the_host() {
     if !gpu::available(TESTS) {
@@ -133,7 +133,7 @@ fn codes_of_the_gpu_are_those_of_the_host() {
     }
 }
 
-/// The plan counts the memory of whoever codes.
+/// The memory plan counts the codes where they are made.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
     if !gpu::available(TESTS) {
@@ -149,23 +149,24 @@ fn dry_runs_count_codes_where_they_are_made() {
         let path = format!("reduce.path={path}");
         planned("codec, including residuals", &[&["--set", &path], more].concat())
     };
-    // on the host integers take the gradients' place; else there is one an element on the GPU, and one between ranks
+    // on the host, integers replace the gradients in place; otherwise each element has one integer on the GPU and one
+    // in the buffer for MPI
     let elements = planned("parameters", &[]).expect("a row of parameters");
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
-    assert!((2.0 * elements..2.1 * elements).contains(&coded), "{coded} MB of codes of {elements}");
-    // four workers' residuals, and next to nothing of codes
+    assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
+    // residuals of four workers, and almost no memory for codes
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {
         let both = codec(path, &fed_back).expect("a row of codes and residuals");
         assert!(
             (4.0 * elements..5.0 * elements).contains(&both),
-            "{path}: {both} MB of codes and residuals of {elements}"
+            "{path}: codes and residuals take {both} MB for parameters of {elements} MB"
         );
     }
 }
 
-/// What workers carry over goes on where it was, on any number of ranks and whoever codes.
+/// The residuals of error feedback survive a stop, on any number of ranks and on either encoder.
 #[test]
 fn what_is_carried_over_outlives_a_stop() {
     if !gpu::available(TESTS) {
@@ -184,20 +185,22 @@ fn what_is_carried_over_outlives_a_stop() {
         train(out, ranks[0], first, &["--max-steps", "2"]);
         assert_eq!(train(out, ranks[1], then, &["--resume", "auto"]), whole, "{out}");
     }
-    // a processor lays it out otherwise, and goes on from it
+    // a CPU stores residuals in another layout and can continue from the same checkpoint
     train("processor", 2, coded, &["--max-steps", "2"]);
     let on_cpu = setting.command("processor", 1, &[&["--device", "cpu", "--resume", "auto"], &sets[..4]].concat());
     start(on_cpu).wait(PATIENCE).succeeded();
     assert_eq!(events(&setting.folder.at("processor"), "step").len(), 4);
 }
 
-/// A word for MPI's, which claims what it does not keep, unless the host may touch the GPU's memory.
+/// Returns the variable that preloads a library which claims that MPI is CUDA-aware. The claim is true only if the host
+/// can access the GPU's memory.
 fn liar() -> (&'static str, String) {
     let library = emulator::folder().expect("built").join("libliar.so");
     ("LD_PRELOAD", library.display().to_string())
 }
 
-/// The claim is tried, which ends the program by a signal; what that leaves in OUT says no to the next start.
+/// The trial of the false claim kills the program with a signal. The file that it leaves in the output folder prevents
+/// a second trial.
 #[test]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
     if !gpu::emulated("an MPI that lies of device memory") {
@@ -210,26 +213,26 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
     let ended = gpu::train(&setting, "out", 2, &float, &lies);
     assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
     let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
-    assert!(left("out"), "no mark of the trial that did not come back");
-    // the same MPI in a second start: not tried again
+    assert!(left("out"), "the failed trial left no file");
+    // a second start with the same MPI does not try again
     let resume = [&float[..], &["--resume", "auto"]].concat();
     let again = gpu::train(&setting, "out", 2, &resume, &lies).succeeded();
     let path = line(&again, "path ");
     for part in ["staged", "no cuda-aware: the trial of an earlier start did not return", ".cuda-aware-trial"] {
         assert!(path.contains(part), "no {part:?} in {path}");
     }
-    assert!(left("out"), "the mark must stay: the next start would try again");
+    assert!(left("out"), "the file of the trial must remain, or the next start would try again");
     assert_eq!(setting.digest("out"), {
         gpu::train(&setting, "honest", 2, &float, &[]).succeeded();
         setting.digest("honest")
     });
-    // the same word, and the truth this time
+    // the same claim, which is true this time
     let honest = gpu::train(&setting, "true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
     assert!(!left("true"));
 }
 
-/// The line of the log that begins so.
+/// Returns the log line with this beginning.
 #[track_caller]
 fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
     let said = ended.stderr.lines().find(|line| line.starts_with(begin));
@@ -237,13 +240,13 @@ fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
 }
 
 #[test]
-fn ways_that_cannot_be_are_named() {
+fn unavailable_transports_are_reported() {
     if !gpu::emulated("transports that an MPI without CUDA leaves") {
         return;
     }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
-    // found without NCCL's own word, which it gives only after the ranks have met
+    // decided without calling NCCL, which would refuse only after the ranks have met
     let auto = gpu::train(&setting, "auto", 2, &float, &[]).succeeded();
     let path = line(&auto, "path ");
     for part in ["staged", "no cuda-aware: ", "no nccl: ranks share a GPU"] {
@@ -260,7 +263,7 @@ fn ways_that_cannot_be_are_named() {
     start(cpu).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\" works only on GPUs", "--device cuda"]);
 }
 
-/// Two ranks with a GPU each, of which the second finds an NCCL that is damaged.
+/// Runs two ranks with a GPU each. The second rank finds a damaged NCCL library.
 fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> Ended {
     let damaged = setting.folder.at("libnccl.so.2");
     emulator::empty_library(damaged.as_ref());
@@ -277,7 +280,8 @@ fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> Ended {
     gpu::run(command)
 }
 
-/// Whoever joined NCCL would wait for a rank that cannot, without end: nobody does, and the log has that rank's reason.
+/// A rank that joined NCCL would wait forever for a rank that cannot. So no rank joins, and the log has the reason of
+/// the failing rank.
 #[test]
 fn ranks_join_nccl_only_if_all_can() {
     if !gpu::emulated("a rank without NCCL") {
@@ -291,10 +295,10 @@ fn ranks_join_nccl_only_if_all_can() {
     }
     let reason = ["reduce.path = \"nccl\": rank 1: NCCL: ", "lacks a function of NCCL 2"];
     one_without_nccl(&setting, "nccl", &["--set", "reduce.path=nccl"]).failed(1, &reason);
-    // where all can they meet, and the emulated one says no to them then
+    // if all ranks can join, they meet, and the emulated NCCL refuses then
     let float = ["--max-steps", "1", "--set", "reduce.codec=float"];
     let met = gpu::train(&setting, "met", 2, &float, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
-    assert!(met.stderr.contains("Duplicate GPU"), "the ranks have not met:\n{}", met.stderr);
+    assert!(met.stderr.contains("Duplicate GPU"), "the ranks did not meet:\n{}", met.stderr);
     assert!(line(&met, "path ").contains("no nccl: NCCL: ncclCommInitRank"), "{}", met.stderr);
 }
 

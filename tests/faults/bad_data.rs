@@ -1,5 +1,5 @@
-//! Data that is damaged, absent or another than it says, tried on the real binary: each ends with exit code 1 and one clear line on
-//! stderr, on every rank, and leaves no file half-written.
+//! Damaged, missing or inconsistent data, tried with the real binary. Each case ends with exit code 1 and one clear
+//! line on stderr, on any number of ranks, and leaves no incomplete file.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -37,7 +37,8 @@ fn a_shard_cut_short_before_the_start() {
     setting.refused(1, &[], &[name(&shard), &numbers, "cut short"]);
 }
 
-/// A manifest that says another number of records than the index, of classes than the labels, or nothing at all.
+/// The manifest and the index disagree about the number of records, the manifest is not valid JSON, or it lacks a
+/// split.
 #[test]
 fn a_manifest_that_contradicts_the_shards() {
     let (setting, images) = SmallRun::new();
@@ -56,7 +57,7 @@ fn a_manifest_that_contradicts_the_shards() {
     setting.refused(1, &[], &[&setting.data, "has no split `train`; it has `test`"]);
 }
 
-/// Found while training, by the one rank whose record it is.
+/// The damage is found during training, by the rank that reads the record.
 #[test]
 fn a_flipped_byte() {
     let (setting, images) = SmallRun::new();
@@ -114,7 +115,7 @@ fn splits_of_different_image_sizes() {
     setting.refused(1, &[], &["images of split train are 28x30x1", "28x28x1"]);
 }
 
-/// A split for scoring that is bad shows after the first epoch; what was trained until then is kept nowhere half.
+/// Damage in the evaluation split is found after the first epoch. No incomplete file may remain.
 #[test]
 fn a_flipped_byte_in_the_test_split() {
     let (setting, images) = SmallRun::new();
@@ -126,7 +127,7 @@ fn a_flipped_byte_in_the_test_split() {
     setting.assert_no_model();
 }
 
-/// Ranks that see different data sets would each train on their own.
+/// Ranks with different data sets would otherwise train on different images.
 #[test]
 fn ranks_with_different_data() {
     let (setting, images) = SmallRun::new();
@@ -142,7 +143,7 @@ fn ranks_with_different_data() {
     let mut program = trireme(1, &setting.args(&[]));
     let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
     program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
-    // the recipe's `data` differs too: it is part of what all ranks must share
+    // the recipe's `data` differs too, which all ranks must share
     start(program).wait(PATIENCE).failed(1, &["rank 1: the recipe or the data set differs from rank 0's"]);
     assert!(!Path::new(&setting.out).exists());
 }

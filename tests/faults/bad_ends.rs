@@ -1,5 +1,7 @@
-//! What goes wrong while a run goes on, tried on the real binary: disks, numbers, data, ranks and threads that fail. Every rank ends in
-//! reasonable time, by name, and no file is left half-written. sweep.rs tries more of it, at many moments.
+//! Failures during a run, tried with the real binary: disks, numbers, data, ranks and threads.
+//!
+//! Every rank ends in reasonable time with a message that names the cause, and no incomplete file remains. `sweep.rs`
+//! tries more failures at many moments.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -14,14 +16,14 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
 use support::small_run::{RECIPE, SmallRun};
 
-/// A file-size limit takes what a full disk would, on any machine and without being root: writes fail beyond the limit.
+/// A file-size limit has the effect of a full disk on any machine and without root: writes beyond the limit fail.
 #[test]
 fn a_disk_that_fills_while_training() {
     let (setting, _images) = SmallRun::new();
     let program = env!("CARGO_BIN_EXE_trireme");
     for ranks in [0, 2] {
-        // 12,000 units of 512 or 1,024 bytes: enough for MPI's own files, not for a model of 13.1 MB. Without its signal,
-        // the limit is an error of write(2).
+        // 12,000 units of 512 or 1,024 bytes are enough for MPI's own files, but not for a model of 13.1 MB. With
+        // SIGXFSZ ignored, write(2) returns an error at the limit.
         let mut command = on_ranks(ranks, "sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
@@ -32,7 +34,7 @@ fn a_disk_that_fills_while_training() {
     }
 }
 
-/// Not with the next checkpoint, which is ten minutes away.
+/// The run ends at once, not when it writes the next checkpoint in ten minutes.
 #[test]
 fn a_folder_that_is_removed_ends_the_run() {
     let (setting, _images) = SmallRun::new();
@@ -44,11 +46,11 @@ fn a_folder_that_is_removed_ends_the_run() {
         running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
         fs::remove_dir_all(&setting.out).unwrap();
         running.wait(PATIENCE).failed(1, &["output folder was removed", &setting.out]);
-        assert!(!Path::new(&setting.out).exists(), "a folder without a run");
+        assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
     }
 }
 
-/// As by nohup, which lets a run outlive its terminal.
+/// nohup ignores SIGHUP, so that a run outlives its terminal.
 #[test]
 fn a_hangup_that_is_ignored_ends_nothing() {
     let (setting, _images) = SmallRun::new();
@@ -77,7 +79,7 @@ fn help_that_is_lost_is_a_failure() {
     }
 }
 
-/// The run is done without its trace, which finds a folder in its place.
+/// The trace cannot be written because its path is a folder. The run completes without it.
 #[test]
 fn a_trace_that_cannot_be_written_in_the_end() {
     let (setting, _images) = SmallRun::new();
@@ -88,25 +90,25 @@ fn a_trace_that_cannot_be_written_in_the_end() {
     assert!(files(&setting.out).contains(&"model.h5".to_string()));
 }
 
-/// The real thing, where this test may mount a file system of its own: full in the middle, and from the start.
+/// A disk that is really full, if the test may mount a file system.
 #[test]
 fn a_disk_that_is_full() {
     let (mut setting, _images) = SmallRun::new();
     let Some(disk) = Disk::mount(setting.folder.at("disk"), "1m") else {
         eprintln!(
-            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it"
+            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit replaces it"
         );
         return;
     };
     setting.out = disk.at("out");
-    // sweep.rs fills a disk while training goes on
+    // sweep.rs fills a disk during training
     setting
         .train(2, &[])
         .failed(1, &[&setting.out, "no space left for the files of the run", "a checkpoint takes", "--out"]);
     assert!(!Path::new(&setting.out).exists());
 }
 
-/// The rate jumps beyond f32 in the second epoch; the model of the first is good and stays.
+/// The learning rate jumps beyond f32 in the second epoch. The checkpoint of the first epoch must remain.
 #[test]
 fn a_loss_that_is_no_number() {
     let (setting, _images) = SmallRun::new();
@@ -131,7 +133,7 @@ fn a_loss_that_is_no_number() {
     }
 }
 
-/// A step may break the weights while its own loss is still a number.
+/// A step can make the weights infinite or NaN although its own loss is finite.
 #[test]
 fn weights_that_are_no_numbers() {
     let (setting, _images) = SmallRun::new();
@@ -153,8 +155,8 @@ fn weights_that_are_no_numbers() {
     }
 }
 
-/// Images so far apart that the variance of what is made of them is beyond f32, while the loss is none the worse: nothing would ever bring
-/// the running one back.
+/// The images have such large values that a variance overflows f32, while the loss stays finite. The running statistics
+/// would never recover.
 #[test]
 fn statistics_that_are_no_numbers() {
     let (setting, _images) = SmallRun::new();
@@ -168,7 +170,7 @@ fn statistics_that_are_no_numbers() {
     }
 }
 
-/// Whole numbers cannot stand for them: the parameter is named, once, and all ranks end.
+/// Integer codes cannot represent such gradients. One message names the parameter, and all ranks end.
 #[test]
 fn gradients_that_are_not_finite_end_all_ranks_by_name() {
     for codec in ["exact", "int8", "ternary"] {
@@ -183,7 +185,7 @@ fn gradients_that_are_not_finite_end_all_ranks_by_name() {
     }
 }
 
-/// The kernel's SIGBUS, on whichever rank reads first.
+/// The kernel sends SIGBUS to whichever rank reads first.
 #[test]
 fn a_shard_cut_short_while_it_is_read() {
     let (setting, images) = SmallRun::new();
@@ -194,7 +196,7 @@ fn a_shard_cut_short_while_it_is_read() {
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("cannot read at byte offset")).collect();
-    assert!((1..=2).contains(&lines.len()), "once a rank at most:\n{}", ended.stderr);
+    assert!((1..=2).contains(&lines.len()), "at most one line per rank:\n{}", ended.stderr);
     for line in lines {
         assert!(line.starts_with("rank ") && line.contains(": shard ") && line.contains(".tfrecord"), "{line}");
     }
@@ -227,7 +229,7 @@ fn an_interrupt_ends_all_ranks() {
     assert_only_whole_models(&setting);
 }
 
-/// A killed rank may leave the hidden file that it was writing; whatever has a model's name is whole.
+/// A killed rank may leave a hidden incomplete file. Every file with the name of a model must be complete.
 #[track_caller]
 fn assert_only_whole_models(setting: &SmallRun) {
     for file in files(&setting.out).iter().filter(|f| f.ends_with(".h5")) {
@@ -239,7 +241,7 @@ fn assert_only_whole_models(setting: &SmallRun) {
 
 const CASE: &str = "TRIREME_TEST_PANIC";
 
-/// Hands out some batches, then panics on the loader's thread.
+/// Returns some batches, then panics on the loader's thread.
 struct Defect(u64);
 
 impl Order for Defect {
@@ -253,7 +255,7 @@ impl Order for Defect {
     }
 }
 
-/// The ranks' side of the test below: a loader whose thread panics on rank 1, while the others wait for each other.
+/// The ranks of the test below. The loader thread of rank 1 panics while the other ranks wait for rank 1.
 #[test]
 #[ignore = "the ranks' side of a_panic_in_a_loader_thread_of_one_rank"]
 fn ranks_with_a_defect() {
@@ -269,7 +271,7 @@ fn ranks_with_a_defect() {
         while loader.next().map_err(|error| comm::die(1, &error.to_string())).is_ok() {}
     }
     let waited = comm.run("sum that rank 1 never joins", World::barrier);
-    unreachable!("nobody ended this rank: {waited:?}");
+    unreachable!("this rank was not ended: {waited:?}");
 }
 
 #[test]

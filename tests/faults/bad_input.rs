@@ -1,5 +1,7 @@
-//! Recipes, arguments, folders and model files that make no sense, tried on the real binary: each ends with exit code 1 or 2 and one
-//! clear line on stderr, before OUT is touched. bad_data.rs has damaged data, bad_ends.rs what goes wrong later.
+//! Invalid recipes, arguments, folders and model files, tried with the real binary.
+//!
+//! Each case ends with exit code 1 or 2 and one clear line on stderr, before the output folder is touched.
+//! `bad_data.rs` tests damaged data, `bad_ends.rs` tests failures during a run.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -12,7 +14,7 @@ use support::program::{PATIENCE, events, files, run, start, trireme};
 use support::small_run::{RECIPE, SmallRun, poke};
 
 #[test]
-fn recipes_that_name_what_there_is_not() {
+fn misspelt_names_in_recipes() {
     let (mut setting, _images) = SmallRun::new();
     for (good, bad, parts) in [
         ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
@@ -39,7 +41,7 @@ fn recipes_that_name_what_there_is_not() {
 }
 
 #[test]
-fn numbers_that_do_not_fit() {
+fn invalid_batches_workers_and_rates() {
     let (setting, _images) = SmallRun::new();
     setting.refused(2, &["--set", "workers=9"], &["batch", "8 images cannot be shared by 9 workers"]);
     setting.train(3, &[]).failed(2, &["workers", "3 ranks for 2 workers", "start at most 2 ranks"]);
@@ -55,7 +57,7 @@ fn numbers_that_do_not_fit() {
     assert!(!Path::new(&setting.out).exists());
 }
 
-/// A network whose planes would shrink to nothing, and images of two sizes.
+/// Images so small that a layer's output would be empty, and transforms that produce two different sizes.
 #[test]
 fn images_that_the_network_cannot_take() {
     let (setting, _images) = SmallRun::new();
@@ -71,7 +73,7 @@ fn images_that_the_network_cannot_take() {
 }
 
 #[test]
-fn an_output_folder_that_cannot_be() {
+fn an_output_folder_that_cannot_be_written() {
     let (mut setting, _images) = SmallRun::new();
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
@@ -85,9 +87,9 @@ fn an_output_folder_that_cannot_be() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
 
-/// Before the first step, not after the last.
+/// The error comes before the first step, not after the last.
 #[test]
-fn a_trace_that_cannot_be() {
+fn a_trace_that_cannot_be_written() {
     let (setting, _images) = SmallRun::new();
     let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
     setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
@@ -109,7 +111,7 @@ fn an_output_folder_that_is_not_empty() {
 }
 
 #[test]
-fn model_files_that_are_none() {
+fn files_that_are_not_models() {
     let (setting, images) = SmallRun::new();
     setting.train(0, &["--max-steps", "2"]).succeeded();
     let model = Path::new(&setting.out).join("model.h5");
@@ -147,7 +149,7 @@ fn model_files_that_are_none() {
     run(2, &unknown).failed(2, &["--split tset: ", "no split \"tset\"", "did you mean \"test\"?"]);
 }
 
-/// A file that is whole and says it is another network than its weights are.
+/// The file is intact, but names another network than the one its weights belong to.
 #[test]
 fn a_model_file_of_another_network() {
     let (setting, _images) = SmallRun::new();
@@ -166,7 +168,7 @@ fn a_model_file_of_another_network() {
     run(2, &args).failed(2, &["no network squeezenet"]);
 }
 
-/// Without mpirun there is one rank, and it needs none.
+/// Without mpirun the program runs as a single rank.
 #[test]
 fn without_mpirun_there_is_one_rank() {
     let (setting, _images) = SmallRun::new();
@@ -176,7 +178,7 @@ fn without_mpirun_there_is_one_rank() {
 }
 
 #[test]
-fn a_device_that_this_machine_has_not() {
+fn devices_that_this_machine_lacks() {
     let (setting, _images) = SmallRun::new();
     // programs that tests start see no GPU
     let why = match gpu_count() {
@@ -199,7 +201,7 @@ fn arguments_that_make_no_sense() {
     setting.refused(2, &["--thread", "2"], &["unexpected argument '--thread'"]);
 }
 
-/// An OpenMP that starts fewer threads than are planned for would skip their work.
+/// If OpenMP started fewer threads than planned, the work of the missing threads would be lost.
 #[test]
 fn fewer_threads_than_asked_for() {
     let (setting, _images) = SmallRun::new();
@@ -223,7 +225,7 @@ fn more_workers_than_lanes_can_hold() {
     setting.refused(2, &more, &["--set workers=257", "at most 256 workers, got 257"]);
 }
 
-/// The second rank runs a copy that is one byte longer.
+/// The second rank runs a copy of the program that is one byte longer.
 #[test]
 fn ranks_of_different_builds() {
     let (setting, _images) = SmallRun::new();
@@ -237,7 +239,7 @@ fn ranks_of_different_builds() {
     assert!(!Path::new(&setting.out).exists());
 }
 
-/// Names of files in JSON and HDF5 are UTF-8.
+/// File names in JSON and HDF5 are UTF-8.
 #[test]
 fn an_output_folder_whose_name_is_no_text() {
     use std::os::unix::ffi::OsStrExt;
@@ -252,7 +254,7 @@ fn an_output_folder_whose_name_is_no_text() {
     }
 }
 
-/// More memory than any machine has is refused with the numbers, and does not abort the process.
+/// A size beyond the memory of any machine is an error with numbers and does not abort the process.
 #[test]
 fn sizes_beyond_all_memory() {
     let (setting, _images) = SmallRun::new();
@@ -261,7 +263,7 @@ fn sizes_beyond_all_memory() {
         let parts = ["the memory of the loader would take", "this machine has", "fewer slots"];
         setting.refused(1, &["--set", &slots], &parts);
     }
-    // 17 GB for each image
+    // 17 GB per image
     let crop = "random_resized_crop(65535)";
     let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
     let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];

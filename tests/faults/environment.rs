@@ -1,5 +1,7 @@
-//! MPI changes the environment while it starts on its thread, and glibc's getenv(3) beside that is undefined: no other thread may read
-//! it then. Tried with a library that is preloaded and notes who does.
+//! MPI changes the environment while it starts on its thread. Calling glibc's getenv(3) at the same time is undefined
+//! behaviour, so no other thread may read the environment then.
+//!
+//! The test preloads a library that logs all accesses.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +16,12 @@ struct Note {
     thread: String,
     what: String,
     name: String,
-    /// File of the caller: the program, or a library.
+    /// The file that contains the caller: the program or a library.
     from: String,
 }
 
 impl Note {
-    /// Whether the call comes from our code or a library that it uses, and not from a thread of MPI's own.
+    /// Returns true if the call comes from our code or a library that we use, and not from one of MPI's own threads.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
         self.thread == self.process
@@ -36,7 +38,7 @@ fn notes(log: &str) -> Vec<Note> {
     fs::read_to_string(log).unwrap().lines().map(note).collect()
 }
 
-/// What threads other than MPI's read between the beginning and the end of its start, over all processes; and how many changes there were.
+/// Returns what other threads read while MPI starts, over all processes, and how many changes there were in that time.
 fn read_meanwhile(notes: &[Note]) -> (Vec<String>, usize) {
     let (mut found, mut changes) = (Vec::new(), 0);
     for (at, begin) in notes.iter().enumerate().filter(|(_, note)| note.what == "start") {
@@ -56,7 +58,7 @@ fn shim(folder: &Path) -> String {
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/environment.c"), folder.join("environment.so"));
     let made =
         Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").output();
-    let made = made.expect("a C compiler, which building trireme needs, too");
+    let made = made.expect("a C compiler, which is also needed to build trireme");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     library.display().to_string()
 }
@@ -74,9 +76,9 @@ fn nobody_reads_the_environment_while_mpi_starts() {
         start(command).wait(PATIENCE).succeeded();
         let notes = notes(&log);
         assert_eq!(notes.iter().filter(|note| note.what == "started").count(), ranks.max(1));
-        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "oneDNN's calls are seen");
+        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "the log must have oneDNN's calls");
         let (found, changes) = read_meanwhile(&notes);
-        assert!(changes > 0, "MPI changes nothing: this test is of no use with it");
+        assert!(changes > 0, "this MPI does not change the environment, so the test proves nothing");
         assert_eq!(found, [""; 0], "{ranks} ranks, {more:?}");
     }
 }

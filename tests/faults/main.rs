@@ -1,4 +1,5 @@
-//! What goes wrong before, in and after a run, tried on the real binary: each case ends in time, with a message that names it.
+//! Failures before, during and after a run, tried with the real binary. Each case ends in time, with a message that
+//! names the cause.
 
 mod bad_data;
 mod bad_ends;

@@ -1,5 +1,7 @@
-//! Faults put into running trainings on several ranks, one of a kind: ranks that are stopped, a loss that is lost, a FIFO among the data.
-//! Each case must end in time, or go on, where nothing was lost, and say what happened. sweep.rs tries many more, at many moments.
+//! Faults in training runs on more than one rank: stopped or killed ranks, an infinite loss, a FIFO in the data set.
+//!
+//! Each run must end in time, or continue if nothing was lost, and say what happened. `sweep.rs` tries more faults at
+//! many moments.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +26,7 @@ fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
     let parts = ["warning: waiting in ", "1 of 3 ranks have not arrived: rank ", &format!("(process {stopped})")];
     assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
     assert!(ended.stderr.contains("the run continues: "), "{}", ended.stderr);
-    assert!(!Path::new(&case.out).join(".ranks").exists(), "a clean end leaves no signs of life");
+    assert!(!Path::new(&case.out).join(".ranks").exists(), "a regular end must remove the heartbeat files");
 }
 
 #[test]
@@ -50,9 +52,9 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
     case.assert_whole();
 }
 
-/// The launcher ends the others, and the one that is left to speak says who is gone and how to go on.
+/// The launcher ends the other ranks. One message says which rank is gone and how to resume.
 #[test]
-fn the_last_words_after_a_killed_rank() {
+fn a_killed_rank_is_named_once() {
     for killed in [0, 2] {
         let case = Case::new();
         let mut running = case.running(3, &[]);
@@ -71,15 +73,16 @@ fn the_last_words_after_a_killed_rank() {
 }
 
 #[test]
-fn no_watchdog_speaks_of_ranks_at_work() {
+fn the_watchdog_ignores_working_ranks() {
     let case = Case::new();
-    // a warning after the shortest time in which nothing is wrong; a loaded machine takes its time for a step
+    // a longer limit than the steps take on a loaded machine, so that a warning would be wrong
     let ended = case.start(2, &["--stall-warn", "5s", "--set", "epochs=2"]).wait(PATIENCE).succeeded();
     assert!(!ended.stderr.contains("warning: "), "{}", ended.stderr);
     assert!(!Path::new(&case.out).join(".ranks").exists());
 }
 
-/// One sample of all is beyond f32 once it is normalised: the rank that has it is named, whatever the gradients travel as.
+/// One sample overflows f32 when it is normalised. The message names the rank with this sample, whichever codec is
+/// used.
 #[test]
 fn a_loss_that_is_lost_on_one_rank() {
     for codec in ["float", "exact"] {
@@ -99,7 +102,7 @@ fn a_loss_that_is_lost_on_one_rank() {
     }
 }
 
-/// Opening a FIFO waits for a writer, for good.
+/// Opening a FIFO would block until another process opens it for writing.
 #[test]
 fn a_fifo_among_the_data_is_refused_by_name() {
     let case = Case::new();
@@ -118,7 +121,7 @@ fn a_fifo_among_the_data_is_refused_by_name() {
 }
 
 #[test]
-fn the_table_before_the_start() {
+fn startup_checks_are_printed() {
     let case = Case::new();
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
@@ -135,7 +138,7 @@ fn the_table_before_the_start() {
     for part in ["rank(s) 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
-    // one rank computes on all of its cores, as it does in training
+    // as in training, a single rank computes on all of its cores
     let threads = match base::cores::affinity().len() {
         1 => "1 thread".to_string(),
         cores => format!("{cores} threads"),
@@ -170,7 +173,7 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
         run(0, &["eval", &format!("{}/model.h5", case.out), "--data", &data, "--split", "train", "--json"]).succeeded();
     let alone: serde_json::Value = serde_json::from_str(&alone.stdout).unwrap();
     assert_eq!([&alone["top1"], &alone["top5"], &alone["loss"]], [&last["top1"], &last["top5"], &last["loss"]]);
-    // what is scored is not scored again
+    // scored models are not scored again
     assert!(follow(0, &[]).wait(PATIENCE).succeeded().stdout.is_empty());
     let once = follow(0, &["--once", "--json"]).wait(PATIENCE).succeeded();
     assert!(once.stdout.contains("\"step\":18"), "{}", once.stdout);
@@ -183,7 +186,7 @@ fn an_interrupt_ends_a_follower_well() {
     let data = case.images.arg();
     for stop in [libc::SIGINT, libc::SIGTERM] {
         let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
-        // long enough to be past the start, where the signal still has its usual meaning
+        // long enough that the program has installed its handlers
         std::thread::sleep(Duration::from_secs(2));
         signal(follower.id() as i32, stop);
         follower.wait(PATIENCE).succeeded();

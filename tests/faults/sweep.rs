@@ -1,5 +1,8 @@
-//! Many faults at many moments: ranks that are killed, stopped, or interrupted, files that are corrupted, removed or find no room. Each
-//! must end the run in time, say what happened, leave no torn file, and let the run resume. `make test-faults` runs it, and counts.
+//! Many faults at many moments: ranks that are killed, stopped or interrupted, and files that are damaged, removed or
+//! do not fit on the disk.
+//!
+//! Each fault must end the run in time with a message and without an incomplete file, and the run must be able to
+//! resume. `make test-faults` runs this.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -10,46 +13,46 @@ use support::case::{Case, IN_TIME, SHARDS};
 use support::disk::Disk;
 use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
 
-/// Ranks of the sweep's runs.
+/// Number of ranks in each run.
 const RANKS: usize = 3;
 
-/// What is done to a run under way.
+/// A fault in a running training.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// SIGKILL of a rank, so many milliseconds after it was there.
+    /// SIGKILL to a rank, this many milliseconds after it has started.
     KillAfter(usize, u64),
-    /// SIGKILL of a rank in the middle of steps.
+    /// SIGKILL to a rank in the middle of the steps.
     Kill(usize),
-    /// SIGKILL of all ranks while a checkpoint is written.
+    /// SIGKILL to all ranks while a checkpoint is written.
     KillWriting,
-    /// SIGSTOP of a rank, for good.
+    /// SIGSTOP to a rank, without SIGCONT.
     Stop(usize),
-    /// SIGINT to all ranks, and again at once.
+    /// SIGINT to all ranks, twice in quick succession.
     InterruptTwice,
-    /// A flipped byte in each record of a shard.
+    /// Damaged bytes in each record of a shard.
     Corrupt,
-    /// All training shards are cut short under the ranks' feet.
+    /// All training shards are truncated while ranks read them.
     Truncate,
-    /// The output folder goes away.
+    /// The output folder is removed.
     Remove,
-    /// The disk of the output folder is full to the last byte.
+    /// The disk with the output folder becomes completely full.
     Fill,
-    /// Room for the log alone, when a signal asks for the last checkpoint.
+    /// The disk has only enough space for the log when a signal asks for the last checkpoint.
     FillAndStop,
-    /// Room for the log alone, when the model is to be written.
+    /// The disk has only enough space for the log when the model is written.
     FillForTheModel,
 }
 
-/// More than the log of a short run takes, less than a model.
+/// Bytes: more than the log of a short run, less than a model.
 const LOG: u64 = 512 << 10;
 
 impl Fault {
-    /// Whether it needs a small file system.
+    /// Returns true if the fault needs a small file system.
     fn fills(self) -> bool {
         matches!(self, Self::Fill | Self::FillAndStop | Self::FillForTheModel)
     }
 
-    /// Arguments of the run that it strikes.
+    /// Returns additional arguments of the run.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::FillForTheModel => &["--stall-warn", "1s", "--stall-abort", "3s", "--max-steps", "60"],
@@ -57,7 +60,8 @@ impl Fault {
         }
     }
 
-    /// Does it, and says what a line of stderr must hold; nothing where the launcher alone can speak.
+    /// Causes the fault. Returns parts that a line of stderr must contain, or nothing if only the launcher can report
+    /// the fault.
     fn strike(self, case: &Case, running: &mut Running, disk: Option<&Disk>) -> &'static [&'static str] {
         let ranks = running.ranks();
         if !matches!(self, Self::KillAfter(..) | Self::KillWriting) {
@@ -81,7 +85,7 @@ impl Fault {
                 };
                 let since = Instant::now();
                 while !writing() {
-                    assert!(since.elapsed() < PATIENCE, "no checkpoint was ever seen under way");
+                    assert!(since.elapsed() < PATIENCE, "no checkpoint was being written");
                 }
                 ranks.iter().for_each(|&id| signal(id as i32, libc::SIGKILL));
                 &[]
@@ -120,7 +124,7 @@ impl Fault {
                 &["rank 0: cannot ", "checkpoints", "output folder was removed", "--out"]
             }
             Self::Fill => {
-                // a checkpoint under way leaves room again when it gives up
+                // a checkpoint that is being written frees its space when it fails
                 for _ in 0..10 {
                     disk.iter().for_each(|disk| drop(disk.top_up()));
                     std::thread::sleep(Duration::from_millis(100));
@@ -140,7 +144,7 @@ impl Fault {
     }
 }
 
-/// Every fault, each in a run of its own, and the run resumed after it.
+/// Tries every fault in a run of its own and then resumes the run.
 #[test]
 #[ignore = "minutes: make test-faults"]
 fn the_sweep() {
@@ -166,10 +170,10 @@ fn the_sweep() {
         let ranks = all_there(&mut running);
         let parts = fault.strike(&case, &mut running, disk.as_ref());
         let since = Instant::now();
-        // that one trains to its end first
+        // this run continues to its last step first
         let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
         let took = since.elapsed();
-        // two interrupts at once may come as one, which stops the run in good order
+        // two interrupts in quick succession may arrive as one, which stops the run regularly
         let stopped = !matches!(fault, InterruptTwice) && ended.status.code() == Some(75);
         assert!(!ended.status.success() && !stopped, "{fault:?}: {}", ended.stderr);
         assert_gone(&ranks);
@@ -186,13 +190,13 @@ fn the_sweep() {
         resume(&case, fault);
         cases += 1;
         let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
-        eprintln!("{fault:?}: ended {:.1} s after, nothing torn, resumed. {message}", took.as_secs_f64());
+        eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
     }
-    eprintln!("{cases} faults: none hung, none left a torn file, all resumed; {skipped} not tested");
+    eprintln!("{cases} faults: all runs ended in time, left complete files and resumed; {skipped} not tested");
     assert_eq!(cases + skipped, 27);
 }
 
-/// The ranks' processes, the launcher having started them all.
+/// Returns the process ids of the ranks when the launcher has started all of them.
 fn all_there(running: &mut Running) -> Vec<u32> {
     let since = Instant::now();
     loop {
@@ -200,18 +204,18 @@ fn all_there(running: &mut Running) -> Vec<u32> {
         if ranks.len() == RANKS {
             return ranks;
         }
-        assert!(since.elapsed() < PATIENCE, "the launcher has started {} ranks", ranks.len());
+        assert!(since.elapsed() < PATIENCE, "the launcher has started only {} ranks", ranks.len());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The shards as they were.
+/// Reads the undamaged shards.
 fn kept(case: &Case) -> Vec<(PathBuf, Vec<u8>)> {
     let shards = (0..SHARDS).map(|number| case.images.shard("train", number));
     shards.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
-/// Goes on from the last checkpoint, or from the start, and ends well.
+/// Resumes from the last checkpoint, or from the start, and checks that the run succeeds.
 #[track_caller]
 fn resume(case: &Case, fault: Fault) {
     let newest = files(&case.out)

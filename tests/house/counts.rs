@@ -1,4 +1,4 @@
-//! Numbers that the documents give of what there is.
+//! Checks the numbers in the documents, such as the number of networks.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Entries of a list in a file of recorded numbers.
+/// Returns the length of a list in a JSON file.
 fn recorded(path: &str, list: &str) -> usize {
     let file: Value = serde_json::from_str(&text(path)).unwrap();
     file[list].as_array().unwrap().len()

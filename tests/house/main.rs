@@ -1,4 +1,4 @@
-//! Rules about the sources that the compiler does not check, and the recipes and documents that must agree with the code.
+//! Rules about the sources that the compiler does not check, and checks that recipes and documents agree with the code.
 
 mod counts;
 mod recipes;

@@ -1,4 +1,4 @@
-//! The recipes that come with trireme: each is read, checked and written again, and says where its score comes from.
+//! The recipes that come with trireme. Each is valid, can be written and read again, and names the source of its score.
 
 use comm::codec;
 use engine::optim::schedule::Schedule;
@@ -77,10 +77,10 @@ fn every_key_of_a_recipe_is_documented() {
     }
 }
 
-/// A recipe's name, the steps of an epoch, and the rates of some steps.
+/// A recipe's name, the steps per epoch, and the learning rates of some steps.
 type Rates = (&'static str, u64, &'static [(u64, f64)]);
 
-/// Worked out by hand from the published settings.
+/// The expected rates were calculated by hand from the published settings.
 #[test]
 fn the_rates_are_the_published_ones() {
     let recipes = recipes();
@@ -105,12 +105,12 @@ fn the_rates_are_the_published_ones() {
                 .unwrap();
         for &(step, want) in rows {
             let got = schedule.lr(step);
-            assert!((got - want).abs() < 1e-6, "{name}, step {step}: {got}, not {want}");
+            assert!((got - want).abs() < 1e-6, "{name}, step {step}: expected {want}, got {got}");
         }
     }
 }
 
-/// Training and evaluation images must come out of the transforms in the shape that the network takes.
+/// The transforms of training and evaluation must produce the shape that the network takes.
 #[test]
 fn the_transforms_end_in_the_shape_of_the_network() {
     for (name, recipe) in recipes() {
@@ -151,7 +151,8 @@ fn cifarnet_decays_the_two_hidden_layers_alone() {
     assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
 }
 
-/// Goyal et al.: batch norm is spared, everything else decays; the rate grows with the batch and warms up from the base.
+/// Settings of Goyal et al.: batch-norm parameters do not decay, all others do. The rate grows with the batch and warms
+/// up from the base rate.
 #[test]
 fn resnet50_is_set_up_for_large_batches() {
     let recipe = &recipes()["imagenet-resnet50"];
@@ -170,7 +171,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What a user may write has a row in the docs: each network, codec, transform and kind of data. docs/recipe.md has the keys.
+/// Each network, codec, transform and kind of data has a row in the docs. docs/recipe.md has the keys.
 #[test]
 fn the_pages_have_a_row_for_each_name() {
     let kinds = data_tools::KINDS.iter().map(|kind| kind.0).collect();
@@ -188,7 +189,7 @@ fn the_pages_have_a_row_for_each_name() {
     }
 }
 
-/// No page names a file that is not there.
+/// Every file that a page names exists.
 #[test]
 fn the_pages_name_files_that_exist() {
     let folders = ["src/", "crates/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
@@ -203,7 +204,10 @@ fn the_pages_name_files_that_exist() {
         let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder)));
         for path in paths.filter(|path| !path.contains("NAME")) {
             let path = path.trim_end_matches('.').split('#').next().unwrap_or(path);
-            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{name}: there is no {path}");
+            assert!(
+                Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
+                "{name} names {path}, which does not exist"
+            );
             seen += 1;
         }
     }

@@ -1,5 +1,5 @@
-//! What may stand where: which crates may depend on which, which files may use `unsafe`, create files, name a backend or oneDNN, and that
-//! nothing prints with macros that panic on a closed stream.
+//! Rules about the sources: which crates may depend on each other, and which files may use `unsafe`, create files, name
+//! a backend or call oneDNN. Nothing may print with macros that panic on a closed stream.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::sources::{Source, all};
 
-/// Each crate of ours and the crates of ours that it may depend on. Cargo enforces the rest.
+/// Each crate and the crates of this workspace that it may depend on. Cargo enforces the rest.
 const CRATES: &[(&str, &[&str])] = &[
     ("loaders", &[]),
     ("data-tools", &["loaders"]),
@@ -26,11 +26,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Libraries that one crate may depend on.
+/// Libraries that only one crate may depend on.
 const LIBRARIES: &[(&str, &str)] =
     &[("mpi", "crates/comm"), ("hdf5-metno", "crates/formats"), ("cudarc", "crates/backend"), ("clap", ".")];
 
-/// Where `unsafe` may stand.
+/// Files and folders that may contain `unsafe`.
 const UNSAFE: &[&str] = &[
     "crates/backend/src/cpu/",
     "crates/backend/src/cuda/",
@@ -48,11 +48,11 @@ const UNSAFE: &[&str] = &[
     "loaders/src/transform/paint.rs",
 ];
 
-/// Rows of tokens that print with a macro that panics if the stream is closed or its disk is full.
+/// Token sequences of macros that panic if the output stream is closed or its disk is full.
 const PRINT: &[&str] = &["print !", "println !", "eprint !", "eprintln !", "dbg !"];
 
-/// Rows of tokens that create, empty, extend or link files. `loaders::safe_create` does this so that no link that somebody put into a
-/// folder is followed.
+/// Token sequences that create, empty, extend or link files. `loaders::safe_create` does this without following a link
+/// that somebody else has put into the folder.
 const CREATE: &[&str] = &[
     "File :: create",
     "File :: create_new",
@@ -77,7 +77,7 @@ const CREATE: &[&str] = &[
     ". with_fcpl",
 ];
 
-/// The files that may contain a row of [`CREATE`], and how often.
+/// Files that may contain an element of [`CREATE`], and how often.
 const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
     ("loaders/src/file/safe_create.rs", ". write ( true", 9),
@@ -89,25 +89,25 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("crates/formats/src/checkpoint/foreign.rs", "H5File :: create", 2),
     // appends to the HDF5 data of the same new file
     ("crates/formats/src/checkpoint/checksum.rs", ". append ( true", 1),
-    // for tests, which change a file of their own
+    // for tests, which change a temporary file
     ("crates/formats/src/checkpoint/checksum.rs", "fs :: write", 1),
     // built only for tests
     ("crates/backend/src/cuda/kernels/assembly.rs", "fs :: write", 9),
     // built only for fuzzing
     ("data-tools/src/kinds/fuzzing.rs", "fs :: write", 9),
-    // tests whether a device may be opened
+    // checks whether a device may be opened
     ("crates/training/src/train/agree/gpus.rs", ". write ( true", 1),
 ];
 
-/// The files of the program that may name a concrete backend. All others are generic over it.
+/// The files of the program that may name a concrete backend. All others are generic.
 const CONCRETE: &[&str] = &["crates/training/src/launch.rs", "crates/training/src/doctor.rs"];
 
-/// Lines of the longest file.
+/// Maximum number of lines in a file.
 const LONGEST_FILE: usize = 600;
-/// Characters of the longest line.
+/// Maximum number of characters in a line.
 const LONGEST_LINE: usize = 140;
 
-/// Returns every breach of the rules in a file, as `file: what`.
+/// Returns every violation of the rules in a file, as `file: what`.
 fn breaches(source: &Source) -> Vec<String> {
     let below = |places: &[&str]| places.iter().any(|place| source.path.starts_with(place));
     let has = |row: &str| source.count(row) > 0;
@@ -145,10 +145,10 @@ fn every_source_keeps_the_rules() {
     assert!(found.is_empty(), "{}", found.join("\n"));
     let exists = |path: &str, row: &str| sources.iter().any(|source| source.path == path && source.count(row) > 0);
     let stale: Vec<_> = MAY_CREATE.iter().filter(|(path, row, _)| !exists(path, row)).collect();
-    assert!(stale.is_empty(), "allowed, but gone: {stale:?}");
+    assert!(stale.is_empty(), "entries of MAY_CREATE that are no longer needed: {stale:?}");
     let used = |place: &str| sources.iter().any(|source| source.path.starts_with(place) && source.count("unsafe") > 0);
     let stale: Vec<_> = UNSAFE.iter().filter(|place| !used(place)).collect();
-    assert!(stale.is_empty(), "may use unsafe, but does not: {stale:?}");
+    assert!(stale.is_empty(), "entries of UNSAFE without unsafe code: {stale:?}");
 }
 
 #[test]

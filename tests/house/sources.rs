@@ -1,27 +1,25 @@
-//! The source files of all crates, as lists of tokens.
+//! The source files of all crates, as token sequences.
 
 use std::fs;
 use std::path::Path;
 
-/// The folders that hold the sources of crates.
+/// The folders with the sources of all crates.
 const FOLDERS: &[&str] = &["src", "crates", "loaders/src", "data-tools/src"];
 
-/// A source file.
 pub struct Source {
     /// Path from the root of the repository.
     pub path: String,
-    /// Its whole text.
     pub text: String,
-    /// The tokens outside of modules of tests, each followed by a space.
+    /// The tokens outside of test modules, each followed by a space.
     pub code: String,
 }
 
 impl Source {
-    /// Reads a text.
+    /// Tokenizes a source text.
     pub fn new(path: &str, text: &str) -> Self {
         let mut words = tokens(text);
         let tests = ["#", "[", "cfg", "(", "test", ")", "]", "mod"].map(String::from);
-        // the name of the module and a brace come next; `mod tests;` names another file
+        // the module's name and a brace come next; `mod tests;` has its code in another file
         let begins = |words: &[String], at: usize| {
             words[at..].starts_with(&tests) && words.get(at + 9).is_some_and(|w| w == "{")
         };
@@ -39,13 +37,13 @@ impl Source {
         Self { path: path.into(), text: text.into(), code: words.iter().map(|word| format!("{word} ")).collect() }
     }
 
-    /// Returns how often a row of tokens occurs outside of tests.
+    /// Returns how often a token sequence occurs outside of test modules.
     pub fn count(&self, row: &str) -> usize {
         format!(" {}", self.code).matches(&format!(" {row} ")).count()
     }
 }
 
-/// Returns all source files of all crates except files of tests.
+/// Returns all source files of all crates except test files.
 pub fn all() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut sources, mut open) = (Vec::new(), FOLDERS.iter().map(|folder| root.join(folder)).collect::<Vec<_>>());
@@ -65,7 +63,7 @@ pub fn all() -> Vec<Source> {
     sources
 }
 
-/// Returns the words and punctuation of a Rust text; `::` is one token. Comments, strings and lifetimes are left out.
+/// Returns the words and punctuation of a Rust text. `::` is one token. Comments, strings and lifetimes are left out.
 fn tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let (mut found, mut at) = (Vec::new(), 0);
@@ -77,7 +75,7 @@ fn tokens(text: &str) -> Vec<String> {
     found
 }
 
-/// How many characters come next that belong together, and the token that they are, if any.
+/// Returns the length of the next piece of text in characters, and the token that it is, if any.
 fn next(rest: &[char]) -> (usize, Option<String>) {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     match rest {
@@ -99,7 +97,7 @@ fn next(rest: &[char]) -> (usize, Option<String>) {
     }
 }
 
-/// Length of a block comment; they nest.
+/// Returns the length of a block comment, which may contain others.
 fn comment(text: &[char]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -115,7 +113,7 @@ fn comment(text: &[char]) -> usize {
     at
 }
 
-/// Length of a literal in these quotes, with escapes.
+/// Returns the length of a literal in these quotes, with escapes.
 fn quoted(text: &[char], quote: char) -> usize {
     let mut at = 1;
     while at < text.len() && text[at] != quote {
@@ -124,7 +122,7 @@ fn quoted(text: &[char], quote: char) -> usize {
     at + 1
 }
 
-/// Length of a raw string, if this is one.
+/// Returns the length of a raw string, or `None` if this is not one.
 fn raw_string(text: &[char]) -> Option<usize> {
     let start = text.iter().position(|&c| c == 'r')? + 1;
     let hashes = text[start..].iter().take_while(|&&c| c == '#').count();

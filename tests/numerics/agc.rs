@@ -1,4 +1,5 @@
-//! Adaptive clipping by output units against timm's (`golden/agc.json`), on each backend and its own layouts of weights.
+//! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight
+//! layouts.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -33,7 +34,7 @@ fn net() -> NetSpec {
     net
 }
 
-/// Weights and gradients as `agc.py` has them.
+/// Creates a graph with the weights and gradients that `agc.py` uses.
 fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let mut graph = Graph::new(backend, net(), 1, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
@@ -58,7 +59,7 @@ fn all<B: Backend>(graph: &Graph<B>) -> Vec<f32> {
     (0..graph.params().len()).flat_map(|i| graph.param(i).unwrap()).collect()
 }
 
-/// One step with the units of all parameters that `limited` names.
+/// Runs one step that clips the units of all parameters for which `limited` returns true.
 fn stepped<B: Backend>(backend: B, file: &Golden, part: f64, limited: impl Fn(&str) -> bool) -> Vec<f32> {
     let mut graph = prepared(backend, file);
     let spec = OptimizerSpec::sgd(0.0, false, 0.0);
@@ -91,5 +92,5 @@ fn units_are_limited_as_by_timm() {
     let free = stepped(numerics::cpu(1), &file, 0.01, |name| !name.starts_with("fc."));
     let whole = stepped(numerics::cpu(1), &file, 1e9, |_| true);
     let limited = stepped(numerics::cpu(2), &file, 0.01, |_| true);
-    assert!(free[..140] == limited[..140] && free[140..] == whole[140..], "fc is left alone");
+    assert!(free[..140] == limited[..140] && free[140..] == whole[140..], "fc must not be clipped");
 }

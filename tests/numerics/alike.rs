@@ -1,5 +1,5 @@
-//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws,
-//! functions of values that are huge or infinite.
+//! Results that must be the same on every backend, beyond the values of formulas: which of equal maxima gets the
+//! gradient, pooled statistics, random draws, and functions of very large or infinite values.
 
 use backend::Backend;
 use backend::reference::Reference;
@@ -26,7 +26,8 @@ fn the_first_of_equal_maxima_takes_the_gradient() {
 }
 
 fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 = 0
+    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 =
+    // 0
     let case = Case {
         x: vec![vec![1.0, 10.0, 3.0, 10.0]],
         running: vec![0.5, 10.0, 1.0, 1.0],
@@ -44,33 +45,33 @@ fn pooled_statistics_are_those_of_the_formula() {
     on_every_backend!(check_statistics());
 }
 
-/// Which elements dropout keeps, given that each is 1.
+/// Applies dropout to ones. The result shows which elements it keeps.
 fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
 }
 
-/// The same, of so many samples of this shape.
+/// Like `mask`, for this number of samples and this shape.
 fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
     let (n, shape) = of;
     let ones = vec![1.0; n * shape.elems()];
     let case =
         Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
     let out = case.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same elements pass both ways");
+    assert_eq!(out.y, out.dx[0], "forward and backward must keep the same elements");
     out.y
 }
 
-/// The factor of each of eight samples.
+/// Returns the factor that DropPath applies to each of eight samples.
 fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     let (n, shape) = (8, Shape::image(5, 3, 2));
     let ones = vec![1.0; n * shape.elems()];
     let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
     let out = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..drop }.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same samples pass both ways");
+    assert_eq!(out.y, out.dx[0], "forward and backward must keep the same samples");
     let samples = out.y.chunks(shape.elems());
     assert!(
         samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
-        "a sample passes whole or not at all"
+        "a sample must be kept or dropped as a whole"
     );
     samples.map(|sample| sample[0]).collect()
 }
@@ -81,13 +82,13 @@ fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     for &block in blocks {
         assert_eq!(kept(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
     }
-    // the draw is the sample's, wherever it stands in its batch
+    // the draw depends on the sample, not on its position in the batch
     assert_eq!(kept(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
     for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
         assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
     }
     let case = Case { training: false, dy: None, ..Case::random(Op::from(DropPath(0.5)), 2, Shape::vector(12), 1) };
-    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation drops nothing");
+    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation must not drop anything");
 }
 
 #[test]
@@ -100,23 +101,23 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     for &block in blocks {
         assert_eq!(mask(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
     }
-    // a mask belongs to seed, epoch, sample and operation, wherever the sample stands in its batch
+    // a mask depends on seed, epoch, sample and operation, not on the sample's position in the batch
     for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
         assert_ne!(mask(backend, blocks[0], other), want, "{name} with {other:?}");
     }
     let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
-    // more than 2^18 elements a sample: the first mask is not repeated
+    // more than 2^18 elements per sample: the mask does not repeat
     let large = (1, Shape::image(20, 120, 120));
     let [got, want] =
         [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
-    assert!(got == want, "{name}: a large sample's mask is not the reference's");
-    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: element 2^18 and on");
+    assert!(got == want, "{name}: the mask of a large sample differs from the reference");
+    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: the mask repeats after 2^18 elements");
     let x = vec![noise(2 * 12, 3, 1.0)];
     let evaluation =
         Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
-    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation drops nothing");
+    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation must not drop anything");
 }
 
 #[test]
@@ -125,12 +126,15 @@ fn dropout_is_the_same_everywhere_and_drops_its_share() {
     let mask = mask(&Reference, 1, (9, 2, 1_000, 5));
     let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
     let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
-    assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
-    assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
+    assert!((kept - 0.7).abs() < 4.0 * deviation, "expected a share of 0.7, kept {kept}");
+    assert!(
+        mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)),
+        "kept elements must be scaled by 1 / (1 - p)"
+    );
 }
 
-/// What functions make of values beyond those that exponentials hold. Slopes are compared at finite values alone: at infinite
-/// ones some are 0 times infinity.
+/// Tests functions at values beyond the range of exponentials. Slopes are compared only at finite values, because some
+/// are 0 times infinity at infinite values.
 fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let far = [90.0, 104.0, 1e4, 1e13, 1e30, f32::MAX, f32::INFINITY];
     let x: Vec<f32> = far.iter().flat_map(|&x| [x, -x]).chain([f32::NAN, 0.5]).collect();
@@ -145,10 +149,10 @@ fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
                     got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= 1e-6 * want.abs() + 1e-36
                 };
                 let near = |got: &[f32], want: &[f32]| is_like(got[i], want[i]);
-                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: {} for {}", got.y[i], want.y[i]);
+                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: got {}, expected {}", got.y[i], want.y[i]);
                 let (slope, expected) = (&got.dx[0], &want.dx[0]);
                 let alike = !x.is_finite() || near(slope, expected);
-                assert!(alike, "{name}: {function:?}'s slope at {x}: {} for {}", slope[i], expected[i]);
+                assert!(alike, "{name}: slope of {function:?} at {x}: got {}, expected {}", slope[i], expected[i]);
             }
         }
     }

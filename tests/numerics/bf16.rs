@@ -1,6 +1,8 @@
-//! `precision = "bf16"` on the CPU: products of rounded factors are those of the reference on the same factors; layers that have no
-//! such product stay in f32; networks learn as they do in f32; ranks change nothing. What the processor must have instructions for
-//! is left out aloud where it has none; the same with f32 instructions runs everywhere.
+//! `precision = "bf16"` on the CPU. Products of rounded factors equal those of the reference on the same factors.
+//! Layers without such products stay in f32. Networks learn as in f32, and the number of ranks changes nothing.
+//!
+//! Tests for bf16 instructions are skipped with a message if the processor has none. The same computation with f32
+//! instructions runs everywhere.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,15 +49,15 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Makes a backend with so many threads.
+/// Creates a backend with this many threads.
 pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
 
-/// The instructions for bf16 that this processor has; says what is left out.
+/// Returns the bf16 backends that this processor can run and prints what is skipped.
 pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
     let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
-        Err(why) => eprintln!("left out (half of a test): {why}"),
+        Err(why) => eprintln!("skipped (half of a test): {why}"),
     }
     kinds
 }
@@ -64,8 +66,8 @@ fn round(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
 }
 
-/// Layers as networks have them: channels that fill blocks and do not, strides, groups, vectors, an image in plain order. The
-/// last three may stay in f32.
+/// Layers as in networks: channels that fill blocks and channels that do not, strides, groups, vectors, and an image in
+/// plain layout. The last three may stay in f32.
 fn layers() -> Vec<Case> {
     let conv = |out, k| Conv::new(out, k);
     let image = |c| Shape::image(c, 9, 7);
@@ -77,7 +79,7 @@ fn layers() -> Vec<Case> {
         (Op::Conv(conv(32, 1).stride(2)), image(64)),
         (Op::Conv(conv(24, 5).pad(2).relu()), image(20)),
         (Op::Conv(conv(32, 3).pad(1).groups(2)), image(32)),
-        // padding that kernels refuse to add
+        // more padding than oneDNN's fast kernels accept
         (Op::Conv(conv(32, 5).pad(4)), image(16)),
         (Op::Conv(conv(16, 1).pad(1).stride(2)), image(32)),
         (Op::Linear(Linear::new(10)), Shape::vector(64)),
@@ -92,7 +94,7 @@ fn layers() -> Vec<Case> {
     cases.map(clear_of_corners).collect()
 }
 
-/// No gradient flows where rounding a factor could carry a value over ReLU's corner.
+/// Sets the gradient to zero where rounding a factor could move a value to the other side of ReLU.
 fn clear_of_corners(mut case: Case) -> Case {
     let before = on_reference(&Case { dy: None, ..case.without_relu() }).y;
     let dy = case.dy.iter_mut().flatten();
@@ -100,7 +102,7 @@ fn clear_of_corners(mut case: Case) -> Case {
     case
 }
 
-/// The layout of the layer's output and the primitives of its passes.
+/// Returns the layout of the layer's output and the primitives of its passes.
 fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     let block = if block == 0 { case.shape.c } else { block };
     let x = [TensorDesc { block, ..TensorDesc::plain(case.n, case.shape) }];
@@ -110,9 +112,10 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     (plan.output(), plan.implementation())
 }
 
-/// Runs a layer in the layout that it has in networks, the one of images only where they have few channels.
+/// Runs a layer in the layout that it has in networks: plain for images with few channels, otherwise the layout of
+/// convolution outputs.
 fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
-    // what a convolution makes has the processor's blocks, or lies channels last
+    // depending on the processor, a convolution's output has channel blocks or is channels last
     let (made, _) = plan(backend, &layers()[0], 1);
     let last = made.block == made.shape.c;
     let block = match case.shape.c {
@@ -123,9 +126,9 @@ fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]:
     let (_, primitives) = plan(backend, case, block);
     let what = format!("{:?} of {} x {} in blocks of {block}, {kind} ({primitives})", case.op, case.n, case.shape);
     let is_rounded = primitives.starts_with("bf16:");
-    assert!(is_rounded || in_f32, "{what}: not in bf16");
+    assert!(is_rounded || in_f32, "{what}: bf16 is not used");
     let tiled = last && !in_f32 && matches!(&case.op, Op::Conv(conv) if conv.groups == 1);
-    assert!(!tiled || primitives.contains("amx"), "{what}: not in tiles");
+    assert!(!tiled || primitives.contains("amx"), "{what}: AMX tiles are not used");
     let (want, got) = (if is_rounded { rounded } else { whole }, case.run(backend, block, false));
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
@@ -152,7 +155,7 @@ fn products_are_the_references_on_rounded_factors() {
     }
 }
 
-/// A network in training on batches of noise.
+/// A network and its optimizer, which trains on batches of noise.
 struct Net {
     graph: Graph<Cpu>,
     optimizer: Optimizer<Cpu>,
@@ -165,11 +168,12 @@ fn catalogued(name: &str) -> NetSpec {
     models::build(name, input, classes).unwrap()
 }
 
-/// The network in which images lie in blocks of channels beside others that lie channels last, where the processor has tiles.
+/// Name of a network that, on a processor with AMX tiles, mixes tensors in channel blocks with channels-last tensors.
 const MIXED: &str = "mixed";
 
-/// Convolutions in groups stay in blocks: their images meet those of other convolutions in sums, concatenations and residuals, and
-/// operations that have loops for blocks alone. Channels fill blocks and do not.
+/// Grouped convolutions use channel blocks. Their outputs meet channels-last outputs of other convolutions in sums,
+/// concatenations and residuals, and in operations that support only blocks. Some numbers of channels do not fill
+/// blocks.
 fn mixed() -> NetSpec {
     let mut net = NetSpec::new(MIXED, Shape::image(3, 13, 11));
     let conv = |out, k: usize| Conv::new(out, k).pad(k / 2);
@@ -211,7 +215,7 @@ impl Net {
         Self { graph, optimizer }
     }
 
-    /// Forward and backward on the batch of that number; the mean loss.
+    /// Runs forward and backward on batch number `batch` and returns the mean loss.
     fn pass(&mut self, batch: u64) -> f64 {
         let images = noise(ROWS * self.graph.net().input.elems(), batch, 1.0);
         let labels: Vec<u32> = (0..ROWS as u64).map(|row| ((row * 7 + batch) % 10) as u32).collect();
@@ -222,7 +226,7 @@ impl Net {
         sums.loss / ROWS as f64
     }
 
-    /// Of ten steps at this rate, on two batches in turn.
+    /// Returns the losses of ten steps at this rate, on two alternating batches.
     fn losses(mut self, rate: f64) -> Vec<f64> {
         let step = |step| {
             let loss = self.pass(step % 2);
@@ -240,7 +244,7 @@ impl Net {
 
 #[test]
 fn networks_learn_as_in_f32() {
-    // sums of many residuals, which are not small at first, want a small rate
+    // sums of many residuals, which are large at first, need a small rate
     for (name, rate) in [("lenet", 0.01), ("resnet20", 0.01), (MIXED, 0.01), (BRANCHED, 0.001)] {
         let want = Net::new(cpu(2), name).losses(rate);
         for (kind, make) in kinds() {
@@ -250,11 +254,12 @@ fn networks_learn_as_in_f32() {
             }
             assert_ne!(got, want, "{name}, {kind}: nothing was rounded");
         }
-        assert!(want[8] < 0.85 * want[0], "{name} learns nothing: {want:?}");
+        assert!(want[8] < 0.85 * want[0], "{name}: the loss does not fall: {want:?}");
     }
 }
 
-/// What a rank computed before leaves no trace in a worker's gradient: so it does not matter which rank carries which worker.
+/// A worker's gradient does not depend on what the rank computed before, so it does not matter which rank computes
+/// which worker.
 #[test]
 fn a_workers_gradient_is_the_same_after_others() {
     for (kind, make) in kinds() {
@@ -270,11 +275,11 @@ fn a_workers_gradient_is_the_same_after_others() {
     }
 }
 
-/// The real program, with sums whose order changes nothing.
+/// Runs the program with the exact codec, whose sums do not depend on the order.
 #[test]
 fn ranks_change_no_bit() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out (1 test): {why}");
+        return eprintln!("skipped (1 test): {why}");
     }
     let setting = Setting::new(RECIPE, THINGS, [28, 4]);
     let [one, two, four] = [1, 2, 4].map(|ranks| setting.trained(&ranks.to_string(), ranks, &["--max-steps", "3"]));
@@ -288,12 +293,12 @@ fn ranks_change_no_bit() {
     assert!(tensors(&one) == tensors(&two) && tensors(&one) == tensors(&four));
 }
 
-/// The same where the environment holds the tiles back: then images lie in blocks of channels.
+/// Runs the tests again without AMX tiles, so that images have channel blocks.
 #[test]
-fn all_holds_without_tiles() {
+fn bf16_tests_pass_without_tiles() {
     let backend = Cpu::in_bf16(1);
     if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
-        return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment holds them back");
+        return eprintln!("skipped (1 test): the processor has no tiles (AMX), or the environment disables them");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let names = ["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors_between"];
@@ -304,11 +309,11 @@ fn all_holds_without_tiles() {
     assert!(err.contains("bf16: jit_bf16") && !err.contains("amx"), "{err}");
 }
 
-/// The log names the instruction set that is left and the layout that follows from it.
+/// The log names the remaining instruction set and the layout that follows from it.
 #[test]
 fn instructions_held_back_are_named() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out (1 test): {why}");
+        return eprintln!("skipped (1 test): {why}");
     }
     let step = ["bench", "step", "--device", "cpu", "--model", "lenet", "--seconds", "0.1", "--precision", "bf16"];
     let mut program = trireme(0, &[&step[..], &["--threads", "2"]].concat());
@@ -322,7 +327,7 @@ fn refusals_say_what_is_missing() {
     let bench = |precision: &str| {
         let mut program =
             trireme(0, &["bench", "step", "--device", "cpu", "--seconds", "0.1", "--precision", precision]);
-        // holds the instructions back where the processor has them
+        // disables the instructions if the processor has them
         program.env("ONEDNN_MAX_CPU_ISA", "AVX2");
         start(program).wait(PATIENCE)
     };

@@ -1,4 +1,5 @@
-//! Tensors in bf16 under `precision = "bf16"` on the CPU: which are, how much memory that takes, that they are read as what they are.
+//! Tensors stored in bf16 with `precision = "bf16"` on the CPU: which tensors these are, how much memory they take, and
+//! that readers convert them correctly.
 
 use backend::Backend;
 use backend::cpu::Cpu;
@@ -11,8 +12,8 @@ use support::numerics::{cpu, noise};
 
 const ROWS: usize = 4;
 
-/// A tensor that three layers read in bf16, whose gradients are summed; norms that take or give f32 on one side or both, residuals that
-/// are copied for them; a convolution in groups, which reads f32.
+/// Name of a network with a tensor that three layers read in bf16 and whose gradients are summed. It has norms with f32
+/// inputs, f32 outputs or both, residuals that are copied for them, and a grouped convolution, which reads f32.
 pub const BRANCHED: &str = "branched";
 
 pub fn branched() -> NetSpec {
@@ -39,7 +40,8 @@ pub fn branched() -> NetSpec {
     net
 }
 
-/// Between convolutions and norms tensors take half the memory; what others read stays in f32. Channels last, as tiles want them, all do.
+/// Tensors between convolutions and norms take half the memory, tensors with other readers stay in f32. With the
+/// channels-last layout of AMX tiles, all tensors stay in f32.
 #[test]
 fn tensors_between_convolutions_and_norms_are_in_bf16() {
     let (net, whole) = (branched(), cpu(1));
@@ -50,7 +52,7 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
         facts[place(name)].elems
     };
     let narrows = |name: &str, backend: &Cpu| {
-        // channels last, no channels are added to fill a block
+        // channels last has no padding channels
         let (blocked, exact) = (elems(&whole, name), ROWS * shapes[place(name) + 1].elems());
         let last = backend.describe().contains("channels last");
         let wide = [blocked, if last { exact } else { blocked }];
@@ -66,7 +68,7 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
             assert_eq!(narrows(name, &backend), in_blocks, "{name}, {kind}");
         }
         for name in ["one", "two", "three", "mix", "grouped", "last", "end"] {
-            // where products are of f32, so are results
+            // if products are computed in f32, results are in f32 too
             assert_eq!(narrows(name, &backend), in_blocks && kind == "bf16", "{name}, {kind}");
         }
         for name in ["mix.bn", "last.bn", "pool", "narrow", "fc"] {
@@ -75,23 +77,27 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
     }
 }
 
-/// The scores of a network in inference on noise.
+/// Returns the scores of a network in inference on noise.
 fn inferred(backend: Cpu, net: NetSpec) -> Vec<f32> {
     let images = noise(ROWS * net.input.elems(), 5, 1.0);
     let mut graph = Graph::new(backend, net, ROWS, Purpose::Infer, 3).unwrap_or_else(|e| panic!("{e}"));
     graph.scores(&images, ROWS).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Fails unless each value differs by no more than this part of the largest.
+/// Checks that no value differs by more than `part` times the largest value.
 fn assert_alike(what: &str, got: &[f32], want: &[f32], part: f32) {
     let largest = want.iter().fold(0f32, |most, v| most.max(v.abs()));
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= part * largest, "{what}: {got} for {want} at {i}, of {largest}");
+        assert!(
+            (got - want).abs() <= part * largest,
+            "{what}, element {i}: expected {want}, got {got}; the largest is {largest}"
+        );
     }
 }
 
-/// A convolution of the image that oneDNN 2.x cannot pad by itself, behind a norm of the image: its input is in f32 again.
+/// A network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is converted
+/// back to f32.
 fn padded_by_hand() -> NetSpec {
     let mut net = NetSpec::new("padded", Shape::image(3, 31, 27));
     let x = net.add("norm", Norm::new(), net.image());
@@ -112,7 +118,7 @@ fn tensors_in_bf16_are_read_as_what_they_are() {
     }
 }
 
-/// It lies in the order that the image has, not in blocks, and is copied into these.
+/// The image is in plain layout and must be copied to channel blocks.
 #[test]
 fn an_image_may_be_a_residual() {
     for (channels, reads) in [(3, "conv"), (16, "conv"), (16, "pool")] {

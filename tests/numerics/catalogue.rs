@@ -1,5 +1,7 @@
-//! Every network of the catalogue against torchvision, timm or plain PyTorch on the same weights and images: names, scores, loss and
-//! gradients, and for one of each family ten steps of SGD (`golden/catalogue.json`, whose script says how weights are made).
+//! Compares every network of the catalogue with torchvision, timm or plain PyTorch on the same weights and images:
+//! parameter names, scores, loss and gradients, and ten steps of SGD for one network per family.
+//!
+//! The expected values are in `golden/catalogue.json`. The script next to it defines the weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,20 +38,20 @@ struct Net {
     pixels: usize,
     parameters: usize,
     names_fnv: u32,
-    /// Of what comes into each batch norm.
+    /// Variance of the input of each batch norm.
     variances: BTreeMap<String, f64>,
     logits: Vec<f64>,
-    /// Of networks that learn for ten steps: low enough that rounding does not decide their way.
+    /// Learning rate of the networks that train for ten steps. It is so low that rounding errors do not grow.
     #[serde(default)]
     lr: f64,
     losses: Vec<f64>,
-    /// How far rounding alone moves PyTorch's own gradients, if that is much.
+    /// How much rounding alone changes PyTorch's own gradients, if that is much.
     #[serde(default)]
     spread: f64,
     gradients: BTreeMap<String, f64>,
 }
 
-/// Networks that say with one pass what is wrong with a family.
+/// One network per family. A single pass of it shows most errors in the family.
 const QUICK: &[&str] = &[
     "airbench94",
     "cifarnet-slim",
@@ -73,7 +75,7 @@ fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |h: u32, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The tensor of this name; `v` is the variance of what comes into a batch norm.
+/// Returns the formula of a tensor. `v` is the variance of the input of a batch norm.
 fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
     let (_, field) = name.rsplit_once('.').expect("a layer and a field");
     let (scale, shift) = match field {
@@ -88,7 +90,7 @@ fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
 }
 
 impl Net {
-    /// The network of the catalogue without randomness.
+    /// Builds the network without dropout and DropPath.
     fn spec(&self, classes: usize) -> NetSpec {
         let image = Shape::image(3, self.pixels, self.pixels);
         let mut net = models::build(&self.name, image, classes).expect("a name of the catalogue");
@@ -102,7 +104,7 @@ impl Net {
     }
 }
 
-/// A network with the weights of the file, and the one batch.
+/// A network with the weights of the file, and the single batch.
 struct Run<'a, B: Backend> {
     file: &'a File,
     net: &'a Net,
@@ -132,7 +134,11 @@ impl<'a, B: Backend> Run<'a, B> {
             self.graph.params().iter().zip(each).map(|(p, elems)| format!("{} {elems}", p.name)).collect();
         names.sort_unstable();
         let same = fnv(&names.join("\n")) == self.net.names_fnv;
-        assert!(same, "{name}: other names than `python catalogue.py --names {name}` gives:\n{}", names.join("\n"));
+        assert!(
+            same,
+            "{name}: the names differ from those of `python catalogue.py --names {name}`:\n{}",
+            names.join("\n")
+        );
     }
 
     fn fill(&mut self) {
@@ -152,14 +158,14 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// The largest difference of the scores in evaluation.
+    /// Returns the largest difference of the evaluation scores.
     fn scores(&mut self) -> f64 {
         let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
         let differences = scores.iter().zip(&self.net.logits).map(|(got, want)| (f64::from(*got) - want).abs());
         differences.fold(0.0, f64::max)
     }
 
-    /// Forward, losses, backward; gives the loss of the scores.
+    /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let rows = self.file.batch;
         let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };
@@ -168,7 +174,8 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.unwrap_or_else(|e| panic!("{}: {e}", self.net.name)).loss / rows as f64
     }
 
-    /// The largest difference of the gradients' norms, in parts of the largest norm or of themselves where that is larger.
+    /// Returns the largest difference of the gradient norms and its group, relative to the norm or to 1 % of the
+    /// largest norm, whichever is larger.
     fn gradient_norms(&self) -> (f64, String) {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (i, param) in self.graph.params().iter().enumerate() {
@@ -185,7 +192,7 @@ impl<'a, B: Backend> Run<'a, B> {
         all.fold((0.0, String::new()), |worst, one| if one.0 > worst.0 { one } else { worst })
     }
 
-    /// The steps that are recorded; gives the largest difference of the losses, in parts of the first.
+    /// Runs the recorded steps and returns the largest difference of the losses, relative to the first loss.
     fn learn(&mut self, first: f64) -> f64 {
         let Rule { momentum, weight_decay } = self.file.sgd;
         let policy = Policy {
@@ -206,7 +213,7 @@ impl<'a, B: Backend> Run<'a, B> {
         worst
     }
 
-    /// Compares all that is recorded, or, in haste, one pass each way.
+    /// Compares all recorded values, or with `haste` only those of the first pass.
     fn check(&mut self, haste: bool) {
         let scores = self.scores();
         let loss = self.gradients();
@@ -221,12 +228,12 @@ impl<'a, B: Backend> Run<'a, B> {
         );
         let name = &self.net.name;
         assert!(scores < 1e-4, "{name}: scores differ by {scores}");
-        assert!(first < 1e-3, "{name}: the loss differs by {first} of itself");
+        assert!(first < 1e-3, "{name}: the relative difference of the loss is {first}");
         assert!(
             gradients < f64::max(1e-2, 2.0 * self.net.spread),
-            "{name}: the norm of the gradients of {where_} differs by {gradients}"
+            "{name}: the relative difference of the gradient norm of {where_} is {gradients}"
         );
-        assert!(losses < 2e-2, "{name}: losses of the steps differ by {losses} of the first");
+        assert!(losses < 2e-2, "{name}: the losses of the steps differ by {losses}, relative to the first");
     }
 }
 
@@ -236,7 +243,7 @@ fn file() -> File {
     file
 }
 
-/// One test for all, so that no two pools of threads fight over the cores.
+/// This is a single test, so that two thread pools do not compete for the cores.
 #[test]
 fn a_network_of_each_family_is_the_original() {
     let file = file();
@@ -246,24 +253,25 @@ fn a_network_of_each_family_is_the_original() {
     }
 }
 
-/// `NETWORKS=name,name`: these alone.
+/// `NETWORKS=name,name` selects networks.
 #[test]
 #[ignore = "minutes, and gigabytes of memory: make test-networks"]
 fn every_network_is_the_original() {
     let file = file();
     let wanted = std::env::var("NETWORKS").unwrap_or_default();
     let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
-    // one that fails hides none behind it
+    // a failing network does not stop the test of the others
     let fails = |net: &&Net| std::panic::catch_unwind(|| Run::new(cpu(2), &file, net).check(false)).is_err();
     let chosen = file.networks.iter().filter(|net| wanted.is_empty() || wanted.contains(&net.name.as_str()));
     let failed: Vec<&str> = chosen.filter(fails).map(|net| net.name.as_str()).collect();
-    assert!(failed.is_empty(), "{failed:?}: each says above what differs");
+    assert!(failed.is_empty(), "{failed:?} failed; see the messages above");
 }
 
-/// What was recorded first has golden files of its own.
+/// The first networks have their own golden files.
 const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
 
-/// ResNets for CIFAR that differ from ResNet-20 in the number of blocks alone: their numbers of parameters hold them.
+/// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested
+/// elsewhere.
 const DEEPER: &[&str] = &["resnet32", "resnet44", "resnet56", "resnet110"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the last layer reads, which `predict --embed` writes.
+//! The input of the last layer, which `predict --embed` writes.
 
 use backend::Keeps;
 use engine::memory::{Memory, NodeFacts};
@@ -6,7 +6,7 @@ use net::Id;
 use net::Shape;
 use net::models;
 
-/// It is still there at the end, also where others follow that layer.
+/// The memory plan keeps this tensor to the end, even if other operations follow the last layer.
 #[test]
 fn features_outlive_what_follows_the_last_layer() {
     for name in ["squeezenet1_1", "airbench94", "resnet18"] {

@@ -1,5 +1,5 @@
-//! Parameters that are not trained: the gradients of the others stay what they are, batch normalisation keeps to running statistics, and
-//! the optimizer leaves them alone. On every backend.
+//! Frozen parameters, on every backend. The gradients of the other parameters do not change, frozen batch normalisation
+//! uses running statistics, and the optimizer does not change frozen parameters.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;
 const ROWS: usize = 6;
 
-/// A residual block between convolutions; every kind of op that has parameters, Winograd's convolution among them.
+/// A residual block between convolutions, including convolutions that use Winograd kernels.
 fn net(smooth: bool) -> NetSpec {
     let mut net = NetSpec::new("block", IMAGE);
     let norm = Norm { relu: !smooth, ..Norm::new() };
@@ -42,7 +42,7 @@ fn net(smooth: bool) -> NetSpec {
     net
 }
 
-/// Branches, products and concatenations, the other kinds of op with parameters, and an auxiliary classifier.
+/// Branches, products and concatenations, the other operations with parameters, and an auxiliary classifier.
 fn branches() -> NetSpec {
     let mut net = NetSpec::new("branches", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(16, 3).pad(1)), net.image());
@@ -64,7 +64,7 @@ fn branches() -> NetSpec {
     net
 }
 
-/// The network with the parameters of these layers frozen.
+/// Returns the network with frozen parameters in these layers.
 fn frozen(smooth: bool, layers: &[&str]) -> NetSpec {
     freeze(net(smooth), layers)
 }
@@ -84,7 +84,7 @@ fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
     graph
 }
 
-/// One pass, which hands over the chunks that it gives; their numbers.
+/// Runs one pass that hands over finished chunks, and puts them back. Returns the sums and the numbers of the chunks.
 fn pass<B: Backend>(graph: &mut Graph<B>) -> (LossSums, Vec<usize>) {
     let (images, ids) = (noise(ROWS * IMAGE.elems(), 1, 1.0), [3; ROWS]);
     let labels: Vec<u32> = (0..ROWS as u32).map(|i| i * 3 % CLASSES as u32).collect();
@@ -105,13 +105,14 @@ fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
     (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.gradient(i).unwrap())).collect()
 }
 
-/// Those of trained parameters are as they should be, those of frozen ones were never touched.
+/// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still
+/// zero.
 #[track_caller]
 fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, Vec<f32>)], frozen: &BTreeSet<String>) {
     for ((name, got), (other, want)) in gradients(graph).iter().zip(want) {
         assert_eq!(name, other);
         match frozen.contains(name) {
-            true => assert!(got.iter().all(|g| *g == 0.0), "{what}: a gradient of {name}"),
+            true => assert!(got.iter().all(|g| *g == 0.0), "{what}: {name} is frozen but has a gradient"),
             false => assert_close(&format!("{what}: {name}"), got, want, 1e-4 * magnitude(want) + 1e-6),
         }
     }
@@ -124,7 +125,7 @@ fn check_plain<B: Backend>(backend: impl Fn() -> B, name: &str) {
     check(backend, name, &net(false), &PLAIN);
 }
 
-/// Single kinds of op, one branch, a stem, one of the classifiers, and all but one of them.
+/// Single operations with parameters, one branch, a stem, each classifier, and all layers except one classifier.
 const BRANCHES: [&[&str]; 11] = [
     &["dw"],
     &["ln"],
@@ -156,10 +157,10 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
             let (got, chunks) = pass(&mut graph);
             assert!((got.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {got:?}, expected {want:?}");
             let trained: Vec<usize> = (0..graph.layout().chunks.len()).filter(|c| graph.trains(*c)).collect();
-            assert_eq!(chunks, trained, "{what}: trained chunks once and in order");
+            assert_eq!(chunks, trained, "{what}: each trained chunk must be handed over once and in order");
             assert_gradients(&what, &graph, &want_gradients, &net.frozen);
         }
-        // and then everything is trained
+        // from now on, everything is trained
         graph.set_frozen(false);
         for _ in 0..3 {
             let (_, chunks) = pass(&mut graph);
@@ -169,7 +170,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each.
+/// Calls `f(maker of a backend, name)` for each backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");
@@ -191,7 +192,7 @@ fn branches_and_auxiliary_classifiers_may_be_frozen() {
     everywhere!(check_branches);
 }
 
-/// Layers with batch normalisation; behind `n2` alone, gradients go on through it to `c1` and `c2`.
+/// Layers with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1` and `c2`.
 const NORMS: [&[&str]; 3] = [&["n2"], &["n1", "n2", "n3"], &["c1", "n1", "c2", "n2"]];
 
 fn check_norms<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -220,7 +221,7 @@ fn frozen_batch_normalisation_uses_running_statistics() {
     everywhere!(check_norms);
 }
 
-/// The reference itself: the loss is that of evaluation, and the gradients are its slopes.
+/// Checks the reference itself: the training loss equals the evaluation loss, and the gradients are its slopes.
 #[test]
 fn gradients_through_frozen_normalisation_are_the_slopes_of_the_loss() {
     let mut graph = graph(Reference, frozen(true, &["n1", "n2", "n3"]));
@@ -251,7 +252,7 @@ fn gradients_through_frozen_normalisation_are_the_slopes_of_the_loss() {
     }
 }
 
-/// A third of a norm's parameters is frozen: it trains the rest, on statistics of the batch.
+/// If only part of a norm's parameters is frozen, the norm still uses batch statistics and trains the rest.
 #[test]
 fn a_layer_may_be_frozen_in_part() {
     let mut whole = graph(cpu(1), net(false));
@@ -283,12 +284,12 @@ fn parameters<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
     (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.param(i).unwrap())).collect()
 }
 
-/// Weights alone: the bias of a convolution before a norm has no gradient but rounding.
+/// Returns only the weights. The bias of a convolution before a norm has a gradient that consists of rounding errors.
 fn weights<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
     parameters(graph).into_iter().filter(|(name, _)| name.ends_with(".weight")).collect()
 }
 
-/// How far one step moves each parameter.
+/// Returns how far one step moves each parameter.
 fn moved<B: Backend>(backend: B, spec: &str) -> Vec<(String, Vec<f32>)> {
     let mut graph = graph(backend, net(false));
     let mut optimizer = optimizer(&graph, spec);
@@ -303,7 +304,7 @@ const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
                       [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    // clipping and LARS take the factors through the norms
+    // with clipping and LARS, the factors must also be applied where norms are computed
     for kind in ["kind = \"sgd\"", "kind = \"sgd\"\nclip_norm = 0.05", "kind = \"adam\"", "kind = \"lars\"\neta = 0.1"]
     {
         let plain = moved(backend(), &format!("{kind}\n"));
@@ -347,7 +348,7 @@ fn check_frozen_steps<B: Backend>(backend: impl Fn() -> B, name: &str) {
                 let all: Vec<f32> = trained.flat_map(|(_, g)| g).collect();
                 assert!(
                     (norm / numerics::norm(&all) - 1.0).abs() < 1e-5,
-                    "{name}: the norm is that of trained parameters"
+                    "{name}: the norm must cover the trained parameters only"
                 );
             }
         }
@@ -369,7 +370,8 @@ fn frozen_parameters_do_not_move_until_they_are_trained() {
     everywhere!(check_frozen_steps);
 }
 
-/// Adam corrects by the steps of each parameter: one that is trained from the fifth step on moves as it would in a first step.
+/// Adam's bias correction counts the steps of each parameter. A parameter that is trained from the fifth step on moves
+/// as it would in its first step.
 #[test]
 fn adam_counts_the_steps_of_late_parameters_from_their_first() {
     let first = |late: bool| {

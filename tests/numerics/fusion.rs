@@ -1,5 +1,7 @@
-//! What a convolution and a batch normalisation beside it do for each other on CPUs, and a max pooling for the ReLU before it: the same
-//! numbers as where each is by itself, as exact statistics wherever the values lie, and nothing where others read the tensor between them.
+//! Fusion on CPUs of a convolution with an adjacent batch normalisation, and of a max pooling with the preceding ReLU.
+//!
+//! The results equal those without fusion, the statistics are as exact wherever the values lie, and nothing is fused if
+//! other layers read the tensor in between.
 
 use backend::cpu::Cpu;
 use backend::reference::Reference;
@@ -16,12 +18,12 @@ fn conv(channels: usize, kernel: usize) -> Conv {
     Conv::new(channels, kernel).pad(kernel / 2)
 }
 
-/// Three convolutions with a norm behind each, the last with a residual; `bend`: the norms have ReLU.
+/// A network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to the norms.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
 
-/// The same of these convolutions.
+/// Like `block`, with these convolutions.
 fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);
@@ -38,7 +40,7 @@ fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     classifier(net, x)
 }
 
-/// What brings the image into blocks of channels.
+/// Adds a convolution that converts the image to channel blocks.
 fn stem(net: &mut NetSpec, channels: usize) -> Id {
     net.add("stem", Conv::new(channels, 1), net.image())
 }
@@ -56,7 +58,7 @@ fn graph<B: Backend>(backend: B, net: &NetSpec, rows: usize) -> Graph<B> {
     Graph::new(backend, net.clone(), rows, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Loss, gradients and statistics of a training pass over these images, then the scores of an evaluation.
+/// Returns loss, gradients and statistics of a training pass over these images, then the scores of an evaluation.
 fn passes<B: Backend>(graph: &mut Graph<B>, images: &[f32], rows: usize) -> Vec<(String, Vec<f32>)> {
     let labels: Vec<u32> = (0..rows as u32).map(|i| i * 3 % CLASSES as u32).collect();
     let ids: Vec<u64> = (0..rows as u64).collect();
@@ -83,17 +85,17 @@ fn assert_same(what: &str, got: &[(String, Vec<f32>)], want: &[(String, Vec<f32>
     }
 }
 
-/// The first differ from the oracle's by no more than twice what the second differ by.
+/// Checks that the distance of `fused` from the oracle is at most about twice the distance of `apart`.
 #[track_caller]
 fn assert_as_near(what: &str, [fused, apart]: [&[(String, Vec<f32>)]; 2], oracle: &[(String, Vec<f32>)]) {
     for ((name, fused), ((_, apart), (_, oracle))) in fused.iter().zip(apart.iter().zip(oracle)) {
         let distance = |to: &[f32]| norm(&to.iter().zip(oracle).map(|(a, b)| a - b).collect::<Vec<_>>());
         let (got, most) = (distance(fused), 2.0 * distance(apart) + 1e-5 * norm(oracle) + 1e-6);
-        assert!(got <= most, "{what}: {name}: {got} from the oracle, at most {most}");
+        assert!(got <= most, "{what}: {name}: distance from the oracle {got}, expected at most {most}");
     }
 }
 
-/// How the layers of these names are computed; none where the processor has none of our convolutions.
+/// Returns how the named layers are computed, or `None` if the processor cannot run our Winograd kernels.
 fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     let graph = graph(backend, net, 2);
     let at = |name: &&str| net.nodes.iter().position(|node| node.name == *name).expect("a layer");
@@ -101,8 +103,8 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     found.iter().any(|by| by.contains("winograd")).then_some(found)
 }
 
-/// Planes that are whole and partial tiles, channels that fill neither a block nor a group of columns, more of them than lie on a grid at
-/// once, both kernels, threads without samples.
+/// Planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels than the
+/// grid holds at once, both kernel sizes, and threads without samples.
 #[test]
 fn fused_operations_are_what_they_are_by_themselves() {
     let shapes = [
@@ -122,9 +124,9 @@ fn fused_operations_are_what_they_are_by_themselves() {
     }
 }
 
-/// Convolutions whose output is smaller than their input, and larger.
+/// Convolutions with smaller or larger outputs than inputs.
 #[test]
-fn so_are_those_with_other_padding_than_half_the_kernel() {
+fn fused_convolutions_that_change_the_image_size_agree() {
     let shapes = [((8, 8), [16, 32], 5), ((7, 9), [20, 9], 2), ((9, 12), [16, 24], 3), ((6, 7), [24, 272], 4)];
     for ((h, w), [outer, inner], rows) in shapes {
         for pads in [[0, 2], [2, 0]] {
@@ -138,7 +140,8 @@ fn so_are_those_with_other_padding_than_half_the_kernel() {
     }
 }
 
-/// Passes are the same with and without fusion, on any number of threads, and in any repetition.
+/// Checks that passes give the same results with and without fusion, on any number of threads, and the same bits when
+/// repeated.
 #[track_caller]
 fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
     let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
@@ -150,7 +153,7 @@ fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
         let want = passes(&mut graph(cpu(threads).unfused(), net, rows), &images, rows);
         assert_same(&what, &got, &want, 2e-4);
         assert_as_near(&what, [&got, &want], &oracle);
-        assert!(passes(&mut fused, &images, rows) == got, "{what}: other bits the second time");
+        assert!(passes(&mut fused, &images, rows) == got, "{what}: the second pass has other bits");
     }
 }
 
@@ -173,7 +176,7 @@ fn only_what_nobody_else_reads_is_fused() {
     assert!(fused.output(4).is_ok());
     let apart = by(cpu(1).unfused(), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]).unwrap();
     assert_eq!(apart, ["own winograd", "own", "own winograd", "own", "own winograd", "own"]);
-    // another reader of a convolution's output
+    // the output of a convolution has another reader
     let mut net = NetSpec::new("readers", Shape::image(16, 8, 8));
     let x = stem(&mut net, 16);
     let y = net.add("c1", conv(16, 3), x);
@@ -183,7 +186,7 @@ fn only_what_nobody_else_reads_is_fused() {
     let net = classifier(net, x);
     let found = by(cpu(1), &net, &["c1", "n1", "c2", "n2"]).unwrap();
     assert_eq!(found, ["own winograd", "own, output by c2", "own winograd of n1 + moments", "own, moments by c2"]);
-    // an auxiliary classifier on a norm's
+    // an auxiliary classifier reads the output of a norm
     let mut net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
     let x = net.add("aux.flatten", Flatten, Id(5));
     let x = net.add("aux.fc", Linear::new(CLASSES), x);
@@ -193,7 +196,8 @@ fn only_what_nobody_else_reads_is_fused() {
     assert_eq!(by(cpu(1), &net, &["n2", "c3"]).unwrap(), ["own, moments by c2", "own winograd + moments"]);
 }
 
-/// Batches of fewer rows than planned, in turn with whole ones, are as if they were planned for; inference as the training graph's scoring.
+/// Batches with fewer rows than planned, alternating with full ones, give the results of a graph planned for them.
+/// Inference gives the scores of the training graph.
 #[test]
 fn fewer_rows_and_inference_are_as_if_planned_for() {
     let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
@@ -204,7 +208,7 @@ fn fewer_rows_and_inference_are_as_if_planned_for() {
         let want = passes(&mut graph(cpu(2), &net, rows), images, rows);
         assert_same(&format!("{rows} rows"), &passes(&mut whole, images, rows), &want, 1e-5);
         let mut inference = Graph::new(cpu(2), net.clone(), rows, Purpose::Infer, 7).unwrap();
-        // the library's own layers may add otherwise for other numbers of rows
+        // layers of oneDNN may add in another order for another number of rows
         let (got, want) = (inference.scores(images, rows).unwrap(), whole.output(net.nodes.len()).unwrap());
         assert_close(&format!("inference of {rows} rows"), &got, &want, 1e-5 * magnitude(&want));
     }
@@ -226,7 +230,8 @@ fn frozen_layers_are_what_they_are_by_themselves() {
     }
 }
 
-/// Two convolutions with ReLU and a pooling behind each; `more` adds what else reads the first one's output.
+/// A network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the first one's
+/// output.
 fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
     let mut net = NetSpec::new("pooled", image);
     let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());
@@ -237,7 +242,7 @@ fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> Net
     classifier(net, x)
 }
 
-/// Windows that abut, overlap, leave pixels out and hang over the edge.
+/// Windows that abut, overlap, leave pixels out, or extend over the edge.
 #[test]
 fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     let max = |window, stride| Pool::new(PoolKind::Max, window, stride);
@@ -249,14 +254,15 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
             let (mut fused, mut apart) = (graph(cpu(2), &net, 3), graph(cpu(2).unfused(), &net, 3));
             assert_eq!([fused.implementation(1), apart.implementation(1)], ["own + ReLU's gradient of c1", "own"]);
             let (got, want) = (passes(&mut fused, &images, 3), passes(&mut apart, &images, 3));
-            assert!(got == want, "{pool:?} of {h}x{w}: other bits than apart");
+            assert!(got == want, "{pool:?} of {h}x{w}: the bits differ from those without fusion");
             assert!(
                 got.iter().any(|(name, values)| name == "c1.weight" && norm(values) > 1e-3),
-                "no gradient to compare"
+                "the gradient is too small to compare"
             );
         }
     }
-    // a mean passes gradients on wherever ReLU gave zero, and so may whoever else reads the tensor
+    // average pooling passes gradients to elements where ReLU returned zero, and another reader of the tensor may do so
+    // too
     let image = Shape::image(3, 8, 8);
     let mean = pooled(image, &Pool::new(PoolKind::Avg, 2, 2), |_, _| ());
     let twice = pooled(image, &max(2, 2), |net, read| {
@@ -270,7 +276,7 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     }
 }
 
-/// As many ranks, all with the same rows.
+/// Simulates this many ranks that all have the same rows.
 struct Alike(f64);
 
 impl Across for Alike {
@@ -289,11 +295,11 @@ fn statistics_of_several_ranks_are_what_they_are_by_themselves() {
     [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(Alike(3.0))));
     let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
     assert_same("three ranks", &got, &want, 2e-4);
-    // they have the same mean and variance
+    // identical ranks have the mean and variance of a single rank
     assert_same("one rank", &got, &alone, 2e-4);
 }
 
-/// Mean and sum of squares by channel of a (rows, channels, pixels) tensor, in f64.
+/// Returns the mean and the sum of squared deviations of each channel of a (rows, channels, pixels) tensor, in f64.
 fn statistics(x: &[f32], rows: usize, shape: Shape) -> Vec<[f64; 2]> {
     let values = |c: usize| (0..rows).flat_map(move |n| &x[(n * shape.c + c) * shape.plane()..][..shape.plane()]);
     let n = (rows * shape.plane()) as f64;
@@ -304,8 +310,8 @@ fn statistics(x: &[f32], rows: usize, shape: Shape) -> Vec<[f64; 2]> {
     (0..shape.c).map(of).collect()
 }
 
-/// A convolution whose output is its image, but for rounding, beside a bias, and the norm behind it: M2 of each channel as the norm has it
-/// over what it is, in units of it.
+/// Runs a convolution that copies its image, except for rounding and a bias, followed by a norm. Returns the relative
+/// error of the norm's M2 for each channel.
 fn errors(backend: Cpu, images: &[f32], rows: usize, image: Shape, bias: f32) -> Vec<f64> {
     let mut net = NetSpec::new("far", image);
     let x = stem(&mut net, image.c);
@@ -325,13 +331,14 @@ fn errors(backend: Cpu, images: &[f32], rows: usize, image: Shape, bias: f32) ->
     let of = |(c, [mean, m2]): (usize, &[f64; 2])| {
         let got = sums[c] / counts[0];
         assert!((got - mean).abs() <= 1e-6 * (m2 / counts[0]).sqrt() + 1e-12 * mean.abs(), "{got}, expected {mean}");
-        // running means are 0: sums of squares beside those of means
+        // the running means are 0, so the pooled sums are of squares, without a shift
         (sums[image.c + c] - counts[0] * got * got - m2) / m2
     };
     want.iter().enumerate().map(of).collect()
 }
 
-/// At the first step running means are 0: what is far from them, and a value far from all others, are summed as exactly.
+/// At the first step the running means are 0. Statistics must be as exact if all values are far from 0, or if a single
+/// value is far from the others.
 #[test]
 fn statistics_are_exact_wherever_the_values_lie() {
     let (image, rows) = (Shape::image(16, 32, 32), 8);
@@ -339,10 +346,10 @@ fn statistics_are_exact_wherever_the_values_lie() {
     for threads in [1, 2] {
         for (far, most) in [(0.0, 1e-6), (10.0, 1e-6), (1e3, 1e-6), (1e5, 1e-5)] {
             for error in errors(cpu(threads), &near, rows, image, far) {
-                assert!(error.abs() < most, "mean {far}: {error}");
+                assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
-        // a channel's first value is its only one, or the first of each sample is
+        // a single large value in a channel: the first value of all samples, or of each sample
         for every in [usize::MAX, image.plane()] {
             let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
             for (i, x) in alone.iter_mut().enumerate() {
@@ -353,12 +360,15 @@ fn statistics_are_exact_wherever_the_values_lie() {
             }
             let most = |backend| errors(backend, &alone, rows, image, 0.5).iter().fold(0f64, |m, e| m.max(e.abs()));
             let (fused, apart) = (most(cpu(threads)), most(cpu(threads).unfused()));
-            assert!(fused < 1e-5_f64.max(2.0 * apart), "a value alone: {fused}, by itself {apart}");
+            assert!(
+                fused < 1e-5_f64.max(2.0 * apart),
+                "a single large value: error {fused} with fusion, {apart} without"
+            );
         }
     }
 }
 
-/// A channel without any deviation has a variance of 0, and no other.
+/// A channel of equal values has a variance of exactly 0.
 #[test]
 fn a_constant_channel_has_no_variance() {
     let (image, rows) = (Shape::image(16, 12, 12), 3);

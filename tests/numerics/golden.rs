@@ -1,5 +1,5 @@
-//! Whole networks against PyTorch: ten steps of SGD on one batch (`golden/nets.json`). How far each number may stray follows
-//! `golden/README.md`.
+//! Whole networks compared with PyTorch: ten steps of SGD on one batch (`golden/nets.json`). `golden/README.md`
+//! explains the tolerances.
 
 use std::collections::BTreeMap;
 
@@ -44,14 +44,15 @@ struct Net {
     losses_float64: Vec<f64>,
     logits_float64: Vec<f64>,
     gradient_norms_float64: BTreeMap<String, f64>,
-    /// The same with activations that lie within float32's rounding of zero on the other side of their ReLU, in every choice.
+    /// The gradient norms if activations within float32's rounding error of zero fall on the other side of ReLU, for
+    /// each combination.
     #[serde(default)]
     gradient_norms_sided_float64: Vec<BTreeMap<String, f64>>,
     parameter_norms_after_float64: BTreeMap<String, f64>,
     eval_loss_after_float64: f64,
     statistics_after_1_float64: Option<BTreeMap<String, Vec<f64>>>,
     statistics_after_10_float64: Option<BTreeMap<String, Vec<f64>>>,
-    /// How far PyTorch's own float32 strayed.
+    /// Relative errors of PyTorch's own float32 results.
     #[serde(default)]
     float32_error: BTreeMap<String, f64>,
 }
@@ -70,7 +71,7 @@ impl Nets {
 }
 
 impl Net {
-    /// The network of the catalogue with dropout off.
+    /// Builds the network without dropout.
     fn spec(&self) -> NetSpec {
         let [c, h, w] = self.image_shape;
         let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
@@ -82,20 +83,21 @@ impl Net {
         net
     }
 
-    /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps; 5x5 convolutions on AVX2
-    /// lose a digit to F(2x2, 5x5), which ten steps of training carry to 1.3e-5.
+    /// Returns the tolerance of later steps. Small errors of batch norm grow about tenfold in three steps. On AVX2, 5x5
+    /// convolutions lose a digit to F(2x2, 5x5), which grows to 1.3e-5 in ten steps.
     fn later(&self) -> f64 {
         if self.statistics_after_1_float64.is_some() { 1e-3 } else { 1e-4 }
     }
 }
 
-/// A graph in training, with its optimizer and the one batch.
+/// A graph in training with its optimizer and the single batch.
 struct Run<'a, B: Backend> {
     what: String,
     graph: Graph<B>,
     optimizer: Optimizer<B>,
     file: &'a Nets,
-    /// In the order of the graph: PyTorch lists a projection after its branch, the graph runs it before the branch's end.
+    /// In the graph's order. PyTorch lists a projection after its branch, but the graph runs it before the end of the
+    /// branch.
     params: Vec<&'a Named>,
     images: Vec<f32>,
     ids: Vec<u64>,
@@ -104,7 +106,7 @@ struct Run<'a, B: Backend> {
 impl<'a, B: Backend> Run<'a, B> {
     fn new(backend: B, file: &'a Nets, net: &'a Net) -> Self {
         let what = format!("{} on {}", net.name, backend.describe());
-        // small chunks: every network has several
+        // small chunks, so that every network has more than one
         let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
         let mut graph =
             Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -136,7 +138,7 @@ impl<'a, B: Backend> Run<'a, B> {
         Batch { images: Input::Values(images), labels: &self.file.labels, ids, epoch: 0 }
     }
 
-    /// Forward, loss, backward; gives the mean loss.
+    /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let n = self.file.batch;
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
@@ -151,7 +153,7 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.loss / n as f64
     }
 
-    /// SGD and the running statistics.
+    /// Updates the parameters with SGD, and the running statistics.
     fn update(&mut self) {
         assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr, None).unwrap().finite, "{}", self.what);
         let places = self.graph.norms().to_vec();
@@ -197,7 +199,7 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// The given number of steps, and after the last that was recorded all that is recorded.
+    /// Runs this number of steps. After the last recorded step, compares all recorded values.
     fn check(&mut self, net: &Net, steps: usize) {
         for (step, &want) in net.losses_float64.iter().enumerate().take(steps) {
             let loss = self.gradients();
@@ -235,7 +237,7 @@ impl<'a, B: Backend> Run<'a, B> {
     }
 }
 
-/// One test for all, so that no two pools of threads fight over the cores.
+/// This is a single test, so that two thread pools do not compete for the cores.
 #[test]
 fn networks_learn_as_in_pytorch() {
     let file: Nets = golden("nets.json");
@@ -250,7 +252,8 @@ fn networks_learn_as_in_pytorch() {
     }
 }
 
-/// Torchvision's networks with the same weights, label smoothing included; the smaller AlexNet takes the adaptive pool.
+/// Torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the adaptive
+/// pool.
 #[test]
 fn imagenet_networks_are_torchvisions() {
     let file: Nets = golden("imagenet.json");
@@ -265,7 +268,7 @@ fn imagenet_networks_are_torchvisions() {
     }
 }
 
-/// The plain loops are slow: the smallest network, and only its first steps.
+/// The plain loops are slow, so this runs only the first steps of the smallest network.
 #[test]
 fn the_reference_learns_as_in_pytorch() {
     let file: Nets = golden("nets.json");

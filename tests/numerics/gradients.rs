@@ -1,5 +1,5 @@
-//! Gradients without PyTorch's help: every operation against central differences of the reference's forward pass. Many shapes are in
-//! `parity.rs`, whole networks in `graph.rs`.
+//! Gradients without PyTorch's help: every operation compared with central differences of the reference's forward pass.
+//! `parity.rs` tests many shapes, `graph.rs` whole networks.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,11 @@ use net::{
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
 
-/// Step of the differences: exact in binary, far above f32's rounding, far below the inputs' spread.
+/// Step of the differences: a power of two, much larger than f32's rounding error, much smaller than the spread of the
+/// inputs.
 const STEP: f32 = 1.0 / 64.0;
 
-/// Every kind of operation, with each of its options somewhere.
+/// Every kind of operation. Each of its options occurs in some case.
 fn every_kind() -> Vec<Case> {
     let image = Shape::image(3, 5, 4);
     let asymmetric = Conv { kernel: [3, 2], stride: [2, 1], ..Conv::new(4, 1) }.pads([1, 0, 2, 1]).bias(0.0);
@@ -67,7 +68,8 @@ fn every_kind() -> Vec<Case> {
     cases.map(suited).collect()
 }
 
-/// Inputs whose values differ by several steps, so that no difference changes the winner of a maximum.
+/// Spreads the inputs so that they differ by more than the step, which therefore does not change the position of a
+/// maximum.
 fn spread(mut case: Case) -> Case {
     let mut order: Vec<usize> = (0..case.x[0].len()).collect();
     order.sort_by(|&a, &b| case.x[0][a].total_cmp(&case.x[0][b]));
@@ -77,7 +79,7 @@ fn spread(mut case: Case) -> Case {
     case
 }
 
-/// Where a function of one element bends.
+/// Returns the points where a function of one element has a kink.
 fn corners(function: Activation) -> &'static [f32] {
     match function {
         Activation::Relu | Activation::LeakyRelu(_) => &[0.0],
@@ -87,13 +89,14 @@ fn corners(function: Activation) -> &'static [f32] {
     }
 }
 
-/// Inputs of a function of one element on all sides of its corners.
+/// Scales the inputs of a function of one element to both sides of all its kinks.
 pub fn wide(mut case: Case) -> Case {
     case.x[0].iter_mut().for_each(|x| *x *= 8.0);
     case
 }
 
-/// The values whose function of one element bends, and where, if the operation has one.
+/// Returns the values that enter a function with kinks, and the positions of the kinks, if the operation has such a
+/// function.
 fn before_function(case: &Case) -> Option<(Vec<f32>, &'static [f32])> {
     let fused = match &case.op {
         Op::Conv(c) => c.relu,
@@ -108,7 +111,7 @@ fn before_function(case: &Case) -> Option<(Vec<f32>, &'static [f32])> {
     }
 }
 
-/// A case whose incoming gradient is zero wherever a function bends within `margin`.
+/// Sets the gradient of the output to zero wherever a function has a kink within `margin`.
 pub fn off_corners(mut case: Case, margin: f32) -> Case {
     if let Some((before, corners)) = before_function(&case) {
         let dy = case.dy.as_mut().expect("a gradient of the output");
@@ -116,19 +119,19 @@ pub fn off_corners(mut case: Case, margin: f32) -> Case {
             let near = dy.iter_mut().zip(&before).filter(|(_, v)| (**v - corner).abs() < margin);
             near.for_each(|(d, _)| *d = 0.0);
             let both = before.iter().any(|v| v - corner > margin) && before.iter().any(|v| v - corner < -margin);
-            assert!(both || before.len() < 40, "{:?}: values on one side of {corner} only", case.op);
+            assert!(both || before.len() < 40, "{:?}: all values are on one side of {corner}", case.op);
         }
     }
     case
 }
 
-/// Sum of y * dy.
+/// Returns the sum of y * dy.
 fn objective(case: &Case, dy: &[f32]) -> f64 {
     let y = case.run(&Reference, 1, false).y;
     y.iter().zip(dy).map(|(y, d)| f64::from(*y) * f64::from(*d)).sum()
 }
 
-/// Slope of the objective along every element of one tensor.
+/// Returns the slope of the objective for each element of one tensor.
 fn slopes(case: &Case, tensor: impl Fn(&mut Case) -> &mut Vec<f32>) -> Vec<f64> {
     let dy = case.dy.clone().expect("a gradient of the output");
     let mut case = Case { dy: None, ..case.clone() };
@@ -147,7 +150,7 @@ fn slopes(case: &Case, tensor: impl Fn(&mut Case) -> &mut Vec<f32>) -> Vec<f64> 
         .collect()
 }
 
-/// Slopes of one case, by tensor: inputs, then parameters.
+/// The slopes of one case for each tensor: inputs, then parameters.
 struct Slopes {
     case: Case,
     tensors: Vec<Vec<f64>>,

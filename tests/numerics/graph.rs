@@ -1,5 +1,6 @@
-//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
-//! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
+//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker
+//! on a rank, handing over of chunks, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
+//! test single operations.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -14,7 +15,7 @@ use crate::nets::{
 use support::numerics;
 use support::numerics::{assert_close, cpu, magnitude, noise};
 
-/// Rows on the host.
+/// A batch on the host.
 struct Rows {
     images: Vec<f32>,
     labels: Vec<u32>,
@@ -37,7 +38,7 @@ impl Rows {
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each.
+/// Calls `f(maker of a backend, name)` for each backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");
@@ -75,7 +76,7 @@ fn gradients_through_branches_are_the_slopes_of_the_loss() {
     [branching(true), dense(), attentive(), patches()].into_iter().for_each(check_slopes);
 }
 
-/// Of a network in which nothing bends.
+/// Compares the gradients of a network without kinks with differences of its loss.
 fn check_slopes(net: NetSpec) {
     let rows = Rows::new(3);
     let mut graph = graph(Reference, net, 3, 1);
@@ -119,8 +120,8 @@ fn networks_with_branches_are_the_same_everywhere() {
 /// Sums, gradients, and running statistics with their pooled sums.
 type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
 
-/// Four passes over the same rows, since a device may run the first, record the second and replay the others: sums, gradients and
-/// statistics are those that are expected, each time.
+/// Runs four passes over the same rows, since a device may run the first, record the second and replay the others. Each
+/// must give the expected sums, gradients and statistics.
 fn check_passes<B: Backend>(
     mut graph: Graph<B>,
     rows: &Rows,
@@ -139,7 +140,7 @@ fn check_passes<B: Backend>(
     assert_close("statistics", &got, want, 1e-5 * magnitude(want));
 }
 
-/// The last batch's statistics, pooled, and the values per channel of each batch normalisation.
+/// Returns the pooled statistics of the last batch, and the number of values per channel for each batch normalisation.
 fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
     let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     graph.pool_statistics(&mut sums, &mut counts);
@@ -157,7 +158,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let whole_gradients = gradients(&large);
     large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
     for n in [3, 1, 8, 5] {
-        // 5 and 1 rows are planned when they come
+        // 5 and 1 rows are planned on demand
         let mut exact = graph(backend(), branching(false), n, 1 << 20);
         let want = train(&mut exact, rows.part(0..n), 0.25, MicroBatch::ONLY);
         let got = train(&mut large, rows.part(0..n), 0.25, MicroBatch::ONLY);
@@ -175,7 +176,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let error = large.prepare(9).expect_err("more than was planned").to_string();
     assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
     let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
-    assert!(large.evaluate(short, 0.0).is_err(), "{name}: a value is missing");
+    assert!(large.evaluate(short, 0.0).is_err(), "{name}: an input with a missing value must be an error");
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let want = train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want_gradients = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
-    // the last two have workers without samples, as the short last step of an epoch may
+    // the last two have workers without samples, as in the short last step of an epoch
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
         for (worker, cut) in cuts.windows(2).enumerate() {
@@ -223,7 +224,7 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let chunks = graph.layout().chunks.clone();
     assert!(chunks.len() > 2, "{name}: {chunks:?}");
-    // of one worker, of the second of two, and of a second that has no samples
+    // one worker, two workers, and a second worker without samples
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 8, 8]] {
         let mut given = Vec::new();
         let last = cuts.len() - 2;
@@ -242,7 +243,11 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
                 .unwrap();
         }
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();
-        assert_eq!(order, (0..chunks.len()).collect::<Vec<_>>(), "{name}: each chunk once, in the order of backward");
+        assert_eq!(
+            order,
+            (0..chunks.len()).collect::<Vec<_>>(),
+            "{name}: each chunk must be handed over once, in the order of backward"
+        );
         given.into_iter().for_each(|(chunk, buffer)| graph.put(chunk, buffer));
         assert_gradients(&format!("chunks of {cuts:?} on {name}"), &graph, &want, 1e-5);
     }
@@ -265,11 +270,11 @@ fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
     assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
     let labels = [0, CLASSES as u32];
     let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
-    assert!(wrong.is_err(), "{name}: a label that no class has");
+    assert!(wrong.is_err(), "{name}: a label out of range must be an error");
 }
 
 #[test]
-fn errors_come_back() {
+fn errors_of_hooks_and_labels_are_returned() {
     everywhere!(check_hook_error);
 }
 
@@ -288,7 +293,7 @@ fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
         let scores = inference.scores(&rows.images, 4).unwrap();
         assert_close(&what, &scores, &training.output(training.net().nodes.len()).unwrap(), 1e-5);
         let elems = |g: &Graph<B>| g.memory().elems;
-        assert!(elems(&inference) < elems(&training), "{what}: activations of inference share memory");
+        assert!(elems(&inference) < elems(&training), "{what}: inference must need less memory than training");
     }
 }
 
@@ -297,7 +302,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// The image itself (plain) is added to what a convolution made of it (in channel blocks on the CPU).
+/// A network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
@@ -306,7 +311,7 @@ fn image_again() -> NetSpec {
     finish(net, x)
 }
 
-/// Batch normalisation of features behind a flattened image, each with its own statistics.
+/// A network with batch normalisation of vectors after a flattened image. Each feature has its own statistics.
 fn features() -> NetSpec {
     let mut net = NetSpec::new("features", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
@@ -316,7 +321,8 @@ fn features() -> NetSpec {
     net
 }
 
-/// Features of two flattened images of other sizes, side by side, beside those of a linear layer, and their sum with one's own image.
+/// A network that concatenates features of two flattened images of different sizes with the sum of a flattened image
+/// and the output of a linear layer.
 fn side_by_side() -> NetSpec {
     let mut net = NetSpec::new("side by side", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
@@ -345,7 +351,7 @@ fn inputs_of_different_layouts_are_copied_into_one() {
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }
         }
-        // a GPU says what it cannot
+        // a GPU reports what it cannot run
         let gpu = numerics::cuda(Precision::F32);
         let built = gpu.map(|gpu| Graph::new(gpu, net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7));
         match built {
@@ -363,8 +369,8 @@ fn inputs_of_different_layouts_are_copied_into_one() {
 fn a_network_without_scores_is_refused() {
     let mut net = NetSpec::new("no scores", IMAGE);
     net.add("c1", Op::Conv(Conv::new(5, 3)), net.image());
-    let plain = Graph::new(Reference, net.clone(), 2, Purpose::Infer, 1).err().expect("an image is no score");
-    let blocked = Graph::new(cpu(1), net, 2, Purpose::Infer, 1).err().expect("an image is no score");
+    let plain = Graph::new(Reference, net.clone(), 2, Purpose::Infer, 1).err().expect("an error about missing scores");
+    let blocked = Graph::new(cpu(1), net, 2, Purpose::Infer, 1).err().expect("an error about missing scores");
     for error in [plain.to_string(), blocked.to_string()] {
         assert!(error.contains("no scores") && error.contains("vector of scores"), "{error}");
     }
@@ -375,6 +381,6 @@ fn two_layers_of_one_name_are_refused() {
     let mut net = NetSpec::new("two alike", IMAGE);
     let x = net.add("same", Op::Conv(Conv::new(6, 3)), net.image());
     net.add("same", Op::Linear(Linear::new(CLASSES)), x);
-    let error = Graph::new(Reference, net, 2, Purpose::Infer, 1).err().expect("a name for each").to_string();
+    let error = Graph::new(Reference, net, 2, Purpose::Infer, 1).err().expect("an error about equal names").to_string();
     assert!(error.contains("layer same: another layer has the same name"), "{error}");
 }

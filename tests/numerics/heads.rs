@@ -1,4 +1,4 @@
-//! Auxiliary classifiers: their losses join the gradients by their weights, and nothing else.
+//! Auxiliary classifiers: their losses affect the gradients according to their weights, and nothing else.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -15,7 +15,7 @@ const CLASSES: usize = 5;
 const ROWS: usize = 4;
 const LABELS: [u32; ROWS] = [0, 3, 1, 4];
 
-/// A trunk that both classifiers read, named alike in all networks.
+/// Adds a trunk that both classifiers read. Its layers have the same names in all networks.
 fn trunk(net: &mut NetSpec) -> Id {
     net.add("trunk", Conv::new(6, 3).pad(1).relu(), net.image())
 }
@@ -27,7 +27,7 @@ fn classifier(net: &mut NetSpec, name: &str, x: Id) -> Id {
     net.add(&format!("{name}.fc"), Linear::new(CLASSES), x)
 }
 
-/// The trunk with its auxiliary classifier, the main one, or both.
+/// Returns the trunk with its auxiliary classifier, the main one, or both.
 fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
     let mut net = NetSpec::new("heads", IMAGE);
     let x = trunk(&mut net);
@@ -46,7 +46,7 @@ fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
 struct Learned {
     loss: f64,
     scores: Vec<f32>,
-    /// By name.
+    /// With their names.
     gradients: Vec<(String, Vec<f32>)>,
 }
 
@@ -56,7 +56,7 @@ impl Learned {
     }
 }
 
-/// Parameters by their names, then one pass.
+/// Sets parameters that depend on their names, then runs one pass.
 fn learn<B: Backend>(backend: B, net: NetSpec) -> Learned {
     let mut graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
     for i in 0..graph.params().len() {
@@ -78,7 +78,7 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
     let weight = 0.3;
     let [both, main, auxiliary] =
         [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| learn(open(), net));
-    assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss is that of the scores");
+    assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss must be that of the main classifier");
     assert_close(&format!("{name}: scores"), &both.scores, &wide(&main.scores), 1e-5);
     for (parameter, got) in &both.gradients {
         let of =
@@ -88,7 +88,7 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
             "aux" => of(&auxiliary, weight.into()),
             _ => of(&main, 1.0).iter().zip(of(&auxiliary, weight.into())).map(|(a, b)| a + b).collect(),
         };
-        assert!(magnitude(&want) > 1e-4, "{name}: {parameter} learns");
+        assert!(magnitude(&want) > 1e-4, "{name}: {parameter} has no gradient");
         assert_close(&format!("{name}: {parameter}"), got, &want, 1e-5 * magnitude(&want) + 1e-7);
     }
 }
@@ -106,7 +106,7 @@ fn the_losses_of_auxiliary_classifiers_join_by_their_weights() {
     }
 }
 
-/// Where nobody learns, memory is not spent on them, and what they would give is nobody's.
+/// Inference does not compute auxiliary classifiers and reserves no memory for them.
 #[test]
 fn inference_leaves_auxiliary_classifiers_out() {
     let elems = |net: NetSpec| {
@@ -119,7 +119,7 @@ fn inference_leaves_auxiliary_classifiers_out() {
     assert!(scores.len() == ROWS * CLASSES && scores.iter().all(|score| score.is_finite()));
 }
 
-/// Scores of any width come from any layer, as from SqueezeNet's pool.
+/// Scores can come from any layer, for example from SqueezeNet's pool.
 #[test]
 fn networks_may_end_in_a_pool() {
     let mut net = NetSpec::new("pooled", IMAGE);
@@ -130,7 +130,7 @@ fn networks_may_end_in_a_pool() {
     let mut all = vec![("cpu", learn(cpu(2), net.clone()))];
     all.extend(numerics::cuda(Precision::F32).map(|gpu| ("cuda", learn(gpu, net))));
     for (name, got) in all {
-        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: {} and {}", got.loss, want.loss);
+        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: loss {}, expected {}", got.loss, want.loss);
         assert_close(name, &got.scores, &wide(&want.scores), 1e-5);
         assert_close(name, got.of("conv.weight"), &wide(want.of("conv.weight")), 1e-5);
     }

@@ -1,4 +1,5 @@
-//! What operations, networks and optimizers compute: against PyTorch, the reference backend, finite differences and each other.
+//! Results of operations, networks and optimizers, compared with PyTorch, the reference backend, finite differences and
+//! each other.
 
 mod agc;
 mod alike;

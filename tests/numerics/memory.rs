@@ -1,5 +1,5 @@
-//! Memory plans: no value is overwritten before its last reader, whatever shares its place; what is made anew in backward leaves every bit
-//! of the gradients as it is; large networks stay within their bounds.
+//! Memory plans. No value is overwritten before its last reader, recomputing outputs in backward changes no bit of the
+//! gradients, and large networks stay within their limits.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
 use support::numerics;
 use support::numerics::{cpu, noise};
 
-/// A network of the catalogue for images of so many pixels.
+/// Builds a network of the catalogue for images of `size` by `size` pixels.
 fn network(name: &str, size: usize) -> NetSpec {
     models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Networks of all families: residual, dense, of branches with auxiliary classifiers, squeeze-and-excitation, plain.
+/// Networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation, plain.
 fn families() -> Vec<NetSpec> {
     let small = [branching(false), separable(), bottleneck(), dense(), attentive(), patches()];
     let large = [
@@ -38,12 +38,12 @@ fn families() -> Vec<NetSpec> {
     small.into_iter().chain(large.map(|(name, size)| network(name, size))).collect()
 }
 
-/// The memory as a list of the values that hold its places.
+/// The memory as a list of places with the values in them.
 #[derive(Default)]
 struct Held(Vec<(Range<usize>, usize)>);
 
 impl Held {
-    /// Writes a value: what it overlaps is gone.
+    /// Writes a value. Values that it overlaps are lost.
     fn write(&mut self, memory: &Memory, value: usize) {
         let place = &memory.places[value];
         assert!(place.end <= memory.elems);
@@ -51,13 +51,13 @@ impl Held {
         self.0.push((place.clone(), value));
     }
 
-    /// Fails unless the value is still there.
+    /// Checks that the value has not been overwritten.
     fn read(&self, value: usize, what: &str) {
-        assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} is gone");
+        assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} was overwritten");
     }
 }
 
-/// Runs a training plan without computing anything.
+/// Follows a training plan without computing anything.
 fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
     let mut held = Held::default();
     held.write(memory, memory.tensors[0]);
@@ -88,7 +88,7 @@ fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
                 keeps.output.then(|| read(memory.kept[node + 1]));
                 [Some(*dy), *second].into_iter().flatten().for_each(read);
                 dx.iter().flatten().for_each(|value| held.write(memory, *value));
-                // none of them may have been written over by what the node writes
+                // the node's writes must not have overwritten its own inputs
                 net.nodes[*node].inputs.iter().take(keeps.inputs).for_each(|id| held.read(memory.kept[id.0], &what));
                 [Some(*dy), *second].into_iter().flatten().for_each(|value| held.read(value, &what));
             }
@@ -107,7 +107,7 @@ fn no_value_is_overwritten_before_its_last_reader() {
     }
 }
 
-/// Gradients of all parameters, after a pass over other rows.
+/// Returns the gradients of all parameters after two passes over different rows.
 fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
     let rows = 4;
     let mut graph = Graph::new(backend, net.clone(), rows, Purpose::Train { chunk_bytes: 1 << 16 }, 7).unwrap();
@@ -134,7 +134,7 @@ fn outputs_that_are_made_anew_take_no_memory_between() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
         let [anew, kept] = [cpu(1), cpu(1).keeping_outputs()].map(|cpu| memory(cpu.unfused()));
-        // what a convolution computes from the input of a norm is neither kept nor made anew
+        // what a convolution computes from the input of a norm is neither kept nor recomputed
         let fused = memory(cpu(1));
         assert!(fused.elems <= anew.elems && fused.moves.len() <= anew.moves.len(), "{}", net.name);
         let made = anew.moves.iter().filter(|step| matches!(step, Move::Recompute { .. })).count();
@@ -143,19 +143,20 @@ fn outputs_that_are_made_anew_take_no_memory_between() {
     }
 }
 
-/// Not every byte of it is touched: of these two the peak resident sets are to stay below 1,500 and 180 MB.
+/// The plan counts more than the resident memory, because not every byte is touched. These limits keep the peak
+/// resident sets below 1,500 and 180 MB.
 #[test]
 fn large_networks_stay_within_their_bounds() {
     for (name, size, classes, rows, most) in [("resnet50", 224, 1000, 16, 1490), ("resnet20", 32, 10, 128, 155)] {
         let net = models::build(name, Shape::image(3, size, size), classes).expect("a network of the catalogue");
         let need = estimate::training(&cpu(2), &net, rows).unwrap();
-        // the optimizer's momentum is half as much as parameters and gradients
+        // the optimizer's momentum takes half as much as parameters and gradients
         let all = need.parameters + need.parameters / 2 + need.activations + need.workspace;
         assert!(all <= most * 1_000_000, "{name}: {need:?}, {all} bytes");
     }
 }
 
-/// Values written to parts are there when these are taken again; overlapping parts are refused while one is in use.
+/// Values written to a part are still there when the part is taken again. Taking a part that overlaps one in use fails.
 fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
     let parts = [0..64, 64..192, 32..96];
     let region = device.region(192, &parts).unwrap();
@@ -174,9 +175,9 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
         assert!(error.contains("is in use"), "{error}");
     }
     region.give(&parts[0], first);
-    assert!(region.take(&parts[2]).is_err(), "the second is still in use");
+    assert!(region.take(&parts[2]).is_err(), "a part that overlaps one in use must not be taken");
     region.give(&parts[1], second);
-    assert!(region.take(&(100..193)).is_err(), "beyond the end");
+    assert!(region.take(&(100..193)).is_err(), "a part beyond the end must not be taken");
     let across = region.take(&parts[2]).unwrap();
     across.read(0, &mut got).unwrap();
     let (first, second) = got.split_at(32);

@@ -1,4 +1,4 @@
-//! Small networks with every kind of join, for the tests of whole graphs.
+//! Small networks with all ways of joining branches, for the tests of whole graphs.
 
 use net::{
     Activation, Add, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply,
@@ -9,8 +9,8 @@ use net::{Id, NetSpec};
 pub const IMAGE: Shape = Shape::image(3, 7, 6);
 pub const CLASSES: usize = 5;
 
-/// Tensors read by up to three nodes of different sizes, both kinds of aliased gradients, every join. With `smooth`, no ReLU
-/// bends the loss.
+/// Tensors with up to three readers of different sizes, both kinds of aliased gradients, and every operation with two
+/// inputs. With `smooth`, the network has no ReLU, so that the loss has no kinks.
 pub fn branching(smooth: bool) -> NetSpec {
     let mut net = NetSpec::new("branching", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.0));
@@ -33,7 +33,8 @@ pub fn branching(smooth: bool) -> NetSpec {
     finish(net, x)
 }
 
-/// Normalisation over channels that do not fill a block, by the squares alone: what fills it up must stay 0 for the convolutions behind.
+/// Local response normalisation over channels that do not fill a block, with k = 0. Padding channels must stay 0 for
+/// the following convolutions.
 pub fn competing() -> NetSpec {
     let mut net = NetSpec::new("competing", IMAGE);
     let conv = |c| Conv::new(c, 3).pad(1).bias(0.0);
@@ -45,7 +46,7 @@ pub fn competing() -> NetSpec {
     finish(net, x)
 }
 
-/// Without batch normalisation or draws: a batch is the sum of its rows.
+/// A network without batch normalisation or random draws, so that a batch is the sum of its rows.
 pub fn separable() -> NetSpec {
     let mut net = NetSpec::new("separable", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3).pad(1).bias(0.0).relu()), net.image());
@@ -58,7 +59,7 @@ pub fn separable() -> NetSpec {
     net
 }
 
-/// A wide layer on one of two paths back: the two gradients of `t` come in buffers of very different sizes.
+/// A wide layer on one of two backward paths: the two gradients of `t` are in buffers of very different sizes.
 pub fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
@@ -71,14 +72,15 @@ pub fn bottleneck() -> NetSpec {
     finish(net, x)
 }
 
-/// Scores from an image.
+/// Adds a linear layer that computes scores from an image.
 pub fn finish(mut net: NetSpec, x: Id) -> NetSpec {
     let x = net.add("flatten", Flatten, x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }
 
-/// Concatenations of what came before, as in DenseNet: a tensor with five readers, one that is joined to itself, and the image.
+/// Concatenations of earlier outputs, as in DenseNet: a tensor with five readers, and one that is concatenated with
+/// itself.
 pub fn dense() -> NetSpec {
     let mut net = NetSpec::new("dense", IMAGE);
     let conv = |c| Conv::new(c, 3).pad(1);
@@ -96,7 +98,7 @@ pub fn dense() -> NetSpec {
     finish(net, x)
 }
 
-/// Inverted bottlenecks with squeeze and excitation, as in EfficientNet: depthwise and dilated convolutions.
+/// Inverted bottlenecks with squeeze and excitation, as in EfficientNet, with depthwise and dilated convolutions.
 pub fn attentive() -> NetSpec {
     let mut net = NetSpec::new("attentive", IMAGE);
     let start = net.add("c1", Conv::new(6, 3).pad(1), net.image());
@@ -119,7 +121,8 @@ pub fn attentive() -> NetSpec {
     finish(net, x)
 }
 
-/// Vectors of linear layers that multiply images, are added to them and stand beside them, of channels that fill no block.
+/// Outputs of linear layers that multiply images, are added to them or concatenated with them. The channels fill no
+/// block.
 pub fn gated() -> NetSpec {
     let mut net = NetSpec::new("gated", IMAGE);
     let start = net.add("c1", Conv::new(12, 3).pad(1).bias(0.0), net.image());
@@ -136,7 +139,7 @@ pub fn gated() -> NetSpec {
     finish(net, x)
 }
 
-/// Patches, layer and group normalisation, learned factors, dropped paths, as in ConvNeXt.
+/// Patches, layer and group normalisation, layer scale and DropPath, as in ConvNeXt.
 pub fn patches() -> NetSpec {
     let mut net = NetSpec::new("patches", IMAGE);
     let x = net.add("stem", Conv::new(12, 2).stride(2).bias(0.0), net.image());

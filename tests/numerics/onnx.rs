@@ -1,5 +1,5 @@
-//! ONNX graphs in: networks of the catalogue come back from their own export with the same parameters and scores, and files that PyTorch
-//! wrote give PyTorch's scores (`golden/onnx`).
+//! Reading ONNX graphs. Networks of the catalogue that were exported and read again have the same parameters and
+//! scores, and files that PyTorch wrote give PyTorch's scores (`golden/onnx`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use training::train::save::model::layers;
 
 use support::numerics::{cpu, noise};
 
-/// Images of a batch.
+/// Batch size.
 const IMAGES: usize = 2;
 
-/// One of each kind of layer, with sides of images that are quick and that it takes.
+/// Networks that together have each kind of layer, with small image sizes that they accept.
 const NETWORKS: &[(&str, usize)] = &[
     ("lenet-caffe", 28),
     ("cifarnet-slim", 32),
@@ -41,12 +41,12 @@ const NETWORKS: &[(&str, usize)] = &[
     ("convnext_tiny", 32),
 ];
 
-/// Scores of these images.
+/// Returns the scores of these images.
 fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
     graph.scores(images, IMAGES).unwrap()
 }
 
-/// A network with these weights.
+/// Creates a graph with these weights.
 fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     let mut graph = Graph::new(cpu(1), net, IMAGES, Purpose::Infer, 7).unwrap();
     let values: BTreeMap<&str, &[f32]> = tensors.iter().map(|(name, _, values)| (name.as_str(), &values[..])).collect();
@@ -65,7 +65,7 @@ fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     graph
 }
 
-/// Everything of a model file but its weights.
+/// Returns a model file without weights.
 fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
     let sizes = [input.c, input.h, input.w];
     ModelFile {
@@ -101,7 +101,8 @@ fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32
     written(&format!("{name}-{half}"), net, &[], &Settings { half, ..PLAIN })
 }
 
-/// Exports a network of 10 classes with drawn weights and statistics; gives the file, what went in, and its scores.
+/// Exports a network with 10 classes and random weights and statistics. Returns the file, the network, the images and
+/// the scores.
 fn written(
     name: &str,
     net: NetSpec,
@@ -128,7 +129,8 @@ fn read(path: &Path) -> Network {
     onnx::read(path).and_then(|survey| survey.network()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Names and shapes of what the scores depend on; batch norms without a scale are written with one of ones.
+/// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with
+/// a scale of ones.
 fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
     let mut pruned = net.clone();
     for node in &mut pruned.nodes {
@@ -152,7 +154,7 @@ fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
 fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     let size = want.iter().fold(0f32, |most, v| most.max(v.abs())).max(1.0);
     let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: {far} of {size}");
+    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: difference {far}, largest value {size}");
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn networks_come_back_from_their_own_export() {
             tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
         assert_eq!(names, serving(&net), "{name}");
         assert_near(name, &scores(&mut filled(back.clone(), &tensors), &images), &wanted, 1e-5);
-        // and again through the text that files of a run hold
+        // and again through the text format of networks
         let text = net_toml::write(&back, classes, net_toml::Classes::Number);
         let read = net_toml::Definition::read(&text, "net.toml").unwrap().build(&back.name, back.input, classes);
         assert_eq!(read.as_ref(), Ok(&back), "{name}");
@@ -184,7 +186,8 @@ fn layers_come_back_joined_as_in_the_catalogue() {
     assert_eq!(back.nodes.len(), net.nodes.len());
 }
 
-/// Layers that are called what a file calls something else: input, output, weights, and what an export adds.
+/// Layers may have names that the file uses for something else: inputs, outputs, weights, and names that the export
+/// adds.
 #[test]
 fn layers_may_have_any_name() {
     let mut net = NetSpec::new("names", Shape::image(3, 6, 6));
@@ -205,7 +208,7 @@ fn layers_may_have_any_name() {
         let tolerance = if half { 5e-3 } else { 1e-5 };
         assert_near(name, &scores(&mut filled(back, &tensors), &images), &wanted, tolerance);
     }
-    // such a graph is not read, for its input are bytes; names are looked at before
+    // a graph with a byte input cannot be read; the names are checked before that
     let transforms = ["center_crop(6)", "normalize(0.5, 0.2)"];
     let (path, ..) = written("names-bytes", net, &transforms, &Settings { preprocess: true, ..PLAIN });
     let error = onnx::read(&path).unwrap_err().to_string();
@@ -245,7 +248,7 @@ fn files_of_pytorch_give_its_scores() {
     }
 }
 
-/// With batch norm kept, names and shapes are those of PyTorch's module.
+/// If batch norm is kept, names and shapes equal those of PyTorch's module.
 #[test]
 fn parameters_of_pytorch_keep_their_names() {
     let (golden, _) = golden();

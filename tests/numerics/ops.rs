@@ -1,4 +1,4 @@
-//! Every recorded operation of `golden/ops.json`, on every backend and in every layout that a backend's operations may get.
+//! Every recorded operation of `golden/ops.json`, on every backend and in every layout that the backend supports.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ impl Config {
 }
 
 impl Golden {
-    /// The operation, without a ReLU that no operation of ours fuses (that of `add_relu`).
+    /// Returns the operation. Leaves out the ReLU of `add_relu`, which no operation of ours fuses.
     fn op(&self) -> Op {
         let c = &self.config;
         match self.op.as_str() {
@@ -163,7 +163,7 @@ impl Golden {
         self.shape_of(&self.x)
     }
 
-    /// The inputs in their order.
+    /// Returns the formulas of all inputs.
     fn inputs(&self) -> impl Iterator<Item = &Formula> {
         [Some(&self.x), self.residual.as_ref(), self.third.as_ref()].into_iter().flatten()
     }
@@ -187,7 +187,8 @@ impl Golden {
         }
     }
 
-    /// Four times PyTorch's own float32 error, and no less than what rounding the largest result to f32 a few times may do.
+    /// Returns the tolerance: four times PyTorch's own float32 error, plus the effect of rounding the largest result to
+    /// f32 a few times.
     fn tolerance(&self, of: &str, want: &[f64]) -> f64 {
         4.0 * self.float32_error.get(of).copied().unwrap_or(0.0) + 1e-6 * magnitude(want)
     }
@@ -232,7 +233,7 @@ fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Gol
     }
 }
 
-/// The sum with a ReLU behind it, as a graph would run the two.
+/// Applies a ReLU to the sum and returns the outcome of both, as a graph would compute them.
 fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
     let relu = Case { op: Op::Activation(Activation::Relu), x: vec![sum.y], others: Vec::new(), ..case.clone() }
         .run(backend, block, false);
@@ -240,7 +241,7 @@ fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize)
     Outcome { y: relu.y, ..back }
 }
 
-/// The sums of a loss, whether the device tells them now or later.
+/// Returns the sums of a loss, whether the device returns them at once or later.
 fn take_loss<B: Backend>(
     backend: &B,
     desc: &TensorDesc,
@@ -262,7 +263,12 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
     backend.upload(&scores, &mut x).unwrap();
     let sums = take_loss(backend, &desc, ask, &x, Some(&mut dx)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let tolerance = golden.tolerance("y", &golden.y);
-    assert!((sums.loss / n as f64 - golden.y[0]).abs() <= tolerance, "{what}: {} for {:?}", sums.loss, golden.y);
+    assert!(
+        (sums.loss / n as f64 - golden.y[0]).abs() <= tolerance,
+        "{what}: sum of losses {}, expected mean {:?}",
+        sums.loss,
+        golden.y
+    );
     let want = golden.dx.as_ref().expect("recorded");
     let got = backend.download(&desc, &dx).unwrap();
     assert_close(&format!("{what}: dx"), &got, want, golden.tolerance("dx", want));
@@ -292,7 +298,7 @@ fn check_labels<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     }
     let error = take_loss(backend, &desc, ask(&[0, 3]), &x, None).expect_err("label 3 of 3 classes").to_string();
     assert!(error.contains("labels below 3") && error.contains("got 3"), "{name}: {error}");
-    // equal scores: only the first of them is the best
+    // equal scores: only the first is the best
     for (labels, top1) in [([0, 0], 2), ([1, 2], 0)] {
         let sums = take_loss(backend, &desc, ask(&labels), &x, None).unwrap();
         assert_eq!((sums.top1, sums.top5, sums.count), (top1, 2, 2), "{name}: labels {labels:?}");
@@ -322,7 +328,8 @@ fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     }
 }
 
-/// Except by the ReLU that oneDNN fuses into a convolution or linear layer: there max(NaN, 0) is 0. Scores have no ReLU.
+/// The ReLU that oneDNN fuses into a convolution or linear layer is an exception: max(NaN, 0) is 0 there. Layers that
+/// compute scores have no ReLU.
 #[test]
 fn a_nan_is_not_hidden() {
     on_every_backend!(check_nan());

@@ -1,5 +1,5 @@
-//! Every optimizer against ten steps that its original printed (`golden/optim.json`), clipping and averages included; then what
-//! the originals cannot say: long ranges on several threads, padding, bits, slots.
+//! Every optimizer compared with ten recorded steps of its original (`golden/optim.json`), including clipping and
+//! averages. Also tests long ranges on more than one thread, padding, bits and slots.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,8 @@ struct Run {
     grad_norms: Vec<f64>,
 }
 
-/// Two parameters without padding in plain order, `a.weight` (1, 7) and `b.weight` (5, 1), each in a chunk of its own.
+/// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding,
+/// each in its own chunk.
 fn graph<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let linear = |n: usize| Op::Linear(Linear { bias: false, ..Linear::new(n) });
     let mut net = NetSpec::new("two tensors", Shape::vector(file.sizes["a"]));
@@ -120,7 +121,7 @@ fn ten_steps_as_the_originals() {
     file.fill_example.check(Formula::fill_n);
     for run in &file.runs {
         assert_eq!((run.params_after.len(), file.gradients.len()), (file.lrs.len(), file.lrs.len()), "{}", run.name);
-        assert!(run.float32_error < 1e-6, "{}: the original itself is not as near", run.name);
+        assert!(run.float32_error < 1e-6, "{}: the original's own float32 error is too large", run.name);
         check_run(Reference, &file, run);
         check_run(numerics::cpu(1), &file, run);
         check_run(numerics::cpu(2), &file, run);
@@ -143,7 +144,7 @@ fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
     let own = graph.param(0).unwrap();
     let average = ema.with(&mut graph, |graph| graph.param(0).unwrap());
     close(&format!("{on}, in the graph"), &average, &wanted.averages[wanted.averages.len() - 1]);
-    assert_eq!(graph.param(0).unwrap(), own, "{on}: the weights are back");
+    assert_eq!(graph.param(0).unwrap(), own, "{on}: the weights must be restored");
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn averages_as_in_tensorflow() {
     }
 }
 
-/// The first pass of LAMB, or the second.
+/// Returns the rule for the first or the second pass of LAMB.
 fn lamb(along: bool) -> Rule {
     let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
     Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, along })
@@ -185,7 +186,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// More than a thread takes at least, and no multiple of what a loop takes at once.
+/// More than the minimum share of a thread, and not a multiple of the loop's step.
 const LONG: usize = 20_003;
 
 fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
@@ -195,7 +196,8 @@ fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
     buffer
 }
 
-/// One step over two groups with a gap between: parameters, then slots; and whether all are finite.
+/// Runs one step over two groups with a gap between them. Returns the parameters, then the slots, and whether all are
+/// finite.
 fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Vec<f32>>, bool) {
     let group = |range, weight_decay, rate| ParamGroup { range, weight_decay, rate };
     let groups = [group(0..9_001, 0.1, rates::PLAIN), group(9_016..LONG, 0.0, rates::FIRST)];
@@ -204,7 +206,7 @@ fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Ve
     let mut gradients = noise(LONG, 2, 1.0);
     gradients[17_000] = spoil.unwrap_or(gradients[17_000]);
     let g = buffer(backend, &gradients);
-    // mean squares are not negative, and no mean is larger than its root
+    // mean squares are not negative, and a mean is not larger than the root of the mean square
     let squares: Vec<f32> = noise(LONG, 3, 0.4).iter().map(|x| x + 0.5).collect();
     let small = noise(LONG, 4, 0.1);
     let starts: &[&[f32]] = match rule {
@@ -227,9 +229,9 @@ fn long_ranges_agree_and_threads_change_nothing() {
         let (one, _) = long_step(&numerics::cpu(1), rule, None);
         for (got, want) in one.iter().zip(&want) {
             assert_close(&format!("{rule:?}"), got, want, 1e-6);
-            assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: elements between the groups");
+            assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: elements between the groups changed");
         }
-        // the first pass of two leaves the parameters
+        // the first of two passes does not change the parameters
         assert_eq!(one[0] == noise(LONG, 1, 1.0), rule.second().is_some(), "{rule:?}");
         for threads in [2, 3] {
             assert_eq!(long_step(&numerics::cpu(threads), rule, None).0, one, "{rule:?}, {threads} threads");
@@ -240,20 +242,23 @@ fn long_ranges_agree_and_threads_change_nothing() {
 fn check_not_finite<B: Backend>(backend: &B) {
     for rule in rules() {
         let name = backend.describe();
-        assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: NaN");
-        assert!(!long_step(backend, rule, Some(f32::INFINITY)).1, "{rule:?} on {name}: infinity");
+        assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: a NaN was not found");
+        assert!(
+            !long_step(backend, rule, Some(f32::INFINITY)).1,
+            "{rule:?} on {name}: an infinite element was not found"
+        );
     }
 }
 
 #[test]
 fn what_is_not_finite_is_found_by_every_rule() {
-    // a GPU tells it with its next sums: tests/cuda/backend.rs
+    // a GPU reports this with its next sums: see tests/cuda/backend.rs
     check_not_finite(&Reference);
     check_not_finite(&numerics::cpu(1));
     check_not_finite(&numerics::cpu(2));
 }
 
-/// The rates of a step over two chunks of tensors of many lengths, an empty one among them.
+/// Returns the rates of a step over two chunks with tensors of many lengths, one of them empty.
 fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
     let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts, factor: 1.0 };
     let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
@@ -283,7 +288,7 @@ fn rates_have_the_same_bits_on_any_threads() {
     }
 }
 
-/// Both kinds of clipping keep a NaN; else it would pass unseen.
+/// Both kinds of clipping must keep a NaN. Otherwise nothing would detect it.
 #[test]
 fn clipping_keeps_nan() {
     let file: Golden = golden("optim.json");
@@ -295,14 +300,14 @@ fn clipping_keeps_nan() {
             let mut optimizer = optimizer(&graph, &spec);
             set_gradients(&mut graph, |i| vec![spoil; graph_len(&file, i)]);
             let finite = optimizer.step(&mut graph, 0.1, None).unwrap().finite;
-            // an infinite element is a large one, which limits by value are there for
+            // clipping by value limits an infinite element like any large one
             assert_eq!(finite, key == "clip_value" && spoil.is_infinite(), "{key}, {spoil}");
         }
     }
 }
 
-/// From the third step on replays do what the recorded step did: a rate, a correction or a weight that had become a part of it would
-/// show.
+/// The third and later steps replay the recorded one. A rate, correction or weight that was recorded as a constant
+/// would show here.
 #[test]
 fn a_gpu_takes_the_same_steps() {
     let open = || numerics::cuda(Precision::F32);
@@ -325,7 +330,7 @@ fn graph_len(file: &Golden, index: usize) -> usize {
     file.sizes[["a", "b"][index]]
 }
 
-/// The specs of `golden/optim.json` on a network whose blocked weights have padding: there all stays zero.
+/// Runs the settings of `golden/optim.json` on a network with padded weights. The padding must stay zero.
 #[test]
 fn padding_stays_zero() {
     let file: Golden = golden("optim.json");
@@ -354,7 +359,7 @@ fn padding_stays_zero() {
     }
 }
 
-/// Slots and step count, written into a new optimizer, continue as the old one does.
+/// A new optimizer with copied slots and step count continues exactly as the old one.
 #[test]
 fn a_restored_optimizer_goes_on_alike() {
     let file: Golden = golden("optim.json");

@@ -1,5 +1,5 @@
-//! Convolutions with more padding than fits their kernels, which oneDNN leaves to plain loops: on the CPU they read images that stand in
-//! frames of zeros.
+//! Convolutions with so much padding that oneDNN has only plain loops for them. On the CPU they read images surrounded
+//! by zeros instead (a frame).
 
 use backend::cpu::Cpu;
 use backend::{Backend, PlanRequest, Planned, TensorDesc};
@@ -8,14 +8,15 @@ use net::{Conv, Op, Shape};
 use crate::parity::{assert_parity, cpu_block};
 use support::numerics::{Case, Chooser, cpu};
 
-/// Kernel and padding: the first of the kernel's cells, or all of them, lie beside the image at its edges.
+/// Kernel size and padding. At the edges, part of the kernel or all of it lies outside the image.
 const WIDE: [(usize, usize); 6] = [(5, 4), (7, 6), (1, 1), (1, 2), (3, 3), (4, 5)];
 
 fn case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {
     Case::random(Op::Conv(conv), n, x, 8_000 + k as u64)
 }
 
-/// Strides that leave pixels over at the end, gaps, channels that fill a block and do not, images of several channels and of one.
+/// Strides that leave pixels at the end, dilation, channels that fill a block or not, images with one and more
+/// channels.
 #[test]
 fn widely_padded_convolutions_agree() {
     let mut cases = Vec::new();
@@ -25,7 +26,7 @@ fn widely_padded_convolutions_agree() {
             let conv = if cases.len() % 2 == 0 { conv.bias(0.0).relu() } else { conv };
             cases.push(case(conv, 3, Shape::image(inputs, 6, 5), cases.len()));
         }
-        // what reads the images themselves gives them no gradient
+        // convolutions that read the network's images do not compute the images' gradient
         for inputs in [1, 3] {
             let conv = Conv::new(16, kernel).pad(pad).bias(0.0);
             cases.push(Case { first: true, ..case(conv, 2, Shape::image(inputs, 7, 6), cases.len()) });
@@ -34,7 +35,7 @@ fn widely_padded_convolutions_agree() {
     assert_parity(cases);
 }
 
-/// Few and many channels in a group, a filter or two for each channel.
+/// Few and many channels per group, and one or two filters per channel.
 #[test]
 fn widely_padded_groups_agree() {
     let mut cases = Vec::new();
@@ -65,7 +66,7 @@ fn other_padding_on_each_side_agrees() {
     assert_parity((200..230).map(&mut random).collect());
 }
 
-/// The plan that a network would have: in blocks of channels, or for plain images, which want no gradient.
+/// Calls `of` with the plan that a network would have: for channel blocks, or for plain images without gradient.
 fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Planned<Cpu>) -> T) -> T {
     let (op, shapes, x) = (Op::Conv(conv), [x.shape], [x]);
     let alone = PlanRequest::alone("conv", &op, &shapes, &x);
@@ -89,7 +90,7 @@ fn widely_padded_convolutions_take_no_plain_loops() {
             (conv.clone().groups(8), blocks(32)),
             (conv.clone().groups(32), blocks(32)),
         ];
-        // with its gaps filled a larger kernel is too wide for oneDNN, whatever the padding
+        // a larger kernel with dilation is too wide for oneDNN, regardless of the padding
         if kernel < 5 {
             layers.push((conv.dilation(2).pad(2 * pad), blocks(32)));
         }
@@ -98,15 +99,15 @@ fn widely_padded_convolutions_take_no_plain_loops() {
             let (names, bytes) = with_plan(conv, x, |plan| (plan.implementation(), plan.state_bytes()));
             assert!(!names.contains("ref"), "{what}: {names}");
             eprintln!("{what}: {names}");
-            // the frame is counted: larger than the image, and so is its gradient's
+            // the plan's memory includes the frame, which is larger than the image, and the frame of the gradient
             let copies = if x.block == 1 { 1 } else { 2 };
             assert!(!names.ends_with("in a frame") || bytes > copies * 4 * x.elems(), "{what}: {bytes} bytes");
         }
     }
 }
 
-/// 3x3 at stride 1 on the grid of Winograd's kernels: the smallest images, rows and columns that are left over, few channels and more than
-/// lie on the grid at once.
+/// 3x3 convolutions with stride 1 on Winograd's grid: the smallest images, remaining rows and columns, few channels,
+/// and more channels than the grid holds at once.
 #[test]
 fn padding_of_less_than_three_agrees() {
     let blocks = |n, x| TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, x) };
@@ -132,8 +133,8 @@ fn padding_of_less_than_three_agrees() {
     assert_parity(cases);
 }
 
-/// Frames are for what is slow without them, as 3x3 with padding of 2 is with AVX-512 (oneDNN 2.6), and not with AVX2; padding of half
-/// the kernel is fast with both.
+/// Frames are only for convolutions that are slow without them. With padding 2, 3x3 is slow on AVX-512 (oneDNN 2.6) but
+/// not on AVX2. Padding of half the kernel is fast on both.
 #[test]
 fn convolutions_that_are_fast_have_no_frame() {
     let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(32, 14, 14)) };

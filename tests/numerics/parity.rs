@@ -1,4 +1,4 @@
-//! Every backend against the reference, over many shapes, layouts and numbers of threads.
+//! Every backend compared with the reference, for many shapes, layouts and numbers of threads.
 
 use backend::cpu::Cpu;
 use backend::cuda::Precision;
@@ -13,13 +13,13 @@ use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, on_reference,
 };
 
-/// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
+/// Checks that the CPU with one and two threads, in every layout, and CUDA in its own layout agree with the reference.
 pub(crate) fn assert_parity(cases: Vec<Case>) {
     assert_parity_in(BLOCKED, cases);
 }
 
-/// The same with these layouts on the CPU. Large cases take those that networks have: in the others oneDNN has plain loops, which small
-/// cases try as well.
+/// Like `assert_parity`, with these layouts on the CPU. Large cases use only the layouts of networks. In other layouts
+/// oneDNN has slow plain loops, which the small cases test.
 fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
     let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
     let (cuda, last) = (cuda(Precision::F32), channels_last());
@@ -29,7 +29,7 @@ fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
         for (backend, name) in &backends {
             blocks.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
         }
-        // all but products is in f32 there, too
+        // everything except products is in f32 on this backend too
         if let (Some(cpu), false) = (&last, matches!(case.op, Op::Conv(_) | Op::Linear(_))) {
             blocks.iter().for_each(|&block| assert_agrees(cpu, "channels last", block, &case, &want));
         }
@@ -39,16 +39,16 @@ fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
     }
 }
 
-/// The CPU backend that keeps images channels last, where the processor has tiles.
+/// Returns the CPU backend that keeps images channels last, if the processor has AMX tiles.
 fn channels_last() -> Option<Cpu> {
     let cpu = Cpu::in_bf16(2).ok().filter(|cpu| cpu.describe().contains("channels last"));
     if cpu.is_none() {
-        eprintln!("left out (a part of a test): the processor has no tiles (AMX)");
+        eprintln!("skipped (part of a test): the processor has no tiles (AMX)");
     }
     cpu
 }
 
-/// Every implementation that the backend has.
+/// Compares every implementation of the backend.
 fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {
     for number in 0.. {
         let what = format!("{:?} of {} x {} in blocks of {block} on {name}, {number}", case.op, case.n, case.shape);
@@ -89,7 +89,8 @@ fn convolutions_of_any_shape_agree() {
     assert_parity((0..60).map(|k| random_conv(&mut c, k)).collect());
 }
 
-/// Kernels of single rows and columns, gaps between their cells, groups of any size, one filter or more for each channel.
+/// Returns convolutions with kernels of single rows and columns, dilation, groups of any size, and one or more filters
+/// per channel.
 fn random_special_conv(c: &mut Chooser, k: u64) -> Case {
     let (groups, each) = c.one(&[(1, 3), (8, 1), (16, 1), (20, 1), (8, 2), (8, 4), (4, 8), (3, 16)]);
     let kernel = c.one(&[[1, 7], [7, 1], [3, 3], [5, 5], [1, 3], [3, 2]]);
@@ -125,8 +126,8 @@ fn convolutions_of_single_channels_agree() {
     assert_parity(cases);
 }
 
-/// The sizes that Winograd's filtering is for: planes that are whole and partial tiles, whole and partial strips of tiles, channels
-/// that fill neither a block nor a group of columns.
+/// The sizes for which Winograd's algorithm is used: planes of whole and partial tiles, whole and partial strips of
+/// tiles, channels that fill neither a block nor a group of columns.
 #[test]
 fn same_sized_3x3_and_5x5_convolutions_agree() {
     let mut cases = Vec::new();
@@ -139,13 +140,13 @@ fn same_sized_3x3_and_5x5_convolutions_agree() {
             }
         }
     }
-    // several strips in an image
+    // more than one strip per image
     cases.push(Case::random(Op::Conv(Conv::new(8, 3).pad(1)), 2, Shape::image(8, 13, 16), 790));
     assert_parity(cases);
 }
 
-/// Where threads take output channels: several strips of tiles, more than are on the grid at once, channels that fill neither a block nor a
-/// group of columns, a bias and ReLU.
+/// Cases in which threads share output channels: more than one strip of tiles, more channels than the grid holds at
+/// once, channels that fill neither a block nor a group of columns, a bias and ReLU.
 #[test]
 fn same_sized_convolutions_of_many_channels_agree() {
     let conv = |outputs, kernel: usize| Conv::new(outputs, kernel).pad(kernel / 2);
@@ -155,7 +156,7 @@ fn same_sized_convolutions_of_many_channels_agree() {
         case(conv(280, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 7), 1),
         case(conv(3, 3), 4, Shape::image(260, 20, 32), 2),
         case(conv(40, 5), 2, Shape::image(264, 6, 6), 3),
-        // the filters' gradient alone
+        // only the weight gradient is shared this way
         case(conv(20, 3), 9, Shape::image(140, 7, 7), 4),
         case(conv(180, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 9), 5),
         case(conv(40, 5), 2, Shape::image(136, 6, 6), 6),
@@ -163,8 +164,8 @@ fn same_sized_convolutions_of_many_channels_agree() {
     assert_parity_in(&[cpu_block()], large);
 }
 
-/// By phases: planes of odd and even sizes, single rows and columns, tiles of every size at the edges, channels that fill neither a block
-/// nor a group of columns, several strips.
+/// Strided convolutions, computed by phases: planes of odd and even sizes, single rows and columns, tiles of every size
+/// at the edges, channels that fill neither a block nor a group of columns, more than one strip.
 #[test]
 fn strided_3x3_convolutions_agree() {
     let mut cases = Vec::new();
@@ -180,10 +181,10 @@ fn strided_3x3_convolutions_agree() {
         |outputs, n, shape, k: u64| Case::random(Op::Conv(Conv::new(outputs, 3).pad(1).stride(2)), n, shape, 7_190 + k);
     cases.push(case(8, 5, Shape::image(8, 34, 30), 1));
     assert_parity(cases);
-    // a network's first
+    // the first convolution of a network
     assert_parity_in(&[1, cpu_block()], vec![case(8, 1, Shape::image(3, 224, 224), 0)]);
     let large = vec![
-        // where threads take output channels: more tiles than are on the grid at once
+        // threads share output channels; more tiles than the grid holds at once
         case(20, 9, Shape::image(300, 7, 7), 2),
         case(280, 3, Shape::image(12, 14, 13), 3),
         case(32, 4, Shape::image(260, 40, 56), 4),
@@ -191,7 +192,7 @@ fn strided_3x3_convolutions_agree() {
     assert_parity_in(&[cpu_block()], large);
 }
 
-/// With more threads than there are samples, and with as many as do not divide them.
+/// More threads than samples, and numbers of threads that do not divide the samples.
 #[test]
 fn strided_3x3_convolutions_agree_on_more_threads() {
     let conv = |outputs| Op::Conv(Conv::new(outputs, 3).pad(1).stride(2).bias(0.0));
@@ -230,12 +231,13 @@ fn single_positions_and_single_rows_agree() {
             cases.extend(ops.into_iter().zip(200..).map(|(op, k)| Case::random(op, n, point, k)));
         }
     }
-    // of one value per channel, normalisation leaves nothing but rounding: there is no gradient to agree on
+    // with one or two values per channel, a normalised result consists of rounding errors, and gradients cannot be
+    // compared
     cases.retain(|c| c.n > 2 || !matches!(c.op, Op::Norm(_)));
     assert_parity(cases);
 }
 
-/// Of sizes for which there are products of our own, and beside them.
+/// Sizes for which our own matrix products are used, and sizes for which they are not.
 #[test]
 fn large_linear_layers_agree() {
     let image = |c| Shape::image(c, 3, 5);
@@ -289,7 +291,7 @@ fn functions_of_one_element_agree() {
     assert_parity(cases.zip(1000..).map(case).collect());
 }
 
-/// Blocks that line up and others, a single input, many of them, vectors.
+/// Aligned and unaligned blocks, a single input, many inputs, vectors.
 #[test]
 fn concatenations_of_any_shape_agree() {
     let channels: [&[usize]; 8] =
@@ -320,7 +322,7 @@ fn normalisations_of_samples_agree() {
         ];
         cases.extend(ops.into_iter().map(|op| Case::random(op, n, shape, k)));
     }
-    // as wide as ConvNeXt's, with a mean far above the spread; sets that a block of threads shares
+    // as wide as in ConvNeXt, with a mean far above the spread; sets of values that a block of threads shares
     let mut far = Case::random(Op::from(LayerNorm::new()), 2, Shape::image(384, 5, 5), 1330);
     far.x[0].iter_mut().for_each(|x| *x += 8.0);
     let large = Case::random(Op::from(GroupNorm::new(2)), 2, Shape::image(64, 13, 13), 1331);
@@ -344,8 +346,9 @@ fn products_with_factors_of_channels_agree() {
     assert_parity(shapes.into_iter().zip(1200..).map(case).collect());
 }
 
-/// Layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns, Inception, and one with gaps: input channels, output
-/// channels, groups, kernel, stride, dilation. oneDNN's plain loops take up to a hundred times as long.
+/// Layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns and Inception, and one with
+/// dilation: input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops would be up to a
+/// hundred times slower.
 #[test]
 fn convolutions_of_known_networks_take_no_plain_loops() {
     let layers = [
@@ -368,12 +371,12 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
         let request = PlanRequest::alone("conv", &op, &shapes, &x);
         let plan = cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).implementation();
         assert!(!plan.contains("ref"), "{op:?}: {plan}");
-        // zeros cost multiplications: a channel alone needs none
+        // spreading weights among zeros costs multiplications, which depthwise convolutions do not need
         assert!(groups < inputs || !plan.contains("spread"), "{op:?}: {plan}");
     }
 }
 
-/// Channels of a block on this processor: those of a convolution's output.
+/// Returns the channel block of convolution outputs on this processor.
 pub(crate) fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];

@@ -1,5 +1,5 @@
-//! Training on a device that the host cannot look into and that is late with everything: the same bits as on one that is neither,
-//! step by step and through whole runs under `mpirun`.
+//! Training on a device with memory that the host cannot read and with delayed operations. The bits equal those of the
+//! reference backend, step by step.
 
 use backend::reference::Reference;
 use backend::{Backend, Buffer, Input, LossSums};
@@ -14,7 +14,7 @@ use support::remote::Remote;
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;
 
-/// A residual block, batch normalisation, dropout, three chunks of gradients and more.
+/// A residual block, batch normalisation, dropout, and at least three chunks of gradients.
 fn net() -> NetSpec {
     let mut net = NetSpec::new("late", IMAGE);
     let x = net.add("conv1", Op::Conv(Conv::new(4, 3).pad(1)), net.image());
@@ -29,7 +29,7 @@ fn net() -> NetSpec {
     net
 }
 
-/// Rows of step `step`, with labels and ids.
+/// Rows of a step, with labels and ids.
 struct Rows {
     images: Vec<f32>,
     labels: Vec<u32>,
@@ -48,7 +48,7 @@ impl Rows {
     }
 }
 
-/// What training tells, and what it leaves.
+/// Everything that training returns or changes.
 #[derive(Debug, PartialEq)]
 struct Course {
     sums: Vec<LossSums>,
@@ -58,7 +58,8 @@ struct Course {
     statistics: Vec<f64>,
 }
 
-/// Nine steps of `workers` workers; chunks go to another thread and back, as to the one that owns MPI, and are changed there.
+/// Runs nine steps of `workers` workers. Chunks go to another thread, as to the thread that owns MPI, are changed
+/// there, and come back.
 fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Graph<B>) {
     let mut graph = Graph::new(backend, net(), 4, Purpose::Train { chunk_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();
@@ -75,7 +76,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
     for step in 0..9 {
         let mut chunks = Vec::new();
         for worker in 0..workers {
-            // a short last batch now and then, and once none at all
+            // some batches are shorter, and one is empty
             let rows = if step % 4 == 3 { 3 - (worker + 2) % 4 } else { 4 };
             let rows = Rows::new(step, worker as u64, rows);
             let turn = MicroBatch { worker, last: worker + 1 == workers };
@@ -128,7 +129,7 @@ fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
     }
 }
 
-/// The host learns of a parameter that is not finite with the sums of the pass after the update.
+/// The host learns that a parameter is not finite from the sums of the pass after the update.
 #[test]
 fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
@@ -142,6 +143,9 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite());
-    assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
+    assert!(
+        optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite,
+        "the host cannot know yet that the update failed"
+    );
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
 }

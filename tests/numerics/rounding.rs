@@ -1,13 +1,13 @@
-//! Rounding errors of every implementation of a convolution, beside those of the direct form in f32.
+//! Rounding errors of every implementation of a convolution, compared with those of the direct form in f32.
 
 use net::{Conv, Op, Shape};
 
 use support::numerics::{Case, cpu};
 
-/// Channels of a block, in which the direct form sums first.
+/// Channels per block. The direct form sums within blocks first.
 const BLOCK: usize = 16;
 
-/// A 3x3 convolution of images, padded by one.
+/// A 3x3 convolution of images with padding 1.
 struct Direct<'a> {
     case: &'a Case,
     x: Shape,
@@ -15,7 +15,7 @@ struct Direct<'a> {
     stride: usize,
 }
 
-/// Sums of products: exact, and one after the other in f32.
+/// Sums of products: exact ones, and f32 sums in sequential order.
 #[derive(Default)]
 struct Sums {
     exact: Vec<f64>,
@@ -31,7 +31,7 @@ impl Sums {
         self.direct.push(direct);
     }
 
-    /// The error of what should be the exact sums, in units of the direct form's.
+    /// Returns the error of `got`, relative to the error of the direct form.
     fn ratio(&self, got: &[f32]) -> f64 {
         let error = |values: &[f32]| -> f64 {
             self.exact.iter().zip(values).map(|(exact, value)| (f64::from(*value) - exact).powi(2)).sum::<f64>().sqrt()
@@ -42,16 +42,16 @@ impl Sums {
 
 impl Direct<'_> {
     fn of(case: &Case) -> Direct<'_> {
-        let Op::Conv(conv) = &case.op else { panic!("{:?} is no convolution", case.op) };
+        let Op::Conv(conv) = &case.op else { panic!("{:?} is not a convolution", case.op) };
         Direct { case, x: case.shape, y: case.op.output(&[case.shape]).unwrap(), stride: conv.stride[0] }
     }
 
-    /// Where output row or column `at` meets the input with tap `tap`, if it does.
+    /// Returns the input row or column that `tap` reads for output `at`, if it is inside the image.
     fn meets(&self, at: usize, tap: usize, size: usize) -> Option<usize> {
         (at * self.stride + tap).checked_sub(1).filter(|at| *at < size)
     }
 
-    /// The outputs that an input row or column is a part of, with the tap.
+    /// Returns the output row or column that reads input `at` with `tap`, if there is one.
     fn outputs(&self, at: usize, tap: usize, size: usize) -> Option<usize> {
         let from = (at + 1).checked_sub(tap)?;
         (from.is_multiple_of(self.stride) && from / self.stride < size).then_some(from / self.stride)
@@ -65,7 +65,7 @@ impl Direct<'_> {
         ((n * shape.c + c) * shape.h + row) * shape.w + column
     }
 
-    /// Every channel of one side with every tap, blocks of channels first.
+    /// Returns every channel with every tap, in the order of channel blocks.
     fn terms(channels: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         (0..channels).step_by(BLOCK).flat_map(move |block| {
             (0..9).flat_map(move |tap| (block..channels.min(block + BLOCK)).map(move |k| (k, tap / 3, tap % 3)))
@@ -106,13 +106,13 @@ impl Direct<'_> {
     }
 }
 
-/// All places of images in their order: number, channel, row and column.
+/// Returns all positions of images in order: image, channel, [row, column].
 fn places(n: usize, shape: Shape) -> impl Iterator<Item = (usize, usize, [usize; 2])> {
     let (plane, w) = (shape.plane(), shape.w);
     (0..n * shape.c).flat_map(move |k| (0..plane).map(move |p| (k / shape.c, k % shape.c, [p / w, p % w])))
 }
 
-/// On inputs behind a ReLU: whole tiles, tiles at the edges, channels that threads divide.
+/// Inputs are outputs of a ReLU. The sizes give whole tiles, tiles at the edges, and channels shared among threads.
 #[test]
 fn errors_of_convolutions_are_at_most_twice_those_of_the_direct_form() {
     for (stride, inputs, outputs, size, n) in [
@@ -129,14 +129,17 @@ fn errors_of_convolutions_are_at_most_twice_those_of_the_direct_form() {
         case.x[0].iter_mut().for_each(|x| *x = x.max(0.0));
         let (direct, dy) = (Direct::of(&case), case.dy.as_ref().unwrap());
         let (y, dx, dw) = (direct.forward(), direct.inputs(dy), direct.weights(dy));
-        // there is a choice for blocks as long as a register
+        // only blocks of the length of a vector register have more than one implementation
         for (block, number) in [8, 16].into_iter().flat_map(|block| (0..).map(move |number| (block, number)).take(2)) {
             let Some(got) = case.run_by(&cpu(2), block, false, number) else { continue };
             let ratios = [y.ratio(&got.y), dx.ratio(&got.dx[0]), dw.ratio(&got.dparams[0])];
             let what =
                 format!("stride {stride}, {inputs} to {outputs}, {size}x{size}, {block}, implementation {number}");
             println!("{what}: {ratios:.2?}");
-            assert!(ratios.iter().all(|ratio| *ratio <= 2.0), "{what}: forward, input, weights {ratios:.2?}");
+            assert!(
+                ratios.iter().all(|ratio| *ratio <= 2.0),
+                "{what}: relative errors of forward, input and weights: {ratios:.2?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Schedules against the rates that PyTorch's printed (`golden/schedules.json`), step by step.
+//! Learning-rate schedules compared step by step with PyTorch's recorded rates (`golden/schedules.json`).
 
 use engine::optim::schedule::{PlateauState, ScheduleKind};
 use engine::optim::{Schedule, ScheduleSpec};
@@ -18,10 +18,10 @@ struct Run {
     name: String,
     schedule: ScheduleSpec,
     lrs: Vec<f64>,
-    /// Of each step, where the schedule sets it.
+    /// The momentum of each step, if the schedule sets it.
     #[serde(default)]
     momenta: Vec<f64>,
-    /// What the plateau saw after each of its epochs.
+    /// The scores after each epoch that the plateau schedule reads.
     #[serde(default)]
     scores: Vec<f64>,
 }
@@ -42,7 +42,7 @@ fn rates_are_pytorchs() {
                 close(&format!("{}, epoch {epoch}", run.name), schedule.lr(0), *want);
                 schedule.set_drops(state.insert(plateau.after(state, *score)).drops);
             }
-            assert!(schedule.drops() > 1, "{}: nothing falls, nothing is tested", run.name);
+            assert!(schedule.drops() > 1, "{}: the rate never falls, so nothing is tested", run.name);
             continue;
         }
         assert_eq!(run.lrs.len() as u64, schedule.total_steps());
@@ -56,14 +56,14 @@ fn rates_are_pytorchs() {
         }
     }
     let cycled = file.runs.iter().filter(|run| !run.momenta.is_empty()).count();
-    assert_eq!(cycled, 2, "no momentum, nothing is tested");
+    assert_eq!(cycled, 2, "two schedules must set the momentum");
     let named = |kind: &str| file.runs.iter().any(|run| run.schedule.kind.name() == kind);
     assert!(["one_cycle", "warm_restarts", "plateau"].into_iter().all(named));
 }
 
-/// A run of steps may end within an epoch, and its schedule with it.
+/// A run limited by steps may end within an epoch. Its schedule ends at the same step.
 #[test]
-fn a_run_of_steps_bends_its_schedule() {
+fn a_limit_of_steps_shortens_the_schedule() {
     let spec: ScheduleSpec = toml::from_str("kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 1").unwrap();
     let schedule = Schedule::over(&spec, 64, 25, 10).unwrap();
     assert_eq!((schedule.total_steps(), schedule.epochs()), (25, 2.5));

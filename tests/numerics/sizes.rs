@@ -1,4 +1,5 @@
-//! Graphs that take images of several sizes: each size gives what a graph of its own gives, on every backend, and none disturbs another.
+//! Graphs that accept images of more than one size. Each size gives the results of its own graph on every backend, and
+//! the sizes do not affect each other.
 
 use backend::cpu::Cpu;
 use backend::cuda::Precision;
@@ -13,10 +14,11 @@ use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 const ROWS: usize = 5;
 const CLASSES: usize = 4;
 const FULL: Shape = Shape::image(3, 16, 14);
-/// Of the smallest, the last convolution sees 2 x 2 pixels.
+/// With the smallest size, the last convolution sees 2 x 2 pixels.
 const SIZES: [Shape; 3] = [Shape::image(3, 12, 10), FULL, Shape::image(3, 8, 7)];
 
-/// Convolutions that have fast ways of their own, with and without groups and gaps, a norm, a pool; the mean of all places at the end.
+/// Convolutions with different fast implementations, with and without groups, a norm, a pool, and a global pool at the
+/// end.
 fn net(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("sizes", input);
     let x = net.add("c1", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), net.image());
@@ -32,7 +34,7 @@ fn net(input: Shape) -> NetSpec {
     net
 }
 
-/// A kernel with gaps, whose weights are spread among zeros while the image is large, over channels that do not fill a block.
+/// A dilated kernel over channels that do not fill a block. For large images its weights are spread among zeros.
 fn gaps(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("gaps", input);
     let x = net.add("c1", Op::Conv(Conv::new(17, 3).pad(1).bias(0.0).relu()), net.image());
@@ -43,7 +45,7 @@ fn gaps(input: Shape) -> NetSpec {
     net
 }
 
-/// Padding too wide for the kernel, beside gaps, groups, ReLU and a pool that computes its gradient.
+/// Padding too wide for the kernel, combined with dilation, groups, ReLU and a pool that computes ReLU's gradient.
 fn wide(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("wide", input);
     let x = net.add("c1", Op::Conv(Conv::new(16, 5).pad(4).bias(0.0).relu()), net.image());
@@ -64,7 +66,7 @@ fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
     Graph::new(backend, net, ROWS, purpose, 11).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Loss, gradients and scores of a training and a scoring pass over images of this size.
+/// Returns loss, gradients and scores of a training pass and an evaluation pass over images of this size.
 fn passes<B: Backend>(graph: &mut Graph<B>, input: Shape, rows: usize) -> Vec<Vec<f32>> {
     let images = noise(rows * input.elems(), input.h as u64, 1.0);
     let labels: Vec<u32> = (0..rows as u32).map(|row| row % CLASSES as u32).collect();
@@ -96,7 +98,7 @@ fn check_net<B: Backend, R: Backend>(
         all.add_size(size, ROWS).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     let before = passes(&mut all, FULL, ROWS);
-    // back and forth, so that a device records and replays each
+    // alternate between sizes, so that a device records and replays each
     for (turn, size) in sizes.into_iter().cycle().take(4 * sizes.len()).enumerate() {
         all.set_size(size).unwrap();
         assert_eq!(all.input(), size);
@@ -109,7 +111,7 @@ fn check_net<B: Backend, R: Backend>(
         assert_eq!(got.len(), want.len());
     }
     all.set_size(FULL).unwrap();
-    assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: other sizes leave their traces");
+    assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: passes of other sizes changed the result");
     let error = all.set_size(Shape::image(3, 9, 9)).unwrap_err().to_string();
     assert!(error.contains("3x9x9") && error.contains("3x16x14"), "{name}: {error}");
 }
@@ -126,7 +128,7 @@ fn each_size_is_as_if_it_were_alone() {
     }
 }
 
-/// At 4 x 4 pixels and fewer, oneDNN has no fast convolution of a kernel with gaps, be it spread among zeros or not.
+/// For 4 x 4 pixels and fewer, oneDNN has no fast dilated convolution, whether weights are spread among zeros or not.
 #[test]
 fn weights_that_the_largest_size_has_in_plain_order_stay_there() {
     let sizes = [Shape::image(3, 4, 4), FULL, Shape::image(3, 3, 2)];
@@ -135,7 +137,7 @@ fn weights_that_the_largest_size_has_in_plain_order_stay_there() {
     check_net("cpu, 2 threads", gaps, sizes, (|| cpu(2), || Reference));
 }
 
-/// Frames of zeros stay such from step to step, and for images of all sizes.
+/// Frames of zeros remain zero from step to step and for images of all sizes.
 #[test]
 fn widely_padded_layers_take_several_sizes() {
     check_net("reference", wide, SIZES, (|| Reference, || Reference));

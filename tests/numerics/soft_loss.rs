@@ -1,5 +1,5 @@
-//! Losses against targets, on every backend: the numbers of PyTorch, torchvision and timm in `golden/soft_loss.json`, the reference's
-//! loops on many shapes, and differences of the reference's losses.
+//! Losses with soft targets on every backend, compared with PyTorch, torchvision and timm (`golden/soft_loss.json`),
+//! with the reference on many shapes, and with differences of the reference's losses.
 
 use backend::reference::Reference;
 use backend::{
@@ -34,7 +34,7 @@ struct Golden {
     dx: Vec<f64>,
 }
 
-/// A loss with everything that it reads.
+/// A loss with all its inputs.
 #[derive(Clone, Debug)]
 struct Case {
     what: String,
@@ -62,7 +62,7 @@ impl Case {
         SoftLoss { targets, objective: self.objective, scale: self.scale, weight: 1.0 }
     }
 
-    /// With the gradient, and once without.
+    /// Runs the loss with the gradient and once without.
     fn run<B: Backend>(&self, backend: &B) -> Result<Outcome, Error> {
         let upload = |values: &Vec<f32>| {
             let mut buffer = backend.alloc(values.len())?;
@@ -78,7 +78,7 @@ impl Case {
         let dx = backend.download(&desc, &dx)?;
         let without = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), None)?)?;
         let neither = without.loss.is_nan() && with.loss.is_nan();
-        assert!(neither || without == with, "{} without gradient: {without:?} for {with:?}", self.what);
+        assert!(neither || without == with, "{}: {without:?} without the gradient, {with:?} with it", self.what);
         Ok(Outcome { sums: with, dx })
     }
 }
@@ -111,7 +111,7 @@ fn check_golden<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Golde
         let what = format!("{} on {name}", golden.name);
         let Outcome { sums, dx } = golden.case().run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
         let (got, want) = (sums.loss / golden.divisor, golden.y[0]);
-        assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{what}: {got} for {want}");
+        assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{what}: expected {want}, got {got}");
         assert_close(&what, &dx, &golden.dx, 3e-7 * (1.0 + magnitude(&golden.dx)));
     }
 }
@@ -124,7 +124,7 @@ fn the_numbers_of_pytorch_torchvision_and_timm() {
     on_every_backend!(check_golden(&file.cases));
 }
 
-/// Every form with every option, over shapes from one class to more than a warp has lanes.
+/// Returns every form with every option, for shapes from one class to more classes than a warp has lanes.
 fn many() -> Vec<Case> {
     let sigmoid = |alpha, mean| LossForm::Sigmoid { alpha, mean };
     let forms = [LossForm::Softmax, sigmoid(None, false), sigmoid(Some(0.3), true)];
@@ -150,7 +150,7 @@ fn many() -> Vec<Case> {
             }
         }
     }
-    // classes whose targets are above one half count as hits, of rows that have some or none
+    // classes with targets above one half count as hits; some rows have such classes, some have none
     let sigmoid = |case: &&Case| case.objective.form != LossForm::Softmax && case.objective.teacher.is_none();
     let any = cases.iter().filter(sigmoid).map(|case| {
         let (rows, mut table) = (case.labels.len(), case.table.clone());
@@ -163,7 +163,7 @@ fn many() -> Vec<Case> {
     cases
 }
 
-/// Which rows are hits: by hand, on every backend.
+/// Checks which rows count as hits, with expected results worked out by hand.
 fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let scores = [3.0, 1.0, 3.0, 0.0, -1.0, 2.0, 0.5];
     let rows: [(&[usize], [u64; 2]); 8] = [
@@ -185,7 +185,7 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
         let case = Case { what, objective, classes: scores.len(), x, teacher: None, labels, table, scale: 1.0 };
         let sums = case.run(backend).unwrap().sums;
         assert_eq!([sums.top1, sums.top5], hits, "{}", case.what);
-        // a score that is no number is no hit
+        // a NaN score is never a hit
         let mut lost = case.clone();
         own.iter().for_each(|c| lost.x[*c] = f32::NAN);
         let sums = lost.run(backend).unwrap().sums;
@@ -194,7 +194,7 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
 }
 
 #[test]
-fn any_class_of_several_is_a_hit() {
+fn any_target_class_counts_as_a_hit() {
     on_every_backend!(check_any_class());
 }
 
@@ -204,7 +204,12 @@ fn check_against_loops<B: Backend>(backend: &B, name: &str, _: &[usize], cases: 
         let want = case.run(&Reference).unwrap();
         let got = case.run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
         let off = (got.sums.loss - want.sums.loss).abs();
-        assert!(off <= 4e-6 * (1.0 + want.sums.loss.abs()), "{what}: {} for {}", got.sums.loss, want.sums.loss);
+        assert!(
+            off <= 4e-6 * (1.0 + want.sums.loss.abs()),
+            "{what}: loss {}, expected {}",
+            got.sums.loss,
+            want.sums.loss
+        );
         assert_eq!(LossSums { loss: 0.0, ..got.sums }, LossSums { loss: 0.0, ..want.sums }, "{what}");
         let expected: Vec<f64> = want.dx.iter().map(|v| f64::from(*v)).collect();
         assert_close(&what, &got.dx, &expected, 4e-6 * (1.0 + magnitude(&expected)));
@@ -227,13 +232,13 @@ fn gradients_are_the_slopes_of_the_losses() {
             let moved = |step: f32| {
                 let mut other = case.clone();
                 other.x[i] += step;
-                // the step that f32 has taken
+                // the actual step in f32
                 (other.run(&Reference).unwrap().sums.loss, f64::from(other.x[i]))
             };
             let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));
             let slope = (up - down) / (above - below) * f64::from(case.scale);
             let off = (slope - f64::from(got)).abs();
-            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: {got} for {slope}", case.what);
+            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: gradient {got}, slope {slope}", case.what);
         }
     }
 }
@@ -250,7 +255,12 @@ fn check_one_class_a_row<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let ask = CrossEntropy { labels: &case.labels, smoothing: 0.0, scale: case.scale, weight: 1.0 };
     let sums = backend.cross_entropy(&case.desc(), ask, &x, Some(&mut dx)).unwrap();
     let sums = sums.unwrap_or_else(|| backend.queue().unwrap().loss_sums().unwrap());
-    assert!((got.sums.loss - sums.loss).abs() <= 1e-6 * sums.loss, "{name}: {} for {}", got.sums.loss, sums.loss);
+    assert!(
+        (got.sums.loss - sums.loss).abs() <= 1e-6 * sums.loss,
+        "{name}: loss {}, expected {}",
+        got.sums.loss,
+        sums.loss
+    );
     assert_eq!((got.sums.top1, got.sums.top5, got.sums.count), (sums.top1, sums.top5, sums.count), "{name}");
     let want: Vec<f64> = backend.download(&case.desc(), &dx).unwrap().into_iter().map(f64::from).collect();
     assert_close(name, &got.dx, &want, 1e-6);
@@ -268,7 +278,7 @@ fn check_bad_input<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     assert!(short.contains(&format!("{} targets and weights", case.table.len())), "{name}: {short}");
     let wrong = refused(Case { labels: vec![case.classes as u32; case.labels.len()], ..case.clone() });
     assert!(wrong.contains(&format!("labels below {}", case.classes)), "{name}: {wrong}");
-    // what is not finite is seen
+    // a NaN must reach the loss
     let mut broken = case.clone();
     broken.x[0] = f32::NAN;
     assert!(broken.run(backend).unwrap().sums.loss.is_nan(), "{name} hides a NaN");

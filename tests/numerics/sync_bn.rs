@@ -1,5 +1,6 @@
-//! Batch normalisation over the whole batch: a batch that lies on several ranks against one rank that has all of it. Ranks are
-//! threads here, which sum through shared memory; the last tests run the real binary under `mpirun`.
+//! Synchronised batch normalisation: a batch divided among ranks compared with one rank that has the whole batch.
+//!
+//! Most ranks here are threads that sum through shared memory. The last tests run the real binary under `mpirun`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use support::setting::Setting;
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
 
-/// Where the ranks of a test sum their statistics.
+/// The shared memory in which the ranks of a test sum their statistics.
 struct Sum {
     sums: Mutex<Vec<f64>>,
     barrier: Barrier,
@@ -46,7 +47,7 @@ impl Across for Rank {
             if sums.is_empty() {
                 sums.resize(values.len(), 0.0);
             }
-            assert_eq!(sums.len(), values.len(), "ranks sum different things");
+            assert_eq!(sums.len(), values.len(), "ranks sum different numbers of values");
             sums.iter_mut().zip(values.iter()).for_each(|(sum, v)| *sum += v);
         }
         barrier.wait();
@@ -55,7 +56,8 @@ impl Across for Rank {
     }
 }
 
-/// Every form of the layer: with and without ReLU, with a residual, with a second gradient; channels that fill no block.
+/// Every form of the layer: with and without ReLU, with a residual, with a second gradient, and with channels that fill
+/// no block.
 fn net() -> NetSpec {
     let mut net = NetSpec::new("norms", IMAGE);
     let conv = |c, stride| Op::Conv(Conv::new(c, 3).pad(1).stride(stride));
@@ -78,7 +80,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Far from zero, so that offsets matter.
+    /// Creates images with a mean far from zero, so that offsets matter.
     fn new(n: usize) -> Self {
         let images = noise(n * IMAGE.elems(), 1, 1.0).into_iter().map(|v| v + 3.0).collect();
         Self { images, labels: (0..n as u32).map(|i| i * 3 % 5).collect(), ids: (500..500 + n as u64).collect() }
@@ -90,7 +92,7 @@ impl Rows {
     }
 }
 
-/// What a rank has after one step.
+/// The results of one step on a rank.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     loss: f64,
@@ -101,7 +103,7 @@ struct Outcome {
 }
 
 fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc<Sum>>) -> Outcome {
-    // small chunks, handed over as they are finished, as with overlap
+    // small chunks that are handed over as soon as they are finished, as with overlap
     let purpose = Purpose::Train { chunk_bytes: 64 };
     let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
     if let Some(sum) = sum {
@@ -115,7 +117,10 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
     };
     let empty = part.is_empty();
     let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
-    assert!(chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()), "every chunk once, in order");
+    assert!(
+        chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()),
+        "each chunk must be handed over once and in order"
+    );
     chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     if !empty {
@@ -138,7 +143,10 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
     let rows = Rows::new(9);
     let whole = step(backend(), &rows, 0..9, None);
     let alone = step(backend(), &rows, 0..4, None);
-    assert!((alone.scores[0] - whole.scores[0]).abs() > 1e-3, "{name}: the statistics of a part must tell");
+    assert!(
+        (alone.scores[0] - whole.scores[0]).abs() > 1e-3,
+        "{name}: the statistics of a part must change the scores"
+    );
     for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
         let sum = Sum::new(shares.len());
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
@@ -164,7 +172,7 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
             add(&mut statistics, &outcome.statistics);
             add(&mut counts, &outcome.counts);
         }
-        assert_eq!(counts, whole.counts, "{what}: values a channel");
+        assert_eq!(counts, whole.counts, "{what}: values per channel");
         let single: Vec<f32> = statistics.iter().map(|v| *v as f32).collect();
         assert_close(&format!("{what}: statistics"), &single, &whole.statistics, 1e-5 * magnitude(&whole.statistics));
     }
@@ -177,7 +185,7 @@ fn ranks_with_parts_of_a_batch_are_one_rank_with_all_of_it() {
     check(|| cpu(2), "cpu, 2 threads");
 }
 
-/// 83 images in batches of 16: the last has 3, so that of 4 ranks one has none.
+/// 83 images in batches of 16, so the last batch has 3 and one of 4 ranks has no image.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

@@ -1,4 +1,4 @@
-//! A teacher beside the network that is trained, on every backend.
+//! Distillation with a teacher network, on every backend.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -13,11 +13,11 @@ use support::remote::Remote;
 const ROWS: usize = 6;
 const CLASSES: usize = 8;
 
-/// What a step has found.
+/// The results of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lesson {
     loss: f64,
-    /// The largest magnitude of a gradient.
+    /// The largest absolute value of a gradient.
     largest: f32,
 }
 
@@ -30,8 +30,8 @@ fn net(width: usize) -> NetSpec {
     net
 }
 
-/// Steps on other images each, whose targets are the scores of a teacher of 16 channels alone. The weights of all networks of a width are
-/// the same.
+/// Trains for some steps on different images. The targets are only the scores of a teacher with 16 channels. All
+/// networks with the same width have the same weights.
 fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
     let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
     let mut graph = Graph::new(backend, net(width), ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));
@@ -53,7 +53,7 @@ fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
     (0..5).map(step).collect()
 }
 
-/// A student that is its teacher learns nothing; another one learns what the reference does.
+/// A student that equals its teacher has zero loss and gradients. Another student learns as on the reference.
 #[track_caller]
 fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
     for lesson in lessons(backend(), 16) {
@@ -62,13 +62,13 @@ fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
     let expected = lessons(Reference, 8);
     for (got, want) in lessons(backend(), 8).iter().zip(&expected) {
         assert!(want.loss > 0.05 && want.largest > 0.01, "{want:?}");
-        assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: {got:?} for {want:?}");
-        assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: {got:?} for {want:?}");
+        assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: expected {want:?}, got {got:?}");
+        assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: expected {want:?}, got {got:?}");
     }
 }
 
 #[test]
-fn a_teacher_says_the_same_on_every_backend() {
+fn teachers_agree_on_every_backend() {
     check("reference", || Reference, 1e-6);
     check("cpu", || cpu(2), 1e-4);
     for precision in [Precision::F32, Precision::Bf16] {
@@ -79,9 +79,9 @@ fn a_teacher_says_the_same_on_every_backend() {
     }
 }
 
-/// A device that replays its passes looks at each step's images.
+/// A device that replays passes must run the teacher on each step's images.
 #[test]
-fn replayed_passes_ask_the_teacher_anew() {
+fn replayed_passes_run_the_teacher_again() {
     let expected = lessons(Reference, 8);
     assert!(expected.windows(2).all(|two| two[0].loss != two[1].loss), "{expected:?}");
     assert_eq!(lessons(Remote::new(), 8), expected);

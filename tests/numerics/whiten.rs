@@ -1,4 +1,4 @@
-//! Filters that whiten patches, against PyTorch's eigenvectors (`golden/whiten.json`).
+//! Filters that whiten patches, compared with PyTorch's eigenvectors (`golden/whiten.json`).
 
 use loaders::ImageSpec;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ fn filters_are_pytorchs() {
     let patch = c * kernel[0] * kernel[1];
     let want = &cases[0].filters;
     assert_close("all filters", &moments.filters(2 * patch), want, 2e-6);
-    // fewer filters are those of the largest eigenvalues
+    // if fewer filters are requested, these have the largest eigenvalues
     let (first, negative) = (&want[..3 * patch], &want[patch * patch..(patch + 3) * patch]);
     assert_close("three and their negatives", &moments.filters(6), &[first, negative].concat(), 2e-6);
 }

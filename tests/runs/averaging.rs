@@ -1,4 +1,5 @@
-//! Stochastic weight averaging, and epochs without rounding: what they compute, on any number of ranks, and after a stop.
+//! Stochastic weight averaging, and epochs with exact gradients between ternary ones: their results on any number of
+//! ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use support::images::DIGITS;
 use support::program::run;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -50,7 +51,7 @@ fn model(out: &str) -> ModelFile {
     ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
 }
 
-/// The averages are the mean of the weights after epochs 2, 3 and 4, which shorter runs have left.
+/// The averages equal the mean of the weights after epochs 2, 3 and 4, which shorter runs produce.
 #[test]
 fn weights_are_averaged_from_an_epoch_on() {
     let setting = setting();
@@ -61,20 +62,27 @@ fn weights_are_averaged_from_an_epoch_on() {
     let averages = values(&model(&whole).ema);
     for (i, average) in averages.iter().enumerate() {
         let mean = ends.iter().map(|end| f64::from(end[i])).sum::<f64>() / 3.0;
-        assert!((f64::from(*average) - mean).abs() <= 1e-6 * mean.abs().max(1e-2), "{i}: {average}, not {mean}");
+        assert!(
+            (f64::from(*average) - mean).abs() <= 1e-6 * mean.abs().max(1e-2),
+            "element {i}: expected {mean}, got {average}"
+        );
     }
-    assert_eq!(values(&model(&whole).layers), ends[2], "the weights go their own way");
+    assert_eq!(values(&model(&whole).layers), ends[2], "averaging must not change the weights");
     setting.trained("parts", 2, &[&keys[..], &["--max-steps", "15"]].concat());
     fs::remove_file(setting.out("parts/model.h5")).unwrap();
     setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
-    assert!(setting.model("whole") == setting.model("parts"), "other bits after a stop, on other ranks");
+    assert!(
+        setting.model("whole") == setting.model("parts"),
+        "model.h5 differs after a stop on another number of ranks"
+    );
     let scored = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().stdout;
     let score: Value = serde_json::from_str(&scored).unwrap();
     let last = support::program::events(&whole, "eval").pop().unwrap();
     assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
 }
 
-/// With ternary gradients every second epoch is exact: it goes on from the same weights as a run of the codec exact would.
+/// With ternary gradients every second epoch is exact. It starts from the same weights as the ternary epoch and makes
+/// the step that the exact codec would make.
 #[test]
 fn every_other_epoch_is_exact() {
     let setting = setting();
@@ -88,15 +96,15 @@ fn every_other_epoch_is_exact() {
     fs::remove_file(setting.out("parts/model.h5")).unwrap();
     setting.train("parts", 1, &[&ternary[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(setting.model("whole") == setting.model("parts"));
-    // each epoch alternates: all exact is the codec exact, none is ternary, and two is neither
+    // with 1, every epoch is exact; without the key, none is; with 2, every second epoch is
     let all = sets(&["reduce.codec=ternary", "reduce.floating_grad_epoch=1", "reduce.min_elements=0"]);
     setting.trained("all", 2, &all);
     setting.trained("exact", 2, &[]);
     let losses = |out: &str| setting.losses(out);
     assert_eq!(losses("all"), losses("exact"));
     setting.trained("none", 2, &sets(&["reduce.codec=ternary", "reduce.min_elements=0"]));
-    assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch is ternary");
-    // the first exact step begins with the same weights, the next with others
+    assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch must be ternary");
+    // the first exact step starts from the same weights, the next step from different ones
     assert_eq!(losses("none")[6], losses("whole")[6]);
     assert_ne!(losses("none")[7..12], losses("whole")[7..12]);
     let refused = sets(&["reduce.floating_grad_epoch=2"]);

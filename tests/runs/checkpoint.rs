@@ -1,5 +1,5 @@
-//! Model files on a real disk: what is written comes back, equal models make equal files, and nothing that stands in a
-//! file can do more than make an error.
+//! Model files on a real disk. Files read back as they were written, equal models have equal bytes, and damaged content
+//! leads to an error and nothing worse.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use support::program::{Folder, files};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
-    // Any bits at all, NaNs too, must come back as they went; NaN is not equal to itself, so none here.
+    // Every bit pattern must survive, also NaN. The values here exclude NaN, because NaN is not equal to itself.
     let values = (0..length as u32).map(|i| f32::from_bits(philox4x32([i, 0, 0, 0], [7, 7])[0] & 0xbfff_ffff));
     (name.into(), shape.to_vec(), values.collect())
 }
@@ -60,10 +60,10 @@ fn model() -> ModelFile {
 }
 
 #[test]
-fn how_far_a_run_is_comes_back() {
+fn progress_is_read_back() {
     let folder = Folder::new();
     let path = folder.path().join("step-00002814.h5");
-    // a large network's choices are more than the 64 KB of HDF5's first attributes
+    // the algorithms of a large network exceed the 64 KB limit of attributes in HDF5's earliest format
     let algorithms = "a GPU, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
     let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
     let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11, several: None };
@@ -97,13 +97,13 @@ fn what_is_written_comes_back() {
     let mut model = model();
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
-    assert_eq!(files(&folder.at("")).len(), 1, "only the model is left");
-    // of images with several labels
+    assert_eq!(files(&folder.at("")).len(), 1, "only the model must remain");
+    // a multi-label model
     model.multi_label = true;
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     model.multi_label = false;
-    // Over an old file, with everything empty that may be.
+    // overwrites an old file, with everything empty that may be empty
     model.classes.clear();
     model.preprocess.clear();
     model.mean.clear();
@@ -133,7 +133,7 @@ fn many_classes_and_long_recipes_fit() {
     let folder = Folder::new();
     let path = folder.path().join("model.h5");
     let mut model = model();
-    // ImageNet-21k: beyond the 64 KB of an attribute in HDF5's earliest format.
+    // ImageNet-21k exceeds the 64 KB limit of attributes in HDF5's earliest format.
     model.classes = (0..21_841).map(|i| format!("class number {i}")).collect();
     let layer = model.layers[3].clone();
     model.layers.extend((0..700).map(|i| LayerWeights { name: format!("blocks.{i}.conv"), ..layer.clone() }));
@@ -146,7 +146,7 @@ fn equal_models_make_equal_bytes() {
     let folder = Folder::new();
     let (first, second) = (folder.path().join("a.h5"), folder.path().join("b.h5"));
     model().write(&first).unwrap();
-    // HDF5 counts in seconds: a time in the file would show.
+    // HDF5 stores times in seconds, so a time in the file would make a difference.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let noise: Vec<Vec<u8>> = (1..2_000).map(|i| vec![0xa5; i]).collect();
     drop(noise);
@@ -223,7 +223,7 @@ fn what_cannot_be_read_back_is_not_written() {
     refuse(|m| m.recipe = "a\0b".into(), "/trireme/recipe");
 }
 
-/// A limit on file sizes stands in for a full disk: both come at a write, with an error code of the system.
+/// A limit on the file size replaces a full disk. In both cases a write fails with a system error.
 #[test]
 fn a_full_disk_leaves_nothing_behind() {
     const PATH: &str = "TRIREME_TEST_MODEL";
@@ -241,7 +241,7 @@ fn a_full_disk_leaves_nothing_behind() {
     let path = folder.path().join("model.h5");
     std::fs::write(&path, "the last good model").unwrap();
     let this = std::env::current_exe().unwrap();
-    // Without the signal that the limit sends the write fails with EFBIG. The unit is 512 or 1,024 bytes.
+    // With the limit's signal ignored, the write fails with EFBIG. The unit is 512 or 1,024 bytes.
     let run = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"])
         .arg(this)

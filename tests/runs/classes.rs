@@ -1,5 +1,5 @@
-//! A data set whose classes are not those of the model: refused with the first difference, or matched by name on request; and where a
-//! model is asked for, a run's folder.
+//! Data sets with other classes than the model: the error names the first difference, or `--map-classes` matches
+//! classes by name. Also tests that a run's folder is accepted in place of a model file.
 
 use std::fs;
 
@@ -39,10 +39,10 @@ fn score(ended: Ended) -> Value {
 fn classes_that_differ_are_refused_or_matched_by_name() {
     let setting = Setting::new(RECIPE, DIGITS, [20, 50]);
     let out = setting.trained("out", 0, &[]);
-    // where a model is asked for, its run's folder does
+    // the folder of a run is accepted in place of a model
     let expected = score(eval(&out, &setting.data, 0, &[]));
     assert_eq!(expected["count"], 50);
-    // class i of the model is class i + 1 here; nothing has class 0, and its name is no friend of terminals
+    // class i of the model is class i + 1 here; class 0 has no images, and its name contains terminal control codes
     let shifted = setting.described("shifted", |manifest| {
         manifest.classes.insert(0, "\u{1b}[2Jextra".into());
         manifest.label_offset = -1;
@@ -76,7 +76,7 @@ fn a_run_does_not_go_on_with_other_classes() {
     let parts =
         ["--resume: the classes differ", "class 4 is \"wave 4\" in", "step-00000001.h5", "\"wave 7\" in", &swapped];
     setting.train("out", 2, &["--resume", "auto", "--data", &swapped]).failed(2, &parts);
-    // of a run that is not over, the newest checkpoint is scored
+    // if the run is not finished, its newest checkpoint is scored
     fs::remove_file(format!("{out}/model.h5")).unwrap();
     let ended = eval(&out, &setting.data, 0, &[]);
     assert!(

@@ -1,4 +1,5 @@
-//! Runs that are over, that are named by their own recipe, that end before their first step, and whose checkpoints come late.
+//! Runs that are already complete, that are started from their own recipe.toml, that end before the first step, or
+//! whose checkpoints are late.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +13,7 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, events, files, start, trireme};
 use support::setting::Setting;
 
-/// Four steps an epoch.
+/// Four steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -36,7 +37,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [32, 16])
 }
 
-/// Every file with its bytes and the time at which it was written.
+/// Returns every file with its bytes and modification time.
 fn contents(out: &str) -> Vec<(String, Vec<u8>, SystemTime)> {
     let of = |name: String| {
         let path = Path::new(out).join(&name);
@@ -59,14 +60,14 @@ fn a_run_that_is_over_is_left_alone() {
         assert_eq!(ended.stdout, said);
         assert!(contents(&out) == before, "{:?}", files(&out));
     }
-    // without the end in its log it may have been stopped before the model was whole
+    // without the `end` event in the log, the run may have been stopped before the model was complete
     let log = fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap();
     let cut: String = log.lines().filter(|line| !line.contains("\"end\"")).map(|line| format!("{line}\n")).collect();
     fs::write(setting.out("out/metrics.jsonl"), cut).unwrap();
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 1, &["--resume", "auto"]).succeeded();
     assert_eq!(events(&out, "end").len(), 1);
-    // more steps are something to do
+    // with the number of steps that the run has, nothing is done; with more, the run continues
     let part = setting.trained("part", 1, &["--max-steps", "4"]);
     setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
     assert_eq!(events(&part, "start").len(), 1);
@@ -95,7 +96,7 @@ fn no_step_at_all_writes_the_first_weights() {
     assert!(setting.model("one") == setting.model("two"));
     let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
     assert_eq!((model.step, model.epoch), (0, 0));
-    // they are where every run of this seed begins
+    // every run with this seed starts from these weights
     fs::remove_file(setting.out("one/model.h5")).unwrap();
     setting.train("one", 2, &["--resume", "auto"]).succeeded();
     setting.trained("whole", 1, &[]);
@@ -103,7 +104,7 @@ fn no_step_at_all_writes_the_first_weights() {
 }
 
 #[test]
-fn checkpoints_that_come_late_are_told_of_once() {
+fn late_checkpoints_are_reported_once() {
     let setting = setting();
     let ended = setting.train("out", 1, &["--set", "checkpoint.every=1 steps"]).succeeded();
     let told = ended.stderr.matches("the previous one is still being written").count();
@@ -111,7 +112,7 @@ fn checkpoints_that_come_late_are_told_of_once() {
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
 }
 
-/// A killed process keeps its locks until its last thread is gone.
+/// A killed process keeps its locks until its last thread has ended.
 #[test]
 fn a_holder_that_was_killed_is_waited_for() {
     let setting = setting();

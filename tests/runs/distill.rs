@@ -1,5 +1,5 @@
-//! Training by a teacher, by the real binary: a student comes near to it, has the same bits on any number of ranks and after a stop, and
-//! what does not fit is refused.
+//! Distillation with the real binary. A student approaches its teacher, has the same bits on any number of ranks and
+//! after a stop, and unsuitable teachers are refused.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use support::images::{DIGITS, THINGS};
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -53,19 +53,19 @@ fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
     assert_eq!(setting.digest("parts"), setting.digest("1"));
-    // the teacher alone says what is right here, so what falls is the divergence from it
+    // the loss has only the teacher's share, so it is the divergence from the teacher
     let losses = setting.losses("1");
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[18..]) < 0.7 * mean(&losses[..4]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[18..]) < 0.7 * mean(&losses[..4]), "the loss does not fall: {losses:?}");
     let first = setting.train("said", 1, &[&more[..], &["--max-steps", "1"]].concat()).succeeded();
     assert!(first.stderr.contains("teacher: lenet of "), "{}", first.stderr);
     let scores = events(&one, "eval");
     assert!(scores[3]["loss"].as_f64() < scores[0]["loss"].as_f64(), "{scores:?}");
-    // without a share in the loss a teacher changes nothing but rounding
+    // with a share of 0 the teacher changes only rounding errors
     setting.trained("deaf", 1, &["--set", &taught, "--set", "distill.share=0"]);
     setting.trained("alone", 1, &[]);
     for (a, b) in setting.losses("deaf").iter().zip(setting.losses("alone")) {
-        assert!((a - b).abs() < 1e-4 * b, "{a} and {b}");
+        assert!((a - b).abs() < 1e-4 * b, "loss {a} with a share of 0, {b} without a teacher");
     }
 }
 

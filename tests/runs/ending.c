@@ -1,4 +1,5 @@
-/* A process that was killed and is not gone yet: it locks a file, ends its first thread, and its second lives on for some milliseconds.
+/* Imitates a killed process that has not ended yet. It locks a file and ends its main thread. A second thread keeps the process, and thus
+ * the lock, alive for the given time.
  *   ending FILE MILLISECONDS */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! What a scoring says beyond its score: the same on any number of ranks, and what its table of images adds up to; and what a run keeps of
-//! its last scoring.
+//! The results of an evaluation besides its score. They are the same on any number of ranks and consistent with the
+//! table of images. Also tests the evaluation that a run keeps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,8 @@ use support::program::{Ended, PATIENCE, run, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
-/// In batches as a run of the recipe scores, a worker's share: sums over batches of other sizes may round otherwise.
+/// Evaluates with the batch size per worker that the recipe's runs use, because sums over other batches may round
+/// differently.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Ended {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "4"], more].concat()).succeeded()
 }
@@ -54,7 +55,7 @@ fn near(found: &Value, expected: f64) -> bool {
     (found.as_f64().unwrap() - expected).abs() < 1e-9
 }
 
-/// Every score again, from the table.
+/// Computes every score again from the table and compares it.
 fn adds_up(found: &Value, rows: &[Row]) {
     let count = rows.len() as f64;
     let share = |among: &dyn Fn(&&Row) -> bool| rows.iter().filter(|row| among(row)).count() as f64 / count;
@@ -98,7 +99,7 @@ fn all_scores_are_the_same_on_any_number_of_ranks_and_add_up() {
     let table = |ranks: usize| setting.out(&format!("{ranks}.csv"));
     let scored = |ranks: usize| eval(&out, ranks, &["--json", "--csv", &table(ranks)]);
     let alone = scored(0);
-    // the data set is the recipe's
+    // the data set is taken from the recipe
     assert!(alone.stderr.contains("model.h5") && alone.stderr.contains("data set: "), "{}", alone.stderr);
     let found = json(&alone);
     assert!(found["map"].as_f64().is_some_and(|map| (0.1..=1.0).contains(&map)), "{found}");
@@ -125,7 +126,7 @@ fn the_worst_mistakes_become_a_picture() {
     run(0, &["eval", &out, "--errors", &setting.out("sheet.gif")]).failed(2, &["name it .png or .jpg"]);
 }
 
-/// evaluation.json of a run.
+/// Reads evaluation.json of a run.
 fn kept(out: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
 }
@@ -154,7 +155,7 @@ fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
 }
 
 #[test]
-fn a_run_that_stops_keeps_it_too() {
+fn a_stopped_run_keeps_its_last_scoring() {
     let (run, _images) = SmallRun::new();
     let mut running = run.endless(0);
     let log = Path::new(&run.out).join("metrics.jsonl");
@@ -166,7 +167,8 @@ fn a_run_that_stops_keeps_it_too() {
     assert!(page.contains(kept(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
 }
 
-/// A follower may start before the run: it takes the data set of the run's recipe, and waits for the first checkpoint.
+/// `eval --follow` may start before the run. It then waits for the run's recipe, which names the data set, and for the
+/// first checkpoint.
 #[test]
 fn a_follower_waits_for_its_run() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 30]);

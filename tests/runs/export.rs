@@ -1,5 +1,5 @@
-//! Models for other programs, through the real binary: which files are written, and what is refused. What those programs make of them is
-//! proven by `make test-interop`.
+//! Exporting models with the real binary: which files are written, and which requests are refused. `make test-interop`
+//! checks that other programs can use the files.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use support::program::{Folder, files, run};
 use support::small_run::SmallRun;
 
-/// A model of one step, and a folder for exports.
+/// Trains a model for one step and creates a folder for exports.
 fn model(more: &[&str]) -> (SmallRun, Folder) {
     let (setting, _) = SmallRun::new();
     setting.train(0, &[&["--max-steps", "1"], more].concat()).succeeded();
@@ -33,7 +33,7 @@ fn every_format_is_written_and_equal_models_are_equal_bytes() {
             assert_eq!(printed.stdout, expected);
             assert!(printed.stderr.contains(&format!("model: {}/model.h5", setting.out)), "{}", printed.stderr);
             let first = fs::read(&out).unwrap();
-            // times in archives count in two seconds
+            // archives store times in units of two seconds
             std::thread::sleep(std::time::Duration::from_millis(if to == "keras" { 2_100 } else { 0 }));
             run(0, &args).succeeded();
             assert!(first == fs::read(&out).unwrap(), "{name}");
@@ -103,7 +103,7 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     ] {
         assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
     }
-    // what was written is taken back
+    // a run can start from the exported file
     let from = format!("init.from=\"{out}\"");
     let again = folder.at("again");
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.1, 0.3)\"]"));
@@ -112,12 +112,12 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
     let weights = |out: &str| formats::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
     assert!(weights(&again) == weights(&setting.out));
-    // a kernel of several cells is no fully connected layer
+    // a layer with a larger kernel is not fully connected
     setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
     setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "kernel 1"]);
 }
 
-/// A fully connected layer over channels, and back by a convolution.
+/// A fully connected layer over channels, followed by a convolution with fewer channels.
 const NARROW: &str = r#"
 input = [1, 28, 28]
 classes = 10
@@ -148,7 +148,7 @@ fn a_file_that_is_there_stays() {
     let before = fs::read(&model).unwrap();
     force("keras", &model).failed(2, &[&model, "is one of the files that are read"]);
     assert_eq!(fs::read(&model).unwrap(), before);
-    // an older export is replaced
+    // an older export of the same format is replaced
     let names = ["b.onnx", "b.safetensors", "b.keras", "b.h5"].map(|name| folder.at(name));
     for (to, out) in ["onnx", "safetensors", "keras", "keras"].into_iter().zip(&names) {
         force(to, out).succeeded();

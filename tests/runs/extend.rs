@@ -1,4 +1,4 @@
-//! Runs that go on for more epochs than they were planned for.
+//! Runs that continue for more epochs than planned.
 
 use std::f64::consts::PI;
 use std::fs;
@@ -7,7 +7,7 @@ use support::images::DIGITS;
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -37,7 +37,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 16])
 }
 
-/// The rate of each step in the log.
+/// Returns the learning rate of each logged step.
 fn rates(out: &str) -> Vec<f64> {
     events(out, "step").iter().map(|step| step["lr"].as_f64().unwrap()).collect()
 }
@@ -51,11 +51,11 @@ fn assert_rates(out: &str, part: impl Fn(f64) -> f64) {
     let got = rates(out);
     let want = (0..got.len()).map(|step| cosine(part(step as f64)));
     let off = got.iter().zip(want.clone()).position(|(got, want)| (got - want).abs() > 1e-12);
-    assert_eq!(off, None, "{got:?}, not {:?}", want.collect::<Vec<_>>());
+    assert_eq!(off, None, "got {got:?}, expected {:?}", want.collect::<Vec<_>>());
 }
 
-/// Extended in the middle of its decay, stopped after that, and gone on with by the same command: the rates are those of one curve, the
-/// weights those of a run that was not stopped again.
+/// The run is extended in the middle of its decay, stopped again, and resumed with the same command. The rates follow
+/// one curve, and the weights equal those of a run without the second stop.
 #[test]
 fn what_is_left_of_a_decay_is_stretched() {
     let setting = setting();
@@ -68,7 +68,7 @@ fn what_is_left_of_a_decay_is_stretched() {
     assert_eq!(rates(&whole).len(), 24);
     assert_rates(&whole, |step| if step < 6.0 { step / 12.0 } else { 0.5 + 0.5 * (step - 6.0) / 18.0 });
     setting.train("parts", 1, &[&LONGER[..], &["--max-steps", "9"]].concat()).succeeded();
-    // the same command again extends nothing, and without the flag the longer run is the run
+    // the same command does not extend the run again, and without the flag the extended run continues
     let again = setting.train("parts", 1, &[&LONGER[..], &["--max-steps", "15"]].concat()).succeeded().stderr;
     assert!(!again.contains("epochs 2 -> 4"), "{again}");
     setting.train("parts", 2, &["--resume", "auto", "--set", "epochs=4"]).succeeded();
@@ -88,14 +88,14 @@ fn a_run_that_is_complete_goes_on() {
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
     let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
     assert_eq!((model.step, model.epoch), (24, 4));
-    // running its recipe reproduces the run
+    // training with the run's recipe reproduces it
     let again = support::program::run(
         0,
         &["train", &format!("{out}/recipe.toml"), "--threads", "1", "--out", &setting.out("again")],
     );
     again.succeeded();
     assert_eq!((setting.digest("again"), rates(&setting.out("again"))), (setting.digest("out"), rates(&out)));
-    // while it went on, its newest checkpoint was its model
+    // the old model is kept under another name
     let aside = formats::checkpoint::ModelFile::read(setting.out("out/aside-model.h5").as_ref()).unwrap();
     assert_eq!(aside.step, 12);
 }

@@ -1,10 +1,10 @@
-//! Ranks that an mpirun of another family of MPI has started: told before MPI starts.
+//! A program built for one MPI, started with the mpirun of another. It detects this before MPI starts.
 
 use std::time::Duration;
 
 use support::program::{Ended, PATIENCE, run, start, trireme};
 
-/// The variables by which an mpirun of two ranks is known, and its name for the rank.
+/// The environment variables that an mpirun sets.
 struct Mpirun {
     name: &'static str,
     size: &'static str,
@@ -31,13 +31,13 @@ const HYDRA: Mpirun = Mpirun {
     others: "built for Open MPI",
 };
 
-/// That of the family which the program was not built for.
+/// Returns the mpirun for which the program was not built.
 fn foreign() -> Mpirun {
     let versions = run(0, &["--version", "--verbose"]).succeeded().stdout;
     if versions.contains("MPI: Open MPI") { HYDRA } else { OPEN_MPI }
 }
 
-/// The program as that mpirun would start it.
+/// Starts the program with the variables that this mpirun would set.
 fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> Ended {
     let mut program = trireme(0, &["doctor"]);
     program.env(mpirun.rank, rank).env(mpirun.local, local).env(mpirun.size, size).env(mpirun.on_node, size);
@@ -56,7 +56,11 @@ fn an_mpirun_of_the_other_family_is_refused_before_mpi_starts_by_one_rank_of_eac
     }
     let second = doctor(&mpirun, "1", "1", "4");
     assert_eq!((second.status.code(), second.stderr.as_str(), second.stdout.as_str()), (Some(1), "", ""));
-    assert!(second.took > Duration::from_secs(1), "an mpirun may end all ranks with the first: {:?}", second.took);
+    assert!(
+        second.took > Duration::from_secs(1),
+        "this rank must wait, because mpirun may end all ranks when the first ends: {:?}",
+        second.took
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `trireme train --find-lr`: the same rates are tried with the same losses on any number of ranks, and the run's folder is not touched.
+//! `trireme train --find-lr` tries the same rates with the same losses on any number of ranks and does not touch the
+//! run's folder.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,8 @@ use support::images::DIGITS;
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
-/// Images so bright that the second step has no gradients left: every rank sees the search end, and none waits for another.
+/// The images are so bright that the second step has no usable gradients. Every rank must notice the end of the search,
+/// and none may wait for another.
 #[test]
 fn a_search_that_diverges_at_once_ends_on_all_ranks() {
     let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);
@@ -37,11 +39,11 @@ fn a_rate_is_found_alike_on_any_number_of_ranks() {
     assert!((1e-5..1.0).contains(&found), "{rate}");
     assert!(picture.contains("<polyline") && picture.contains("stroke-dasharray"));
     assert_eq!(find("two", 2, &[]), (rate.clone(), picture));
-    // the recipe's rate is for the images of a reference batch
+    // the recipe's rate applies to a reference batch
     let (scaled, _) = find("scaled", 0, &["--set", "schedule.reference_batch=2"]);
     let scaled: f64 = scaled.strip_prefix("schedule.base_lr = ").unwrap().parse().unwrap();
     assert!((scaled - found / 4.0).abs() < 0.06 * found, "{scaled} and {found}");
     setting.train("out", 0, &["--find-lr", "--resume", "auto"]).failed(2, &["--find-lr", "--resume"]);
-    // and then the run's folder is free
+    // the run's folder is still unused
     setting.trained("alone", 0, &["--set", &rate, "--max-steps", "1"]);
 }

@@ -1,5 +1,5 @@
-//! The output folder: it proves that it is a run's before anything in it is touched, one run has it at a time, and no link in it leads
-//! anywhere.
+//! The output folder. A run touches it only if it is recognised as a run's folder, only one run can use it at a time,
+//! and links in it are not followed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
 }
 
-/// A training of a thousand epochs into OUT, past its first checkpoint.
+/// Starts a training run of a thousand epochs and waits for its first checkpoint.
 #[track_caller]
 fn endless(setting: &Setting, more: &[&str]) -> Running {
     let often = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
@@ -23,7 +23,7 @@ fn endless(setting: &Setting, more: &[&str]) -> Running {
     running
 }
 
-/// Lines of metrics.jsonl by now that hold this.
+/// Returns the lines of metrics.jsonl so far that contain `part`.
 fn events_lines(out: &str, part: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
     text.lines().filter(|line| line.contains(part)).map(String::from).collect()
@@ -33,7 +33,7 @@ fn lock(setting: &Setting) -> std::path::PathBuf {
     Path::new(&setting.out("out")).join(".trireme-lock")
 }
 
-/// Puts the name of another host into the lock of a run, as if the run were there.
+/// Writes the name of another host into the lock of a run, as if the run were there.
 fn move_to_another_host(setting: &Setting, job: &str) {
     let text = fs::read_to_string(lock(setting)).unwrap();
     let mut holder: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -42,7 +42,7 @@ fn move_to_another_host(setting: &Setting, job: &str) {
     fs::write(lock(setting), holder.to_string()).unwrap();
 }
 
-/// A step to end at, for a run that goes on from the last checkpoint of one that is paused.
+/// Returns a step after the last checkpoint of a paused run.
 fn past_its_last_checkpoint(setting: &Setting) -> String {
     let checkpoints = fs::read_dir(Path::new(&setting.out("out")).join("checkpoints")).unwrap();
     let names = checkpoints.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -68,12 +68,15 @@ fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
     assert!(is_alive(id));
     signal(id as i32, libc::SIGKILL);
     assert!(!first.wait(PATIENCE).status.success());
-    assert!(fs::read_to_string(lock(&setting)).unwrap().contains(&id.to_string()), "nobody tidied up");
+    assert!(
+        fs::read_to_string(lock(&setting)).unwrap().contains(&id.to_string()),
+        "the lock must still name the killed process"
+    );
     let at = events(&out, "checkpoint").iter().map(|e| e["step"].as_u64().unwrap()).max().unwrap();
     let end = (at + 9).to_string();
     for ranks in [2, 0] {
         setting.train("out", ranks, &[&RESUME[..], &["--max-steps", &end]].concat()).succeeded();
-        assert_eq!(fs::read(lock(&setting)).unwrap(), b"", "a good end names nobody");
+        assert_eq!(fs::read(lock(&setting)).unwrap(), b"", "the lock must be empty after a regular end");
     }
     assert!(events(&out, "start").last().unwrap()["step"].as_u64().unwrap() >= at);
 }
@@ -88,16 +91,16 @@ fn of_two_that_start_together_one_runs() {
         let ended = both.map(|running| running.wait(PATIENCE));
         let good = ended.iter().filter(|ended| ended.status.success()).count();
         let said: Vec<&str> = ended.iter().map(|ended| ended.stderr.as_str()).collect();
-        // the second may also have come when the first was over
+        // the second run may also start after the first is complete
         assert!(good >= 1, "{said:?}");
         for refused in ended.iter().filter(|ended| !ended.status.success()) {
             assert_eq!(refused.status.code(), Some(2), "{said:?}");
-            // or it looked for a checkpoint before there was one, and for a model when there was
+            // or it looks for a checkpoint before there is one, and for a model when there is one
             let reasons = [" is in use by ", "contains a model but no checkpoint"];
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
         let steps: Vec<u64> = events(&setting.out("out"), "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
-        assert_eq!(steps, (1..=6 * (round + 1)).collect::<Vec<u64>>(), "each step is written once");
+        assert_eq!(steps, (1..=6 * (round + 1)).collect::<Vec<u64>>(), "each step must be logged once");
     }
 }
 
@@ -113,7 +116,7 @@ fn a_run_on_a_host_that_cannot_be_asked() {
     let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
     setting.train("out", 0, &theft).succeeded();
     signal(first.id() as i32, libc::SIGCONT);
-    // which the first notices before it writes again
+    // the first run notices this before it writes again
     first.wait(PATIENCE).failed(1, &["was taken over by another run", "--steal-lock", "writes nothing more there"]);
 }
 
@@ -156,7 +159,7 @@ fn a_folder_that_is_no_runs_is_left_alone() {
     assert_eq!(["recipe.toml", "metrics.jsonl"].map(before), kept);
     let all: Vec<_> = fs::read_dir(&mine).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(all.len(), 2, "{all:?}");
-    // what is written beside files of others harms none
+    // files of other programs in the folder are not changed
     let logs = setting.out("logs");
     fs::create_dir(&logs).unwrap();
     fs::write(Path::new(&logs).join("job.log"), "started\n").unwrap();
@@ -164,15 +167,15 @@ fn a_folder_that_is_no_runs_is_left_alone() {
     assert_eq!(fs::read_to_string(Path::new(&logs).join("job.log")).unwrap(), "started\n");
 }
 
-/// Earlier versions left neither marker nor lock.
+/// Earlier versions wrote neither the marker nor the lock.
 #[test]
-fn a_checkpoint_is_proof_enough() {
+fn a_checkpoint_identifies_the_folder_of_a_run() {
     let setting = setting();
     let out = setting.trained("out", 0, &["--max-steps", "4"]);
     let marker = Path::new(&out).join(".trireme-run");
     let id = fs::read_to_string(&marker).unwrap();
     setting.train("out", 0, &["--resume", "auto", "--max-steps", "5"]).succeeded();
-    assert_eq!(fs::read_to_string(&marker).unwrap(), id, "one run, one id");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), id, "a run must keep its id");
     fs::remove_file(&marker).unwrap();
     fs::remove_file(lock(&setting)).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).succeeded();
@@ -186,7 +189,7 @@ fn no_link_in_the_folder_is_followed() {
     let victim = setting.folder.write("victim", "precious");
     let out = setting.trained("out", 0, &["--max-steps", "4"]);
     let at = |name: &str| Path::new(&out).join(name);
-    // names that earlier versions used
+    // names of temporary files in earlier versions
     for name in [
         ".recipe.toml.tmp",
         ".writable.tmp",
@@ -197,7 +200,7 @@ fn no_link_in_the_folder_is_followed() {
         symlink(&victim, at(name)).unwrap();
     }
     setting.train("out", 0, &["--resume", "auto", "--max-steps", "6"]).succeeded();
-    // a second name of a file, and a link, in the place of the log
+    // a hard link and a symbolic link in place of the log
     let log = fs::read(at("metrics.jsonl")).unwrap();
     for linked in [false, true] {
         fs::remove_file(at("metrics.jsonl")).unwrap();

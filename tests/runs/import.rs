@@ -1,4 +1,4 @@
-//! `trireme import`: weights of another program become a model that predicts as they did, and what is no whole model is refused.
+//! `trireme import`: weights of other programs become a model with the same predictions. Incomplete models are refused.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use support::program::run;
 use support::small_run::SmallRun;
 use support::weights::{Tensors, safetensors, tensors, tensors_of};
 
-/// A small training with numbers of its own for `normalize`, and its weights.
+/// Trains a small model with its own numbers for `normalize` and returns its weights.
 fn trained() -> (SmallRun, Tensors) {
     let (setting, _) = SmallRun::new();
     let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
@@ -19,14 +19,15 @@ fn trained() -> (SmallRun, Tensors) {
     (setting, weights)
 }
 
-/// A picture of the size of the data set's.
+/// Writes a picture with the size of the data set's images and returns its path.
 fn picture(setting: &SmallRun) -> String {
     let path = setting.folder.path().join("digit.png");
     image::GrayImage::from_raw(28, 28, record(2, 3, DIGITS).pixels).unwrap().save(&path).unwrap();
     path.display().to_string()
 }
 
-/// What a rate of almost nothing leaves: only a weight that is exactly zero moves at all.
+/// Checks that training with a tiny rate has not changed the weights. Only weights that are exactly zero can change at
+/// all.
 #[track_caller]
 fn assert_unmoved(after: &Tensors, before: &Tensors) {
     assert_eq!(after.len(), before.len());
@@ -63,14 +64,14 @@ fn an_imported_model_is_the_one_that_was_trained() {
     let picture = picture(&setting);
     let predicted = |model: &str| run(0, &["predict", model, &picture, "--json"]).succeeded().stdout;
     assert_eq!(predicted(&out), predicted(&setting.out));
-    // a run may start from it, as from any model
+    // a run may start from the imported model
     let from = format!("init.from={out}");
     let again = setting.folder.at("again");
     let still = ["--set", "schedule.base_lr=1e-30", "--set", &from, "--out", &again];
     let args = [&["train", setting.recipe.as_str(), "--data", &setting.data, "--threads", "1"], &still[..]].concat();
     run(0, &args).succeeded();
     assert_unmoved(&tensors(&again), &weights);
-    // without names, the numbers of the labels
+    // without class names, the numbers of the labels are used
     let ended = import(&normalize).succeeded();
     assert!(ended.stderr.contains("their numbers are used"), "{}", ended.stderr);
     assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
@@ -80,7 +81,7 @@ fn an_imported_model_is_the_one_that_was_trained() {
         .failed(2, &["\"normalize\" uses the mean and standard deviation of a data set"]);
 }
 
-/// As many classes as the file has, whatever the network is meant for; and all of it from a recipe.
+/// The number of classes comes from the file, all other settings from a recipe.
 #[test]
 fn classes_and_rules_come_from_file_and_recipe() {
     let (setting, _) = SmallRun::of(|dir| {
@@ -96,7 +97,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let text = fs::read_to_string(&setting.recipe).unwrap().replace("[\"normalize\"]", "[\"normalize(0.4, 0.3)\"]");
     let recipe = setting.folder.write("import.toml", &format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
     let import = |more: &[&str]| run(0, &[&["import", &foreign, "--recipe", &recipe, "-o", &out], more].concat());
-    // it must be a recipe that can train, too
+    // the recipe must also be valid for training
     import(&[]).failed(2, &["init.match", "has no meaning without init.from"]);
     let from = format!("{text}[init]\nfrom = \"weights\"\nmatch = [[\"net.(.*)\", \"$1\"]]\n");
     fs::write(&recipe, from).unwrap();
@@ -111,9 +112,9 @@ fn classes_and_rules_come_from_file_and_recipe() {
     import(&["--force", "--classes", &empty]).failed(1, &["empty.txt: line 2 is empty"]);
 }
 
-/// Nothing is written unless every tensor of the network has its values, and every tensor of the file its place.
+/// Import writes a model only if every tensor of the network gets values and every tensor of the file is used.
 #[test]
-fn what_is_no_whole_model_is_refused() {
+fn incomplete_models_are_refused() {
     let (setting, weights) = trained();
     let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
     let import = |more: &[&str]| {
@@ -147,7 +148,8 @@ fn what_is_no_whole_model_is_refused() {
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
 }
 
-/// Through Keras's files and back: values in another order, names without dots. A whole model, and the weights inside of an archive.
+/// Weights that were exported to Keras can be imported, with another order of values and names without dots. This
+/// covers a whole model and the weights inside an archive.
 #[test]
 fn files_of_keras_come_back() {
     let (setting, weights) = trained();
@@ -162,7 +164,8 @@ fn files_of_keras_come_back() {
     };
     import(&h5).succeeded();
     assert_eq!(tensors_of(Path::new(&out)), weights);
-    // an archive itself is not read, the weights in it are: its layers go by their kinds and numbers
+    // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the
+    // layers
     import(&archive).failed(1, &["k.keras", "Keras's .keras files are not read"]);
     let mut zip = zip::ZipArchive::new(fs::File::open(&archive).unwrap()).unwrap();
     let inner = setting.folder.at("k.weights.h5");
@@ -173,7 +176,7 @@ fn files_of_keras_come_back() {
     let args = ["import", &inner, "--model", "lenet-caffe", "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"];
     run(0, &[&args[..], &rules].concat()).succeeded();
     assert_eq!(tensors_of(Path::new(&out)), weights);
-    // a run starts from them, too
+    // a run can also start from the Keras file
     let (from, again) = (format!("init.from={h5}"), setting.folder.at("again"));
     let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
     let sets = [from.as_str(), "schedule.base_lr=1e-30", lists[0], lists[1]].map(|set| ["--set", set]).concat();
@@ -183,7 +186,7 @@ fn files_of_keras_come_back() {
     assert_eq!(tensors(&again), weights);
 }
 
-/// An ONNX graph's weights, for a network of the catalogue.
+/// Imports the weights of an ONNX graph into a network of the catalogue.
 #[test]
 fn weights_of_an_onnx_file_come_back() {
     let (setting, weights) = trained();
@@ -203,7 +206,8 @@ fn weights_of_an_onnx_file_come_back() {
     import("lenet-caffe").failed(1, &["net.onnx"]);
 }
 
-/// Without the name of a network, an ONNX file is imported with its own graph, and predicts what the exported model predicted.
+/// Without a network name, an ONNX file is imported with its own graph and has the same predictions as the exported
+/// model.
 #[test]
 fn a_graph_of_an_onnx_file_becomes_a_model() {
     let (setting, weights) = trained();
@@ -229,7 +233,7 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     assert!(own.iter().zip(&imported).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {imported:?}");
 }
 
-/// Another architecture's, and HDF5 that holds no weights or is no HDF5 behind its first bytes.
+/// Files of another architecture, and damaged HDF5 files.
 #[test]
 fn files_of_keras_that_do_not_fit_are_refused() {
     let (setting, _) = trained();

@@ -1,5 +1,5 @@
-//! Runs that start from weights: of trireme and of others, what they take and what they refuse; and runs of which a part is not trained,
-//! on any number of ranks, also across the change of `freeze.epochs`.
+//! Runs that start from given weights: which tensors they use and which files they refuse. Also tests partly frozen
+//! runs, on any number of ranks and across the end of `freeze.epochs`.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ base_lr = 0.002
 codec = "exact"
 "#;
 
-/// So small a rate changes no bit of a weight.
+/// With such a small rate, no bit of a weight changes.
 const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
 
 fn set(key: &str, value: &str) -> [String; 2] {
@@ -55,7 +55,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
     let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
     let cases = [
-        // a run's folder, its model, its last checkpoint, and the same of another program
+        // a run's folder, its last checkpoint, and the weights in another program's format
         (vec![set("init.from", &source)], "model.h5 (trireme)"),
         (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
         (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
@@ -69,19 +69,19 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
             assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
             assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
             let model = ModelFile::read(&Path::new(&setting.out(&name)).join("model.h5")).unwrap();
-            assert_eq!(model.ema, model.layers, "averages begin with the weights");
+            assert_eq!(model.ema, model.layers, "averages must start with the weights");
         }
     }
-    // what is left out starts as it would without a file
+    // excluded tensors start as they would without a file
     let random = tensors(&setting.trained("random", 0, &STILL));
     let sets = [set("init.from", &source), set("init.exclude", r#"["fc2.*"]"#)];
     let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
     for (name, (_, values)) in &part {
         let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
-        // a bias of 0 does move at that rate
+        // a bias of 0 changes even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
-    // the bits of a real training do not depend on the ranks, and neither do they after a stop
+    // the bits of a real training run do not depend on the number of ranks or on a stop
     let from = [set("init.from", &source)];
     for ranks in [1, 2, 3] {
         setting.trained(&format!("ranks-{ranks}"), ranks, &args(&from, &[]));
@@ -89,15 +89,15 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     }
     setting.trained("stopped", 2, &args(&from, &["--max-steps", "4"]));
     fs::remove_file(format!("{}/model.h5", setting.out("stopped"))).unwrap();
-    // the file is not read again
+    // the file is not read again when the run resumes
     fs::remove_dir_all(&source).unwrap();
     setting.trained("stopped", 3, &args(&from, &["--resume", "auto"]));
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
-/// A bias with other values, in pieces as other programs store arrays.
+/// Replaces a bias by an array with other values, stored in chunks as other programs do.
 #[test]
-fn a_model_that_another_program_made_anew_is_told_of() {
+fn a_model_changed_by_another_program_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let file = hdf5_metno::File::open_rw(Path::new(&source).join("model.h5")).unwrap();
@@ -114,9 +114,10 @@ fn a_model_that_another_program_made_anew_is_told_of() {
     }
 }
 
-/// The same images with other classes: refused by the first difference, unless the last layer starts at random.
+/// The same images with other classes. The run names the first difference and fails, unless the last layer starts at
+/// random.
 #[test]
-fn classes_that_differ_are_told() {
+fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let other = |name: &str, change: &dyn Fn(&mut Vec<String>)| {
@@ -152,7 +153,7 @@ fn classes_that_differ_are_told() {
 
 /// A run prints a warning if it scales black and white differently from the imported model's training.
 #[test]
-fn other_values_of_pixels_are_told() {
+fn different_normalization_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
     let foreign = setting.folder.path().join("lenet.safetensors");
@@ -179,7 +180,7 @@ fn other_values_of_pixels_are_told() {
     assert_eq!(told("told", &foreign, "[\"normalize(0.4, 0.3)\"]"), "");
 }
 
-/// Every refusal comes before OUT is touched, on one rank and on two.
+/// Every error comes before the output folder is touched, without mpirun and on two ranks.
 #[test]
 fn weights_that_do_not_fit_are_refused_by_name() {
     let (run, _) = SmallRun::new();
@@ -247,7 +248,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         &["table 1: unknown key rate", "\"match\", \"lr\", \"weight_decay\""],
     );
     refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: missing"]);
-    // what strict refuses is allowed on request, and said
+    // without init.strict, missing tensors are allowed and reported
     let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
     let ended = run.train(2, &sets).succeeded();
     assert!(ended.stderr.contains("missing: 1 tensor: conv2.bias"), "{}", ended.stderr);
@@ -282,7 +283,7 @@ fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     assert!(!Path::new(&setting.out("dry")).exists());
 }
 
-/// ResNet-20 of which the first stages and a norm in the last one are frozen, with every kind of state.
+/// ResNet-20 with frozen first stages and a frozen norm in the last stage, with weight averages and Adam.
 fn frozen() -> Setting {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("train = [\"", "train = [\"flip\", \"");
     let freeze = "[freeze]\npatterns = [\"conv1.*\", \"bn1.*\", \"layer1.*\", \"layer2.*\", \"layer3.1.bn1.*\"]\n";
@@ -300,7 +301,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
             let held =
                 ["conv1.", "bn1.", "layer1.", "layer2.", "layer3.1.bn1."].iter().any(|start| name.starts_with(start));
             let (moved, running) = (values != &start[name], name.contains("running"));
-            // the first step has moved the statistics of the others
+            // the first step has already changed the statistics of the trained layers
             assert!(moved != held || (running && !held), "{name}: {moved}");
         }
     }
@@ -309,19 +310,19 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
 }
 
 #[test]
-fn none_of_their_bytes_travel() {
+fn frozen_parameters_are_not_exchanged() {
     let bytes = |freeze: &[&str]| {
         let recipe = RECIPE.replace("[reduce]\ncodec = \"exact\"\n", "");
         let setting = Setting::new(&recipe, DIGITS, [120, 20]);
         let out = setting.trained("out", 2, freeze);
         events(&out, "exchange")[0]["bytes"].as_u64().unwrap()
     };
-    // fc2 has 5000 + 10 parameters, and lies in blocks of channels
+    // fc2 has 5000 + 10 parameters and is stored in channel blocks
     let (all, part) = (bytes(&[]), bytes(&["--set", "freeze.patterns=[\"conv*\", \"fc1.*\"]"]));
-    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "{all} and {part}");
+    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// One epoch frozen, one not: the same bits on any number of ranks, in one piece or stopped before and after the change.
+/// One epoch frozen, one not. The bits are the same on any number of ranks and after stops before and after the change.
 #[test]
 fn freezing_for_some_epochs_goes_on_to_the_same_bits() {
     for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {

@@ -1,5 +1,6 @@
-//! The laws about ranks, held by the real binary under `mpirun`: ranks change how long a run takes, never what it computes;
-//! every sample counts once, in training and in scoring; there is one model, and nothing of the ranks is in it.
+//! The laws about ranks, checked with the real binary under `mpirun`. The number of ranks changes the run time, never
+//! the result. Every sample counts once in training and evaluation. There is one model, and it does not depend on the
+//! ranks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +13,7 @@ use support::images::{DIGITS, THINGS};
 use support::program::{events, files, run};
 use support::setting::Setting;
 
-/// Dropout, no batch normalisation.
+/// Dropout without batch normalisation.
 const LENET: &str = r#"
 model = "lenet"
 data = "given with --data"
@@ -35,7 +36,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// Batch normalisation, random transforms, a rate that warms up and falls.
+/// Batch normalisation, random transforms, and a learning rate with warm-up and decay.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -60,7 +61,7 @@ train = ["pad_crop(4)", "flip", "normalize"]
 eval = ["normalize"]
 "#;
 
-/// What `trireme eval --json` prints.
+/// Returns the output of `trireme eval --json`.
 #[track_caller]
 fn score(setting: &Setting, out: &str, ranks: usize) -> String {
     let args = ["eval", &model_path(out), "--data", &setting.data, "--batch", "16", "--threads", "1", "--json"];
@@ -75,7 +76,7 @@ fn model(out: &str) -> ModelFile {
     ModelFile::read(Path::new(&model_path(out))).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// All tensors of a model file by name.
+/// Returns all tensors of a model file by name.
 fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
     let layers = model(out).layers.into_iter();
     let named =
@@ -85,7 +86,7 @@ fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
 
 #[track_caller]
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
 #[track_caller]
@@ -97,8 +98,8 @@ fn assert_near(what: &str, got: f64, expected: f64, tolerance: f64) {
     );
 }
 
-/// The run in `got` computed what the one in `expected` did: the same samples at the same places in every step, losses equal
-/// to rounding, which grows with the steps, and the same scores.
+/// Checks that both runs computed the same: the same samples in every step, losses that differ only by rounding, which
+/// grows with the steps, and the same scores.
 #[track_caller]
 fn assert_same_run(label: &str, got: &str, expected: &str, steps: usize) {
     let (lines, reference) = (events(got, "step"), events(expected, "step"));
@@ -120,7 +121,7 @@ fn assert_same_run(label: &str, got: &str, expected: &str, steps: usize) {
     }
 }
 
-/// Everything in model.h5 but the numbers that rounding may touch.
+/// Returns everything in model.h5 except the numbers that rounding may change.
 fn contents(out: &str) -> impl PartialEq + std::fmt::Debug {
     let m = model(out);
     let layers: Vec<_> = m.layers.iter().map(|l| (l.name.clone(), shapes(&l.tensors))).collect();
@@ -133,7 +134,8 @@ fn shapes(tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<(String, Vec<usize>
     tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect()
 }
 
-/// One model, checkpoints (the last step's among them), the log and the recipe; nothing half-written, nothing of other ranks.
+/// Checks the files of a run: one model, checkpoints including one of the last step, the log and the recipe. There must
+/// be no other files.
 #[track_caller]
 fn assert_one_model(out: &str, steps: u64) {
     let (checkpoints, others): (Vec<_>, Vec<_>) =
@@ -146,7 +148,7 @@ fn assert_one_model(out: &str, steps: u64) {
     assert_eq!((events(out, "start").len(), events(out, "end").len()), (1, 1));
 }
 
-/// 60 steps on each of these numbers of ranks, against one rank; the folders of the runs.
+/// Compares 60 steps on each of these numbers of ranks with one rank. Returns the output folders.
 #[track_caller]
 fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String> {
     let one = setting.trained("1", 1, &["--max-steps", "60"]);
@@ -166,24 +168,24 @@ fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String
     outs
 }
 
-/// 203 images in batches of 8 and 4 workers: the last batch of an epoch has 3, so one worker has none.
+/// 203 images in batches of 8 with 4 workers: the last batch of an epoch has 3, so one worker has no image.
 #[test]
 fn ranks_change_nothing_without_batch_norm() {
     let setting = Setting::new(LENET, DIGITS, [203, 67]);
     let outs = assert_ranks_change_nothing(&setting, &[2, 3, 4]);
     let losses: Vec<f64> = events(&outs[0], "step").iter().map(|line| number(&line["loss"])).collect();
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "the loss does not fall: {losses:?}");
 }
 
-/// 331 images in batches of 16: the last one of an epoch has 11.
+/// 331 images in batches of 16: the last batch of an epoch has 11.
 #[test]
 fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
     let setting = Setting::new(RESNET, THINGS, [331, 67]);
     assert_ranks_change_nothing(&setting, &[2, 3, 4]);
 }
 
-/// 5 workers on 2 and 3 ranks, a batch of 11, a short batch of 2 for them.
+/// 5 workers on 2 and 3 ranks, a batch of 11, and a short last batch of 2.
 #[test]
 fn workers_are_shared_unevenly_where_they_must() {
     let recipe = LENET.replace("workers = 4", "workers = 5").replace("batch = 8", "batch = 11");
@@ -197,8 +199,8 @@ fn workers_are_shared_unevenly_where_they_must() {
     }
 }
 
-/// Without batch normalisation a step's gradient is that of its whole batch, however it was divided: two workers on two ranks
-/// against one worker with all of it.
+/// Without batch normalisation, a step's gradient does not depend on how its batch is divided. Compares two workers on
+/// two ranks with one worker that has the whole batch.
 #[test]
 fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
     let plain = LENET.replace("momentum = 0.9", "momentum = 0.0").replace("weight_decay = 1e-4", "weight_decay = 0.0");
@@ -227,7 +229,7 @@ fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
     assert!(off <= 1e-6, "gradients differ by {off:e}; the largest is {largest:e}");
 }
 
-/// Each number of ranks prints the same bytes, and they are the score that training ended with.
+/// Each number of ranks prints the same bytes, and they contain the last score of the training run.
 #[test]
 fn every_number_of_ranks_prints_the_same_score() {
     let setting = Setting::new(LENET, DIGITS, [120, 131]);
@@ -238,19 +240,20 @@ fn every_number_of_ranks_prints_the_same_score() {
     }
     let score: Value = serde_json::from_str(&one).unwrap_or_else(|e| panic!("{e}: {one}"));
     let evals = events(&out, "eval");
-    let last = evals.last().expect("training scores its model");
+    let last = evals.last().expect("an evaluation");
     for exact in ["split", "top1", "top5", "count"] {
         assert_eq!(score[exact], last[exact], "{exact}");
     }
     assert_eq!(score["count"], 131);
     assert_near("loss", number(&score["loss"]), number(&last["loss"]), 1e-6);
     for (name, value) in model(&out).scores {
-        let key = name.strip_prefix("test/").unwrap_or_else(|| panic!("a score of the test split, not {name}"));
+        let key = name.strip_prefix("test/").unwrap_or_else(|| panic!("not a score of the test split: {name}"));
         assert_eq!(value, number(&last[key]), "{name}");
     }
 }
 
-/// The shares of the batch are then fixed for good: later runs on any ranks read them from OUT/recipe.toml and model.h5.
+/// The number of workers is then fixed: later runs on any number of ranks read it from the run's recipe.toml and from
+/// model.h5.
 #[test]
 fn a_recipe_silent_about_workers_takes_the_ranks() {
     let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, [40, 9]);
@@ -266,8 +269,9 @@ fn a_recipe_silent_about_workers_takes_the_ranks() {
     assert_same_run("the resolved recipe on 2 ranks", &again, &out, 2);
 }
 
-/// Trains with 8 workers under an integer codec on each number of ranks: model.h5 is the same file, and parameters, running
-/// statistics and momentum are the same bits, as are all losses. Three steps an epoch; in the short last one workers have no image.
+/// Trains with 8 workers and an integer codec on each number of ranks. model.h5, the digest of all parameters,
+/// statistics and momenta, and all losses must be equal. Each epoch has three steps, and some workers have no image in
+/// the last one.
 #[track_caller]
 fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usize]) {
     let setting = Setting::new(
@@ -297,7 +301,7 @@ fn exact_gives_the_same_bits_on_any_number_of_ranks() {
     assert_same_bits(RESNET, THINGS, &["reduce.codec=exact"], &[1, 2, 3, 4, 8]);
 }
 
-/// Draws of policies, and three copies of an image in a batch, each with draws of its own.
+/// Augmentation policies, and three copies of each image in a batch. Each copy has its own random draws.
 #[test]
 fn policies_and_repeats_give_the_same_bits_on_any_number_of_ranks() {
     let list =
@@ -320,7 +324,7 @@ fn error_feedback_and_int8_give_the_same_bits_too() {
     assert_same_bits(&lenet, DIGITS, &["reduce.codec=int8", "reduce.logits=true"], &[1, 3, 8]);
 }
 
-/// bf16 keeps no bits; losses stay near those of float, and the log says what the exchange costs.
+/// bf16 is not bit-identical. The losses stay close to those of float, and the log reports the cost of the exchange.
 #[test]
 fn bf16_stays_near_float() {
     let setting = Setting::new(LENET, DIGITS, [203, 19]);
@@ -336,7 +340,7 @@ fn bf16_stays_near_float() {
     assert!(of_bf16[0]["float_ms"].is_f64() && of_float[0]["float_ms"].is_null(), "{of_bf16:?}");
 }
 
-/// Counted at the MPI call, at V = 2: a ResNet-20 step takes less than a ninth of float's bytes.
+/// Counted in the MPI call with 2 workers: a step of ResNet-20 sends less than a ninth of the bytes of float.
 #[test]
 fn ternary_sends_a_ninth_of_floats_bytes() {
     let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, [64, 8]);

@@ -1,5 +1,5 @@
-//! How training reads its data, by the real binary under `mpirun`: windows of shards, methods of reading, copies on the node's
-//! disk, records that cannot be used. None of it may depend on the number of ranks.
+//! Reading data during training, with the real binary under `mpirun`: shuffle windows, ways of reading, copies on a
+//! node's disk, and invalid records. The results must not depend on the number of ranks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -39,7 +39,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [211, 30])
 }
 
-/// OUT, and how the training ended.
+/// Trains and returns the output folder and how the run ended.
 fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
     (setting.out(name), setting.train(name, ranks, more))
 }
@@ -54,7 +54,7 @@ fn spoil(setting: &Setting, shard: usize, record: usize) {
     fs::write(&path, bytes).unwrap();
 }
 
-/// What a run computed: samples and losses of its steps, its scores, and a digest of its parameters.
+/// Returns the results of a run: samples and losses of its steps, its scores, and the digest of its parameters.
 fn computed(out: &str) -> Vec<Value> {
     let pick = |line: &Value, keys: &[&str]| -> Value { keys.iter().map(|key| line[*key].clone()).collect() };
     let steps = events(out, "step").into_iter().map(|line| pick(&line, &["step", "samples", "loss", "top1"]));
@@ -71,7 +71,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     let said = one.1.succeeded().stderr;
     assert!(said.contains("window(2): each worker mixes about 35 samples at a time"), "{said}");
     assert!(said.contains("mmap, shards read ahead ("), "{said}");
-    assert!(!said.contains("loader: "), "advice after 9 steps:\n{said}");
+    assert!(!said.contains("loader: "), "there must be no advice after 9 steps:\n{said}");
     let expected = computed(&one.0);
     assert_eq!(expected.len(), 18 + 2 + 1);
     assert!(expected[20][0].is_string(), "no digest");
@@ -84,7 +84,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     }
     let (full, ended) = train(&setting, "full", 2, &[]);
     ended.succeeded();
-    assert_ne!(computed(&full), expected, "the windows change nothing");
+    assert_ne!(computed(&full), expected, "the windows must change the order");
     let epochs = events(&one.0, "epoch");
     for key in ["data_wait_s", "queue_depth", "bytes", "read_us", "decode_us", "transform_us", "slot_wait_us"] {
         assert!(epochs[0]["loader"][key].is_number(), "{key} in {}", epochs[0]);
@@ -93,8 +93,8 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     assert!(epochs[0]["loader"]["bytes"].as_u64() > Some(211 * 28 * 28));
 }
 
-/// The records vanish from their workers' batches, the step's gradient is the mean over those that are left, and every number
-/// of ranks computes the same.
+/// Skipped records are removed from their workers' batches. The gradient is the mean over the remaining records and
+/// does not depend on the number of ranks.
 #[test]
 fn records_left_out_are_counted_and_leave_the_ranks_alike() {
     let setting = setting();
@@ -116,19 +116,21 @@ fn records_left_out_are_counted_and_leave_the_ranks_alike() {
         assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
         assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
     }
-    // also in an epoch that was interrupted
+    // also in an interrupted epoch
     train(&setting, "parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
     let (out, ended) = train(&setting, "parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
     ended.succeeded();
     assert_eq!(events(&out, "epoch").last().unwrap()["loader"]["skipped"], 4);
 }
 
-/// A step over a batch of 24 with 4 bad records is a step over the other 20: the same loss, and the same gradient to rounding.
+/// A step over a batch of 24 with 4 invalid records equals a step over the other 20: the same loss, and the same
+/// gradient except for rounding.
 #[test]
 fn the_gradient_is_the_mean_over_those_that_are_left() {
     let folder = Folder::new();
     let recipe = folder.write("recipe.toml", &RECIPE.replace("momentum = 0.9", "momentum = 0.0"));
-    // the last ids, so that the others keep theirs, which key dropout and crops
+    // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and
+    // crops
     let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
     let spoilt = Images::edited(&folder.path().join("spoilt"), DIGITS, 24, 8, bad_labels);
     let good = Images::new(&folder.path().join("good"), DIGITS, 20, 8);
@@ -163,12 +165,12 @@ fn staging_copies_once_a_node_and_changes_nothing() {
     assert_eq!(said.lines().filter(|line| line.starts_with("staged in ")).count(), 1, "{said}");
     assert_eq!(computed(&out), computed(&plain));
     let copied = files(&stage);
-    // 4 + 2 shards with their indexes, the manifest and the list of the copies; nothing half-written
+    // 4 + 2 shards with their indexes, the manifest and the list of copies, but no incomplete file
     assert_eq!(copied.len(), 14, "{copied:?}");
     let recipe = fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();
-    assert!(!recipe.contains("local disk"), "the copy is no part of what was computed:\n{recipe}");
+    assert!(!recipe.contains("local disk"), "the recipe must not contain the copy:\n{recipe}");
 
-    // the copy is used again, and only what is missing or has changed is copied
+    // the copy is used again; only missing or changed files are copied
     let copy =
         Path::new(&stage).join(copied.iter().find(|name| name.ends_with("train-00002-of-00004.tfrecord")).unwrap());
     fs::write(&copy, b"cut short").unwrap();
@@ -188,7 +190,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
 }
 
 #[test]
-fn a_stage_that_cannot_be_is_one_message() {
+fn a_failed_stage_folder_is_one_message() {
     let setting = setting();
     let file = setting.folder.write("file", "no folder");
     for ranks in [0, 2] {
@@ -203,14 +205,14 @@ fn a_stage_that_cannot_be_is_one_message() {
         let (_, ended) = train(&setting, &format!("others{ranks}"), ranks, &["--stage", &others]);
         ended.failed(1, &["(mode 755)", "choose another --stage folder"]);
     }
-    // only root may give a folder away
+    // only root may change the owner of a folder
     fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
     match std::os::unix::fs::chown(&own, Some(12_345), None) {
         Ok(()) => {
             let (_, ended) = train(&setting, "given", 2, &["--stage", &others]);
             ended.failed(1, &["it belongs to user 12345", "choose another --stage folder"]);
         }
-        Err(_) => eprintln!("NOT TESTED: the folder of another user, which only root can make"),
+        Err(_) => eprintln!("NOT TESTED: the folder of another user, which only root can create"),
     }
     let (_, ended) = train(&setting, "order", 2, &["--set", "shuffle=window(0)"]);
     ended.failed(2, &["shuffle", "window(k)"]);

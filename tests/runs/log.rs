@@ -1,4 +1,4 @@
-//! The log of a run: every line is as docs/metrics.schema.json says; pages, lists and comparisons are made from it.
+//! The log of a run. Every line matches docs/metrics.schema.json, and reports, lists and comparisons are made from it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
-/// What is wrong with a value by a schema of the keywords that the file uses; `None` if nothing is.
+/// Checks a value against a schema with the keywords that the file uses. Returns what is wrong, or `None`.
 fn fault(schema: &Value, value: &Value) -> Option<String> {
     if let Some(ways) = schema["oneOf"].as_array() {
         let fitting = ways.iter().filter(|way| fault(way, value).is_none()).count();
@@ -69,7 +69,7 @@ fn every_line_is_as_the_schema_says() {
         assert_eq!(fault(&schema, &value), None, "{line}");
         assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
     }
-    // images that may have several labels
+    // a multi-label run
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
@@ -85,7 +85,7 @@ fn every_line_is_as_the_schema_says() {
     }
 }
 
-/// Lines about layers without their times.
+/// Returns the `layers` events without their times.
 fn layers(out: &str) -> Vec<Value> {
     let mut lines = events(out, "layers");
     for line in &mut lines {
@@ -95,7 +95,7 @@ fn layers(out: &str) -> Vec<Value> {
     lines
 }
 
-/// Statistics of layers: every few steps, of all ranks' gradients, equal on any number of ranks.
+/// Layer statistics are logged every few steps, cover the gradients of all ranks, and are equal on any number of ranks.
 #[test]
 fn layers_are_measured_alike_on_any_number_of_ranks() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
@@ -108,7 +108,7 @@ fn layers_are_measured_alike_on_any_number_of_ranks() {
         let steps: Vec<&Value> = found[0].iter().map(|line| &line["step"]).collect();
         assert_eq!(steps, [4, 8, 12]);
         let tensors = found[0][1]["tensors"].as_array().unwrap();
-        // lenet-caffe: two convolutions and two linear layers, a weight and a bias each
+        // lenet-caffe has two convolutions and two linear layers, each with a weight and a bias
         assert_eq!(tensors.len(), 8, "{tensors:?}");
         for tensor in tensors {
             assert!(tensor["gradient"]["deviation"].as_f64().unwrap() > 0.0, "{tensor}");
@@ -122,7 +122,7 @@ fn layers_are_measured_alike_on_any_number_of_ranks() {
             );
         }
     }
-    // the measuring changes nothing
+    // measuring does not change the results
     let without = setting.trained("without", 2, &["--set", "reduce.codec=exact", "--set", "workers=3"]);
     assert_eq!(setting.digest("without"), setting.digest("exact-2"));
     assert!(layers(&without).is_empty());
@@ -135,7 +135,7 @@ fn layers_are_measured_alike_on_any_number_of_ranks() {
     setting.train("local", 2, &local).failed(2, &["log.histograms", "each rank has its own gradients"]);
 }
 
-/// The JSON in a page.
+/// Returns the JSON data in a report page.
 fn data_of(page: &str) -> Value {
     let from = page.split_once("id=\"data\">").unwrap().1;
     serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
@@ -177,13 +177,13 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
     run(0, &["report", &root]).failed(1, &["no metrics.jsonl in it", "name the folder that `trireme train` wrote"]);
     run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere", "folder that contains your runs"]);
-    // a command without ranks does all of its work on each of several
+    // under mpirun, a command that does not use ranks runs completely on each rank and prints a warning
     let warning =
         |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("does not divide its work among ranks").count();
     assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 
-/// Lines that were cut, foreign ones, losses that were no numbers: the page has the rest, and says so.
+/// Truncated lines, foreign lines and losses that are not numbers: the page shows the rest and reports what is missing.
 #[test]
 fn what_a_log_lacks_is_said() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
@@ -203,7 +203,7 @@ fn what_a_log_lacks_is_said() {
         }
     }
     fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();
-    // a scoring that was cut, too
+    // a truncated evaluation.json, too
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
@@ -214,7 +214,8 @@ fn what_a_log_lacks_is_said() {
     assert!(run(0, &["runs", &out]).succeeded().stdout.contains("step 1 of 3"));
 }
 
-/// Class names that are markup, end attributes and scripts, or turn the direction of text; a thousand classes; runs of other classes.
+/// Class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
+/// classes.
 #[test]
 fn a_page_bears_any_class_names() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
@@ -242,7 +243,7 @@ fn a_page_bears_any_class_names() {
     let runs = &data_of(&page)["runs"];
     assert_eq!((&runs[0]["evaluation"], &runs[1]["evaluation"]), (&found, &others));
     assert!(!page.contains("<img") && page.matches("</script>").count() == 2 && page.len() < 400_000);
-    // a scoring of a step that the log does not reach is of a part of the run that was taken back
+    // an evaluation of a later step than the log has belongs to steps that were undone
     let log = Path::new(&one).join("metrics.jsonl");
     fs::write(&log, "{\"event\":\"start\",\"step\":2,\"last_step\":3}\n").unwrap();
     run(0, &["report", &one]).succeeded();

@@ -1,5 +1,5 @@
-//! Losses other than the cross-entropy of labels, by the real binary: each is learnt, has the same bits on any number of ranks and after
-//! a stop, and stands in the log; keys that do not fit are refused.
+//! Losses other than the cross-entropy, with the real binary. Each can be learnt, has the same bits on any number of
+//! ranks and after a stop, and appears in the log. Unsuitable keys are refused.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps an epoch; in the short last one workers have one image or none.
+/// Nine steps per epoch. In the short last one, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -33,7 +33,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Sections of a loss, and what the log says of it.
+/// The section of a loss, and part of its description in the log.
 const LOSSES: &[(&str, &str)] = &[
     ("kind = \"bce\"\nover_classes = \"sum\"", "binary cross-entropy, sum over classes"),
     ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", "binary cross-entropy"),
@@ -53,13 +53,13 @@ fn each_loss_is_learnt_on_any_number_of_ranks() {
         assert_eq!(setting.losses("parts"), setting.losses("1"), "{section}");
         let losses = setting.losses("1");
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: nothing was learnt: {losses:?}");
+        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: the loss does not fall: {losses:?}");
         let start = events(&one, "start")[0]["facts"].to_string();
         assert!(start.contains(said), "{section}: {start}");
     }
 }
 
-/// Ten classes: the mean of a row's losses is a tenth of their sum, and so is its gradient.
+/// With ten classes, the mean of a row's losses is a tenth of their sum, and so is its gradient.
 #[test]
 fn the_mean_over_classes_is_a_tenth_of_the_sum() {
     let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
@@ -67,7 +67,7 @@ fn the_mean_over_classes_is_a_tenth_of_the_sum() {
     setting.trained("mean", 1, &["--set", "schedule.base_lr=0.02", "--max-steps", "3"]);
     setting.trained("sum", 1, &["--set", "loss.over_classes=sum", "--max-steps", "3"]);
     for (mean, sum) in setting.losses("mean").iter().zip(setting.losses("sum")) {
-        assert!((10.0 * mean - sum).abs() < 1e-4 * sum, "{mean} and {sum}");
+        assert!((10.0 * mean - sum).abs() < 1e-4 * sum, "mean {mean}, sum {sum}");
     }
 }
 

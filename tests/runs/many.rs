@@ -1,5 +1,7 @@
-//! Many ranks on few cores: start, steps, checkpoints, a kill and a resume with 64 of them, and what grows with their number, counted:
-//! messages that a rank sends at the start and in a step, its memory, the time to the first step. `make test-many-ranks` runs it.
+//! 64 ranks on few cores: start, steps, checkpoints, a kill and a resume.
+//!
+//! Also measures what grows with the number of ranks: the messages that a rank sends at the start and in a step, its
+//! memory, and the time to the first step. `make test-many-ranks` runs this.
 
 use std::fs;
 use std::path::Path;
@@ -35,35 +37,36 @@ codec = "exact"
 every = "5 steps"
 "#;
 
-/// Processes that share two cores take their time.
+/// A long limit, because many processes share few cores.
 const LONG: Duration = Duration::from_secs(10 * PATIENCE.as_secs());
 
-/// Messages that a rank may send for each doubling of the ranks: agreements and gatherings at the start (2 ranks: 100, 8 ranks: 262); and
-/// small sums of a step, with its share of what an epoch needs. The gradients' one sum may go around a ring beside.
+/// Messages that a rank may send for each doubling of the number of ranks: at the start (2 ranks: 100, 8 ranks: 262),
+/// and in a step for small sums, with its share of the messages per epoch. The gradient sum is counted separately,
+/// because it may go around a ring.
 const AT_START: f64 = 130.0;
 const IN_A_STEP: f64 = 16.0;
-/// Anonymous memory that a rank may take for each other rank, MPI's own included, in KB.
+/// Anonymous memory in KB that a rank may need for each rank, including MPI's own.
 const FOR_EACH: f64 = 128.0;
 
 fn ranks() -> usize {
     std::env::var("RANKS").ok().and_then(|text| text.parse().ok()).unwrap_or(64)
 }
 
-/// What was counted in a run.
+/// The measured numbers of a run.
 #[derive(Debug)]
 struct Counted {
     ranks: usize,
-    /// The most that a rank has sent, in a run of no step.
+    /// The largest number of messages that a rank has sent in a run without steps.
     at_start: f64,
-    /// The same in a step.
+    /// The same for one step.
     a_step: f64,
-    /// KB of the largest rank.
+    /// Memory of the largest rank in KB.
     memory: u64,
-    /// Seconds to the first step.
+    /// Seconds until the first step.
     first_step: f64,
 }
 
-/// Messages that each rank has sent, as Open MPI's monitoring wrote them.
+/// Reads the number of messages that each rank has sent from the output of Open MPI's monitoring.
 fn sent(folder: &Path, ranks: usize) -> Vec<u64> {
     let of = |rank: usize| {
         let path = folder.join(format!("sent.{rank}.prof"));
@@ -76,7 +79,7 @@ fn sent(folder: &Path, ranks: usize) -> Vec<u64> {
     (0..ranks).map(of).collect()
 }
 
-/// Trains so many steps with monitoring on; gives the run's folder.
+/// Starts a training run of `steps` steps with monitoring.
 fn monitored(setting: &Setting, name: &str, ranks: usize, steps: usize) -> Running {
     let folder = setting.out(&format!("{name}-sent"));
     fs::create_dir_all(&folder).unwrap();
@@ -87,7 +90,7 @@ fn monitored(setting: &Setting, name: &str, ranks: usize, steps: usize) -> Runni
     start(command)
 }
 
-/// KB of anonymous memory of the largest of these processes.
+/// Returns the anonymous memory of the largest process in KB.
 fn largest(processes: &[u32]) -> u64 {
     let anonymous = |process: &u32| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -117,7 +120,8 @@ fn counted(setting: &Setting, ranks: usize) -> Counted {
     Counted { ranks, at_start, a_step: (whole - at_start) / 20.0, memory, first_step }
 }
 
-/// What is sent grows with the logarithm of the ranks, but for the ring of the gradients; what is kept hardly at all.
+/// The number of messages grows with the logarithm of the number of ranks, except for the ring of the gradient sum.
+/// Memory hardly grows.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
 fn what_grows_with_the_ranks() {
@@ -136,16 +140,16 @@ fn what_grows_with_the_ranks() {
         let doublings = (*ranks as f64).log2();
         assert!(
             *at_start <= AT_START * doublings,
-            "{ranks} ranks: {at_start} messages of one rank before the first step"
+            "{ranks} ranks: a rank sent {at_start} messages before the first step"
         );
         let ring = 2.0 * (*ranks as f64 - 1.0);
-        assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: {a_step} messages of one rank in a step");
+        assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: a rank sent {a_step} messages per step");
         let bound = few.memory as f64 + FOR_EACH * *ranks as f64;
-        assert!((*memory as f64) <= bound, "{ranks} ranks: {memory} KB, {} with two", few.memory);
+        assert!((*memory as f64) <= bound, "{ranks} ranks: a rank needs {memory} KB, {} KB with two ranks", few.memory);
     }
 }
 
-/// Killed in the middle, gone on with as many ranks and with few: the bits of a run that nothing happened to.
+/// A run is killed and resumed, first with as many ranks, then with few. The bits equal those of an undisturbed run.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
 fn many_ranks_are_killed_and_go_on() {

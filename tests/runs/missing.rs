@@ -1,11 +1,11 @@
-//! A model that is not where it was said to be: which folder is missing, and which models lie near, in every command that takes one.
+//! A model path that does not exist. Every command that accepts a model names the missing folder and the models nearby.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use support::program::{Folder, PATIENCE, start, trireme};
 
-/// Folders with files of the names of models, the later ones newer.
+/// Creates folders with files that are named like models. Later files are newer.
 fn setting() -> Folder {
     let folder = Folder::new();
     for (seconds, name) in
@@ -23,7 +23,7 @@ fn setting() -> Folder {
     folder
 }
 
-/// Every command that takes a model.
+/// Returns every command that accepts a model.
 fn commands(model: &str) -> [Vec<&str>; 5] {
     [
         vec!["predict", model, "x.jpg"],
@@ -35,7 +35,7 @@ fn commands(model: &str) -> [Vec<&str>; 5] {
 }
 
 #[test]
-fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
+fn a_missing_model_is_reported_with_models_nearby() {
     let folder = setting();
     let file = "there is no such file or folder";
     let cases: [(&str, &[&str]); 7] = [
@@ -67,9 +67,9 @@ fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
 }
 
 #[test]
-fn a_missing_model_is_told_where_no_other_is() {
+fn a_missing_model_is_reported_without_others_nearby() {
     let folder = setting();
-    // a circle of links, and nothing else
+    // only a circular link
     symlink(".", folder.at("empty/circle")).unwrap();
     for args in commands("nowhere.h5") {
         let mut command = trireme(0, &args);
@@ -81,7 +81,7 @@ fn a_missing_model_is_told_where_no_other_is() {
 }
 
 #[test]
-fn a_folder_of_runs_is_told_from_a_run() {
+fn a_folder_of_runs_is_not_taken_for_a_run() {
     let folder = setting();
     for args in commands("runs").into_iter().filter(|args| !args.contains(&"--best")) {
         let mut command = trireme(0, &args);

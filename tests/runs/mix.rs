@@ -1,5 +1,5 @@
-//! Images that are mixed with each other, by the real binary: the same bits on any number of ranks and after a stop in the middle of an
-//! epoch, the loss of the mixed labels, and what is refused.
+//! Mixup and CutMix with the real binary: the same bits on any number of ranks and after a stop in the middle of an
+//! epoch, the loss of mixed labels, and invalid settings.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Seven steps an epoch; in the short last one workers have one image or none.
+/// Seven steps per epoch. In the short last one, workers have one image or none.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -49,14 +49,14 @@ fn ranks_and_stops_change_no_bit() {
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
         assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
-    // cut in the middle of each epoch
+    // stopped in the middle of each epoch
     let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train("parts", 1, &["--resume", "auto", "--max-steps", "10"]).succeeded();
     setting.train("parts", 3, &["--resume", "auto"]).succeeded();
     assert_eq!(setting.digest("parts"), setting.digest("1"));
     assert_eq!(setting.losses("parts"), setting.losses("1"));
-    // the keys are part of what a run computes
+    // the keys affect the results, so a resumed run must not change them
     let other = setting.train("parts", 1, &["--resume", "auto", "--set", "mix.prob=0.5"]);
     other.failed(2, &["mix.prob: absent there, 0.5 here"]);
 }
@@ -74,17 +74,17 @@ fn mixing_changes_what_is_computed_and_its_absence_nothing() {
     let off = run("off", &["--unset", "mix"]);
     let never = run("never", &["--set", "mix.prob=0"]);
     assert!(both != mixup && mixup != cutmix && both != cutmix && both != off);
-    // images that are never mixed are those of a recipe without the section, and the loss is the same to rounding
+    // with a probability of 0, images equal those without the section, and the loss is equal except for rounding
     assert_ne!(mixup, never);
     for (a, b) in setting.losses("off").iter().zip(setting.losses("never")) {
-        assert!((a - b).abs() <= 1e-4 * a, "{a} and {b}");
+        assert!((a - b).abs() <= 1e-4 * a, "loss {a} without mixing, {b} with prob = 0");
     }
     let facts = |out: &str| events(&setting.out(out), "start")[0]["facts"].to_string();
     assert!(facts("both").contains("mixup 0.8 or CutMix 1"), "{}", facts("both"));
     assert!(!facts("off").contains("mixup"), "{}", facts("off"));
 }
 
-/// Two images a worker, mixed half and half in each step: what it learns is not what it would learn of one of them.
+/// A network can learn from digits that are mixed in each step.
 #[test]
 fn a_network_learns_mixed_digits() {
     let recipe = RECIPE
@@ -95,7 +95,7 @@ fn a_network_learns_mixed_digits() {
     let out = setting.trained("out", 2, &[]);
     let losses = setting.losses("out");
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "the loss does not fall: {losses:?}");
     let evals = events(&out, "eval");
     let scores: Vec<f64> = evals.iter().map(|eval| eval["loss"].as_f64().unwrap()).collect();
     assert!(scores[7] < scores[0], "{scores:?}");
@@ -111,7 +111,7 @@ fn shares_of_one_image_and_values_out_of_range_are_refused() {
     refused("mix.prob=1.5", &["mix.prob=1.5", "must be in [0, 1], got 1.5"]);
     refused("mix.switch=0.5", &["mix.switch", "has no meaning without both mix.mixup and mix.cutmix"]);
     small.refused(2, &["--set", "mix.prob=0.5"], &["mix.prob", "has no meaning without mix.mixup or mix.cutmix"]);
-    // workers that are the ranks are known only at the start
+    // if the number of workers follows the ranks, it is known only at the start
     let silent = ["--unset", "workers", "--set", "batch=3", "--set", "mix.cutmix=1"];
     small.train(2, &silent).failed(2, &["mix.cutmix", "batch = 3 some of 2 workers have a single image"]);
 }

@@ -1,5 +1,5 @@
-//! Images that may have several labels, by the real binary: trained with equal bits on any number of ranks and after a stop, scored as the
-//! definitions say, predicted, exported; and what is refused.
+//! Multi-label images with the real binary: equal bits on any number of ranks and after a stop, scores by their
+//! definitions, predictions and exports. Also tests which settings are refused.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps an epoch; in the short last one workers have one image or none.
+/// Nine steps per epoch. In the short last one, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -44,7 +44,7 @@ fn setting() -> Setting {
     Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 98, 40))
 }
 
-/// Lines of scores without times.
+/// Returns the evaluation lines without their times.
 fn scores(out: &str) -> Vec<Value> {
     let mut lines = events(out, "eval");
     for line in &mut lines {
@@ -65,7 +65,7 @@ fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let one = setting.trained("1", 1, &[]);
     let losses = setting.losses("1");
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "nothing was learnt: {losses:?}");
+    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
     for ranks in [2, 3, 4] {
         let name = ranks.to_string();
         setting.trained(&name, ranks, &[]);
@@ -86,7 +86,7 @@ fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     assert!(start.contains("binary cross-entropy, mean over classes"), "{start}");
 }
 
-/// Mixed images, smoothed and thresholded targets, and the focal loss obey the same law.
+/// Mixed images, smoothed and thresholded targets, and the focal loss are also independent of the number of ranks.
 #[test]
 fn what_composes_with_several_labels() {
     let setting = setting();
@@ -106,7 +106,7 @@ fn what_composes_with_several_labels() {
     }
 }
 
-/// Probabilities of every class for every image of the test split, by `trireme predict` on the extracted images.
+/// Extracts the images of the test split and returns the probability of every class from `trireme predict`.
 fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
     let photos = setting.folder.path().join("photos");
     fs::create_dir_all(&photos).unwrap();
@@ -126,7 +126,7 @@ fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
     ended.stdout.lines().map(row).collect()
 }
 
-/// The classes of every image of the test split.
+/// Returns the classes of every image in the test split.
 fn truth(setting: &Setting) -> Vec<Vec<bool>> {
     let split = Dataset::open(&setting.images.dir).unwrap().split("test").unwrap();
     let mut copy = Vec::new();
@@ -137,7 +137,8 @@ fn truth(setting: &Setting) -> Vec<Vec<bool>> {
     (0..split.len()).map(row).collect()
 }
 
-/// Average precision by its definition: over the images of the class, the share of the class among those that are at least as likely.
+/// Computes the average precision by its definition: for each image of the class, the share of the class among images
+/// with at least its probability, averaged over these images.
 fn average_precision(truth: &[bool], p: &[f64]) -> f64 {
     let own: Vec<f64> = truth.iter().zip(p).filter(|(own, _)| **own).map(|(_, p)| *p).collect();
     let share = |least: &f64| {
@@ -165,7 +166,7 @@ fn scores_are_what_the_definitions_say() {
         (own, p)
     };
     let near = |got: &Value, want: f64, what: &str| {
-        assert!((got.as_f64().unwrap() - want).abs() < 1e-6, "{what}: {got} for {want}");
+        assert!((got.as_f64().unwrap() - want).abs() < 1e-6, "{what}: expected {want}, got {got}");
     };
     let (mut sum, mut f1, mut micro) = (0.0, 0.0, [0.0; 2]);
     for class in 0..SEVERAL as usize {
@@ -193,7 +194,7 @@ fn scores_are_what_the_definitions_say() {
     let top = |p: &[f64]| (0..p.len()).reduce(|best, c| if p[c] > p[best] { c } else { best }).unwrap();
     let hits = truth.iter().zip(&p).filter(|(own, p)| own[top(p)]).count();
     near(&found["top1"], hits as f64 / 40.0, "top1");
-    // the model's file has them, too
+    // model.h5 has the scores, too
     let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
     assert!(model.multi_label);
     near(&found["map"], model.scores["test/map"], "model.h5");
@@ -208,10 +209,10 @@ fn the_best_by_mean_average_precision_is_kept() {
     let out = setting.trained("out", 2, &sets);
     let all: Vec<f64> = scores(&out).iter().map(|line| line["map"].as_f64().unwrap()).collect();
     let best = (0..all.len()).reduce(|best, next| if all[next] > all[best] { next } else { best }).unwrap();
-    assert!(best + 1 < all.len(), "the last epoch is the best, nothing to test: {all:?}");
+    assert!(best + 1 < all.len(), "the last epoch is the best, so nothing is tested: {all:?}");
     let found = eval(&out, 0, &["--best"]);
     assert_eq!((found["map"].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
-    // images of one label have a mean average precision, too
+    // single-label images have a mean average precision, too
     let one = Setting::new(&RECIPE.replace("[loss]\nkind = \"bce\"", ""), DIGITS, [24, 20]);
     let ran =
         |ranks| one.trained(&format!("one-{ranks}"), ranks, &["--set", "checkpoint.best_by=map", "--set", "epochs=2"]);
@@ -224,7 +225,7 @@ fn the_best_by_mean_average_precision_is_kept() {
 #[test]
 fn tables_sheets_and_predictions() {
     let setting = setting();
-    // so early that there are mistakes
+    // stopped so early that the model makes mistakes
     let out = setting.trained("out", 0, &["--max-steps", "9"]);
     let [csv, sheet] = ["each.csv", "errors.png"].map(|name| setting.folder.at(name));
     let text = run(0, &["eval", &out, "--csv", &csv, "--errors", &sheet]).succeeded().stdout;
@@ -238,7 +239,7 @@ fn tables_sheets_and_predictions() {
         assert_eq!(line.split(',').nth(3), Some(labels.join(";").as_str()), "{line}");
     }
     assert!(image::open(&sheet).unwrap().width() > 100);
-    // predictions above a threshold, in each form
+    // predictions above a threshold, in each output format
     let all = predicted(&setting, &out);
     let photos = setting.folder.at("photos");
     for (threshold, more) in [(0.5, &[][..]), (0.2, &["--threshold", "0.2"]), (1.0, &["--threshold", "1"])] {

@@ -1,4 +1,5 @@
-//! Networks of one's own, through the real binary: files in TOML and ONNX as `model`, and everything that a run needs of them afterwards.
+//! The user's own networks with the real binary: TOML and ONNX files as `model`, and everything that a run needs of
+//! them later.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use formats::checkpoint::ModelFile;
 use support::program::{events, files, run};
 use support::small_run::{RECIPE, SmallRun};
 
-/// A small run whose network is this file beside the recipe; its exchange is exact.
+/// Creates a small run with this network file next to the recipe and the exact codec.
 fn setting(name: &str, text: &str) -> SmallRun {
     let (setting, _) = SmallRun::new();
     setting.folder.write(name, text);
@@ -20,7 +21,7 @@ fn recipe(model: &str) -> String {
     RECIPE.replace("lenet-caffe", model) + "\n[reduce]\ncodec = \"exact\"\n"
 }
 
-/// The network of the catalogue as a file.
+/// Returns a network of the catalogue as a TOML file.
 fn lenet() -> String {
     run(0, &["models", "lenet-caffe", "--toml"]).succeeded().stdout
 }
@@ -65,7 +66,7 @@ fn the_file_is_not_needed_again() {
     run(2, &["eval", &setting.out, "--data", &setting.data]).succeeded();
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &setting.folder.at("own.safetensors")]).succeeded();
-    // the copies in the folder make a recipe of their own
+    // the copies in the output folder can be used as a recipe
     let copy = setting.folder.at("out/recipe.toml");
     let out = setting.folder.at("copy");
     run(0, &["train", &copy, "--data", &setting.data, "--out", &out, "--threads", "1"]).succeeded();
@@ -86,7 +87,7 @@ fn a_file_that_has_changed_does_not_change_the_run() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_written() {
+fn errors_in_a_network_are_reported_before_anything_is_written() {
     let text = lenet();
     let last = text.lines().count() - 1;
     let setting = setting("own.toml", &text.replace("features = \"classes\"", "features = 3"));
@@ -121,7 +122,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     let still = SmallRun { out: setting.folder.at("still"), ..setting };
-    // so slow that nothing moves
+    // with such a small rate, weights do not change
     let still_set = ["--max-steps", "1", "--set", "schedule.base_lr=1e-30"];
     let ended = still.train(0, &still_set).succeeded();
     assert!(ended.stderr.contains("training starts from the 8 tensors of own.onnx"), "{}", ended.stderr);
@@ -138,12 +139,12 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
         run(ranks, &args).succeeded();
         fs::read(Path::new(&out).join("model.h5")).unwrap()
     });
-    assert!(one == two, "another model on two ranks");
+    assert!(one == two, "the model differs on two ranks");
     assert_eq!(files(&still.folder.at("on2")).iter().filter(|file| file.as_str() == "own.onnx").count(), 1);
     let random = SmallRun { out: still.folder.at("random"), ..still };
     random.train(0, &[&still_set[..], &["--set", "model_weights=false"]].concat()).succeeded();
     assert_ne!(weights(&model(&random.out)), weights(&began));
-    // the run goes on, and its models are used, without the file
+    // resuming the run and using its models do not need the file
     fs::remove_file(random.folder.at("own.onnx")).unwrap();
     let on = SmallRun { out: random.folder.at("on2"), ..random };
     fs::remove_file(on.folder.at("on2/model.h5")).unwrap();

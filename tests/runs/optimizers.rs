@@ -1,5 +1,5 @@
-//! The real binary with every optimizer: the loss falls, ranks change nothing but rounding, the log says the gradients' norm,
-//! and `eval` and `predict` find the averages of the weights.
+//! The real binary with every optimizer. The loss falls, the number of ranks changes only rounding, the log has the
+//! gradient norm, and `eval` and `predict` find the weight averages.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ eval = ["normalize"]
 kind = "constant"
 "#;
 
-/// A rate, and the rest of `[optimizer]`; one with each key that a kind has alone.
+/// A learning rate and the rest of `[optimizer]`. Together they use each key that is specific to a kind.
 const SETTINGS: &[(&str, &str)] = &[
     ("0.02", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"),
     ("0.05", "kind = \"sgd\"\nnesterov = true\nmomentum = 0.9\nclip_value = 0.05"),
@@ -42,7 +42,7 @@ fn setting() -> Setting {
     Setting::new(HEAD, DIGITS, [160, 20])
 }
 
-/// Trains with this `[optimizer]` and gives the path of OUT.
+/// Trains with this `[optimizer]` section and returns the path of the output folder.
 #[track_caller]
 fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
     let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
@@ -67,7 +67,11 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
         assert!(last < 0.8 * first, "{optimizer}: loss {first} at first, {last} at the end");
         let two = train(&setting, &format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
         for (step, (one, two)) in losses(&one).iter().zip(losses(&two)).enumerate() {
-            assert!((one - two).abs() <= 1e-3 * one, "{optimizer}: step {}: {one} and {two}", step + 1);
+            assert!(
+                (one - two).abs() <= 1e-3 * one,
+                "{optimizer}: step {}: loss {one} on one rank, {two} on two",
+                step + 1
+            );
         }
         let norms = |out: &str| -> Vec<f64> {
             events(out, "step").iter().filter_map(|e| e.get("grad_norm")?.as_f64()).collect()
@@ -77,7 +81,7 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
     }
 }
 
-/// Averages of one step, by TensorFlow's rule: 2/11 of the start, 9/11 of what the step made.
+/// The averages after one step by TensorFlow's rule: 2/11 of the start plus 9/11 of the updated weights.
 #[test]
 fn eval_and_predict_find_the_averages() {
     let setting = setting();
@@ -98,7 +102,7 @@ fn eval_and_predict_find_the_averages() {
             }
         }
     }
-    assert!(moved > 1000, "{moved} weights moved");
+    assert!(moved > 1000, "only {moved} weights moved");
     let model = Path::new(&out).join("model.h5").display().to_string();
     let score = |ranks, more: &[&str]| {
         let args = ["eval", &model, "--data", &setting.data, "--threads", "1", "--json"];

@@ -1,4 +1,4 @@
-//! Predictions of many pictures, through the real binary: which files are meant, and the forms of the output.
+//! Predictions for many pictures with the real binary: how pictures are selected, and the output formats.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use support::program::{run, trireme};
 use support::small_run::SmallRun;
 
-/// A model of one step, with six pictures in `photos` and `photos/more`, and a file that is none.
+/// Trains a model for one step and writes five pictures to `photos` and `photos/more`, and a text file.
 fn setting() -> SmallRun {
     let (setting, _) = SmallRun::new();
     setting.train(0, &["--max-steps", "1"]).succeeded();
@@ -61,7 +61,7 @@ fn tables_sheets_and_features() {
     let bytes = fs::read(&table).unwrap();
     let head = String::from_utf8_lossy(&bytes[10..128]).to_string();
     assert!(head.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 500), }"), "{head}");
-    // the scores are the features times the last layer
+    // the scores are the product of the features and the last layer
     let model =
         formats::checkpoint::ModelFile::read(std::path::Path::new(&setting.out).join("model.h5").as_path()).unwrap();
     let last = model.layers.last().unwrap();
@@ -93,9 +93,9 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);
 }
 
-/// A slip of the shell's patterns makes a photo the sheet.
+/// A mistake with shell patterns can name a photo as the output file.
 #[test]
-fn nothing_that_is_there_is_lost() {
+fn input_files_are_not_overwritten() {
     let setting = setting();
     let (a, b, model) =
         (setting.folder.at("photos/a.png"), setting.folder.at("photos/b.png"), format!("{}/model.h5", setting.out));

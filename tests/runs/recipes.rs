@@ -1,5 +1,5 @@
-//! Recipes of large networks, twenty steps each on images made for them: the loss falls or at least stays a number, and the model is
-//! written and can be scored.
+//! Recipes of large networks run for twenty steps on generated images. The loss stays finite, and the model is written
+//! and can be evaluated.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use loaders::ImageSpec;
 use support::images::Images;
 use support::program::{Folder, PATIENCE, events, run, start, trireme};
 
-/// Recipe, side of the images, images of a step.
+/// Recipe, side of the images in pixels, batch size.
 const RECIPES: &[(&str, u32, &str)] = &[
     ("cifar10-wrn28-10", 32, "4"),
     ("imagenet-mobilenet-v2", 256, "8"),
@@ -32,7 +32,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     assert!(scored.stdout.contains('8'), "{recipe}: {}", scored.stdout);
 }
 
-/// `RECIPES=name,name`: these alone.
+/// `RECIPES=name,name` selects recipes.
 #[test]
 #[ignore = "minutes: make test-networks"]
 fn large_networks_train_by_their_recipes() {

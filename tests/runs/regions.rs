@@ -1,31 +1,32 @@
-//! `bench step` beside the machine: how often a step brings its threads together, the roofline, and the forecast for more cores.
+//! `bench step`: the number of parallel regions per step, the roofline, and the forecast for more cores.
 
 use backend::cpu::Cpu;
 use serde_json::Value;
 
 use support::program::{PATIENCE, run, start, trireme};
 
-/// The JSON line and stderr of a bench of the step on two threads.
+/// Runs the benchmark on two threads and returns its JSON line and stderr.
 fn step(args: &[&str]) -> (Value, String) {
     let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];
     let ended = run(0, &[&all[..], args].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).expect("a JSON line"), ended.stderr)
 }
 
-/// A layer costs a few barriers, for which many cores pay dearly: what a step of each network may have, with AVX2 and with AVX-512.
+/// Limits the number of barriers per step for each network, with AVX2 and AVX-512. Barriers are expensive on many
+/// cores.
 #[test]
 fn barriers_of_a_step_are_limited() {
     for (model, most) in [("lenet", 30), ("resnet20", 185), ("resnet50", 410)] {
         let (line, _) = step(&["--model", model, "--batch", "4"]);
         let [all, own] = ["regions", "regions_own"].map(|key| line[key].as_u64().expect("a count"));
         assert!(0 < own && own < all, "{line}");
-        assert!(all <= most, "{model}: a step has {all} parallel regions, {most} are planned");
+        assert!(all <= most, "{model}: a step has {all} parallel regions, expected at most {most}");
         assert!(line["barrier_us"].as_f64().is_some_and(|us| us > 0.0), "{line}");
     }
 }
 
 #[test]
-fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
+fn layers_have_a_roofline_and_more_cores_a_forecast() {
     let args = ["--model", "lenet", "--batch", "8", "--profile", "--roofline", "--cores", "64", "--bandwidth", "100"];
     let (line, text) = step(&args);
     let number =
@@ -58,7 +59,7 @@ fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
 #[test]
 fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("left out: {why}");
+        return eprintln!("skipped: {why}");
     }
     let megabytes = |precision: &str| {
         let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];
@@ -72,5 +73,5 @@ fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
         norm["mb"].as_f64().expect("a number")
     };
     let share = megabytes("bf16") / megabytes("f32");
-    assert!((0.49..0.52).contains(&share), "{share} of the bytes of f32");
+    assert!((0.49..0.52).contains(&share), "bf16 moves {share} times the bytes of f32");
 }

@@ -1,5 +1,7 @@
-//! Whole runs under `mpirun` on a device that the host cannot look into and that is late with everything: the laws hold there as
-//! on one that is neither. Each test starts this very program, with a kind of device for its ranks to train on.
+//! Whole runs under `mpirun` on a test device with memory that the host cannot read and with delayed operations. The
+//! laws hold there, too.
+//!
+//! Each test starts this test binary again, with the kind of device on which its ranks train.
 
 use std::time::Instant;
 
@@ -18,7 +20,7 @@ use support::setting::Setting;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
-/// A kind of device that needs nothing of this machine.
+/// A device that needs no hardware.
 struct On<B>(fn() -> B);
 
 impl<B: Backend> Device for On<B> {
@@ -41,8 +43,8 @@ impl<B: Backend> Device for On<B> {
     }
 }
 
-/// The ranks' side; started by the tests below, never on its own. The case is the kind of device, the recipe, OUT, the last step,
-/// whether to resume, and changes to the recipe.
+/// Runs one rank. The tests below start it, and it does nothing on its own. The case contains the kind of device, the
+/// recipe, the output folder, the last step, whether to resume, and changes to the recipe.
 #[test]
 #[ignore = "the ranks' side of the other tests"]
 fn worker() {
@@ -110,7 +112,7 @@ bucket_mb = 0.2
 every = "4 steps"
 "#;
 
-/// 42 images: the last batch of an epoch has 2, so that two of four workers have none.
+/// 42 images: the last batch of an epoch has 2, so two of the four workers have no image.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
 }
@@ -125,7 +127,7 @@ fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], s
     start(program).wait(PATIENCE)
 }
 
-/// Trains to the end, and gives the digest of all that training has made and the losses of steps and scores.
+/// Trains to the end and returns the digest of the results and the losses of all steps and evaluations.
 #[track_caller]
 fn train(setting: &Setting, kind: &str, out: &str, ranks: usize, sets: &[&str]) -> (String, Vec<String>) {
     run(setting, kind, out, ranks, ["all", ""], sets).succeeded();
@@ -143,7 +145,7 @@ fn ranks_change_nothing() {
     }
 }
 
-/// The images travel as bytes above; here they do not travel at all.
+/// The tests above transfer images as bytes. Here the device keeps them.
 #[test]
 fn images_that_the_device_keeps_change_nothing() {
     let setting = setting();

@@ -1,5 +1,5 @@
-//! Going on from a checkpoint with the real binary: a run that was stopped and went on, on other numbers of ranks, ends with the
-//! bits of one that never stopped; and every file that a run must not go on from is refused by name.
+//! Resuming from a checkpoint with the real binary. A run that was stopped and resumed on another number of ranks ends
+//! with the same bits as an undisturbed run. A checkpoint that a run must not use is refused by name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use support::images::{DIGITS, Images, THINGS};
 use support::program::{PATIENCE, events, files, run, start};
 use support::setting::Setting;
 
-/// Six steps an epoch, the last one short.
+/// Six steps per epoch, the last one short.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -33,7 +33,7 @@ base_lr = 0.002
 codec = "exact"
 "#;
 
-/// Every kind of optimizer, in every form that has a state of its own.
+/// Optimizers of every kind, in every form that has its own state.
 const OPTIMIZERS: &[&str] = &[
     "kind = \"sgd\"\nmomentum = 0.9\nnesterov = true\nclip_norm = 0.5",
     "kind = \"adam\"\nbeta1 = 0.8\n[ema]\ndecay = 0.99",
@@ -43,15 +43,16 @@ const OPTIMIZERS: &[&str] = &[
     "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
 ];
 
-/// Images to train on and to score.
+/// Numbers of training and test images.
 const SIZES: [u64; 2] = [50, 20];
 
-/// Momentum and error feedback of nobody: the plainest run.
+/// The simplest run, with the first optimizer and without error feedback.
 fn plain() -> Setting {
     Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES)
 }
 
-/// The same run in one piece on one rank, and in three on two, one and three ranks, cut in the middle of each epoch.
+/// Compares a run on one rank with the same run in three parts on two, one and three ranks, stopped in the middle of
+/// each epoch.
 #[track_caller]
 fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
     let whole = setting.trained("whole", 1, &[]);
@@ -64,11 +65,11 @@ fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
     assert_same_end(what, &whole, &parts);
 }
 
-/// The same model to the byte, and the same numbers in the log.
+/// Checks that both runs have the same bytes in model.h5 and the same numbers in the log.
 #[track_caller]
 fn assert_same_end(what: &str, whole: &str, parts: &str) {
     let model = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
-    assert!(model(whole) == model(parts), "{what}: other bytes in model.h5");
+    assert!(model(whole) == model(parts), "{what}: model.h5 differs");
     let numbers = |out: &str, event: &str, fields: &[&str]| -> Vec<(u64, Vec<Value>)> {
         let values = |e: &Value| fields.iter().map(|field| e[field].clone()).collect();
         events(out, event).iter().map(|e| (e["step"].as_u64().unwrap(), values(e))).collect()
@@ -77,7 +78,10 @@ fn assert_same_end(what: &str, whole: &str, parts: &str) {
     let all = steps(whole);
     assert_eq!(all.iter().map(|step| step.0).collect::<Vec<_>>(), (1..=all.len() as u64).collect::<Vec<_>>(), "{what}");
     let some = steps(parts);
-    assert!(some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)), "{what}: {some:?}, not {all:?}");
+    assert!(
+        some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)),
+        "{what}: got steps {some:?}, expected {all:?}"
+    );
     for (event, fields) in
         [("epoch", vec!["epoch", "loss", "top1", "lr"]), ("eval", vec!["top1", "top5", "loss", "count"])]
     {
@@ -104,7 +108,7 @@ fn every_optimizer_goes_on_to_the_same_bits() {
     }
 }
 
-/// What error feedback carries over, batch norm's running statistics, random transforms and dropout's kin.
+/// Resumes the residuals of error feedback, running statistics of batch norm, random transforms and weight averages.
 #[test]
 fn residuals_and_statistics_go_on_to_the_same_bits() {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
@@ -116,7 +120,7 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
-/// Draws of policies, flips that alternate from epoch to epoch, and copies of an image in a batch.
+/// Random draws of policies, flips that alternate between epochs, and copies of an image in a batch.
 #[test]
 fn policies_and_repeats_go_on_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
@@ -125,7 +129,7 @@ fn policies_and_repeats_go_on_to_the_same_bits() {
     assert_stops_leave_no_trace(&setting, "policies and repeats");
 }
 
-/// Ranks that synchronise only now and then go on from the synchronised model; every step is done once.
+/// Ranks that synchronise only from time to time resume from the synchronised model. Every step is done once.
 #[test]
 fn local_sgd_goes_on_from_the_synchronised_model() {
     let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
@@ -143,9 +147,9 @@ fn local_sgd_goes_on_from_the_synchronised_model() {
     }
 }
 
-/// A finished run has nothing left to do, and one that is to end before its checkpoint is refused.
+/// Resuming a finished run does nothing. A run that should end before its checkpoint is refused.
 #[test]
-fn the_end_is_the_end() {
+fn resuming_a_finished_run_does_nothing() {
     let setting = plain();
     setting.train("out", 0, &[]).succeeded();
     let model = fs::read(setting.out("out/model.h5")).unwrap();
@@ -164,7 +168,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
-    // as a run leaves it that was killed before its first checkpoint
+    // like a run that was killed before its first checkpoint
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["contains a model but no checkpoint"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
@@ -200,7 +204,7 @@ fn steps_keep_and_the_best() {
     expected.sort();
     expected.dedup();
     assert_eq!(left, expected);
-    // every checkpoint can be scored as the model that it is
+    // every checkpoint can be evaluated as a model
     let file = checkpoint(&out, 12).display().to_string();
     let score = |file: &str| {
         let text = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().stdout;
@@ -224,7 +228,7 @@ fn flip(path: &Path) {
 #[test]
 fn broken_checkpoints_are_passed_over_by_name() {
     let setting = plain();
-    // each end leaves one
+    // each of these runs writes a checkpoint at its end
     for steps in ["3", "4", "5"] {
         setting.train("out", 0, &["--resume", "auto", "--max-steps", steps]).succeeded();
     }
@@ -245,7 +249,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
     assert_eq!(events(&out, "start").last().unwrap()["step"], third);
     setting.train("whole", 1, &[]).succeeded();
     assert_same_end("after broken files", &setting.out("whole"), &out);
-    // nothing that is whole is left
+    // no intact checkpoint is left
     for step in checkpoints(&out) {
         flip(&checkpoint(&out, step));
     }
@@ -256,7 +260,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }
 
-/// Files with a right checksum and a wrong content, and what is no file at all, each newer than the one that is good.
+/// Files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
 #[test]
 fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
     let setting = plain();
@@ -275,7 +279,7 @@ fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
     forge(6, |state| state.model.input = [1, 65_536, 65_536]);
     let made = std::process::Command::new("mkfifo").arg(checkpoint(&out, 7)).status().unwrap();
     assert!(made.success());
-    // the root group's address, behind the end of the file
+    // sets the address of the root group to a position after the end of the file
     let mut bytes = fs::read(checkpoint(&out, 2)).unwrap();
     bytes[36..44].copy_from_slice(&(1u64 << 40).to_le_bytes());
     fs::write(checkpoint(&out, 8), with_checksum(bytes)).unwrap();
@@ -289,7 +293,7 @@ fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
     assert_eq!(events(&out, "start").last().unwrap()["step"], 2);
 }
 
-/// The bytes of a checkpoint with the checksum at the end made right.
+/// Returns the bytes of a checkpoint with a corrected checksum.
 fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(bytes.len() - 4);
     let body = bytes.len() - 12;
@@ -318,7 +322,7 @@ fn a_run_that_would_compute_something_else_is_refused() {
     resume(4, &[], &["step-00000003.h5", "3 workers", "4 ranks", "at most 3"]);
     let other = Images::new(&setting.folder.path().join("other"), DIGITS, 49, 20).arg();
     resume(2, &["--data", &other], &["another data set", "expected 50 images", "got 49 images"]);
-    // a recipe that is silent about workers takes those of the checkpoint
+    // a recipe without `workers` uses the number in the checkpoint
     let silent = fs::read_to_string(&setting.recipe).unwrap().replace("workers = 3\n", "");
     fs::write(&setting.recipe, silent).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).succeeded();
@@ -330,29 +334,29 @@ fn a_named_checkpoint() {
     let setting = plain();
     setting.train("out", 0, &["--set", "checkpoint.every=3 steps"]).succeeded();
     let out = setting.out("out");
-    // one that is due while another is being written comes later
+    // a checkpoint that is due while another is being written is written later
     let at = checkpoints(&out).into_iter().filter(|step| *step < 12).max().unwrap();
     let (next, named) = ((at + 1).to_string(), checkpoint(&out, at).display().to_string());
     let model = fs::read(setting.out("out/model.h5")).unwrap();
-    // into a fresh OUT
+    // into a new output folder
     setting.train("fresh", 2, &["--resume", &named]).succeeded();
     assert!(fs::read(setting.out("fresh/model.h5")).unwrap() == model);
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
-    // not into another run's
+    // not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
     setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", "is not one of its checkpoints"]);
-    // back in the same: later checkpoints are set aside
+    // in the same folder: later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
     assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));
     assert!(files(&out).contains(&"checkpoints/aside-step-00000012.h5".to_string()), "{:?}", files(&out));
-    // a model is no checkpoint
+    // a model is not a checkpoint
     let model = setting.out("out/model.h5");
     setting
         .train("fresh2", 2, &["--resume", &model])
         .failed(2, &["model.h5 is not a checkpoint: it is a model", "out/checkpoints", "[init]"]);
     setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(2, &["--resume nowhere.h5: No such file", "`auto`"]);
-    // a folder is none, but what to name is told
+    // a folder is not a checkpoint either, but the error names the newest one in it
     let newest = format!("{out}/checkpoints/step-{:08}.h5", checkpoints(&out).into_iter().max().unwrap());
     for folder in [out.clone(), format!("{out}/checkpoints")] {
         let what = format!("--resume {folder}: it is a folder");
@@ -361,9 +365,9 @@ fn a_named_checkpoint() {
     setting.train("out", 0, &["--resume", &named.replace("step-", "stap-")]).failed(2, &["did you mean", "step-"]);
 }
 
-/// A limit on file sizes stands in for a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
+/// A limit on the file size replaces a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
 #[test]
-fn a_checkpoint_that_does_not_fit_is_said_and_the_run_goes_on() {
+fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
     let mut command = std::process::Command::new("sh");
     // 30,000 units of 512 or 1,024 bytes

@@ -1,4 +1,5 @@
-//! Sharpness-aware minimisation: one step against the same step put together from plain ones; bits on any number of ranks and after a stop.
+//! Sharpness-aware minimisation (SAM): one step compared with the same step made of plain steps, and equal bits on any
+//! number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 use support::images::DIGITS;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -31,7 +32,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Climbs by this norm.
+/// The norm of the climb.
 const RHO: f64 = 0.5;
 
 fn model(out: &str) -> ModelFile {
@@ -42,13 +43,13 @@ fn values(layers: &[LayerWeights]) -> Vec<f64> {
     layers.iter().flat_map(|layer| &layer.tensors).flat_map(|t| t.2.iter().map(|v| f64::from(*v))).collect()
 }
 
-/// The gradient of the first step: what a step at rate 1 takes off.
+/// Returns the gradient of the first step, which is the change of the weights at a rate of 1.
 fn gradient(before: &[f64], out: &str) -> Vec<f64> {
     before.iter().zip(values(&model(out).layers)).map(|(b, a)| b - a).collect()
 }
 
 #[test]
-fn a_step_is_that_of_the_gradient_up_the_hill() {
+fn a_step_uses_the_gradient_at_the_climbed_weights() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let start = setting.trained("start", 0, &["--max-steps", "0"]);
     let mut first = model(&start);
@@ -70,9 +71,9 @@ fn a_step_is_that_of_the_gradient_up_the_hill() {
     let rho = format!("optimizer.sam_rho={RHO}");
     let sam = values(&model(&setting.trained("sam", 2, &["--max-steps", "1", "--set", &rho])).layers);
     let far = second.iter().zip(&g).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    assert!(far > 1e-3, "the gradient is the same up there, nothing is tested: {far}");
+    assert!(far > 1e-3, "the gradient hardly changes with the climb ({far}), so nothing is tested");
     for (i, ((sam, w), g)) in sam.iter().zip(&w).zip(&second).enumerate() {
-        assert!((sam - (w - g)).abs() < 2e-5, "{i}: {sam}, not {}", w - g);
+        assert!((sam - (w - g)).abs() < 2e-5, "element {i}: got {sam}, expected {}", w - g);
     }
 }
 
@@ -97,9 +98,9 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     }
 }
 
-/// A hill too low to count leaves the same gradient, which is rounded by other draws.
+/// A climb of almost zero does not change the gradient, but its rounding uses different random draws.
 #[test]
-fn both_gradients_are_rounded_by_draws_of_their_own() {
+fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     for (codec, same) in [("exact", true), ("int8", false), ("ternary", false)] {
         let codec_key = format!("reduce.codec={codec}");

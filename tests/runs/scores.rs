@@ -1,5 +1,5 @@
-//! What a run does by its scores: which checkpoint it keeps, when it ends, which epochs it scores; alike on any number of ranks, and in the
-//! same bits after a stop.
+//! Decisions that a run makes from its scores: which checkpoint it keeps, when it ends, and which epochs it evaluates.
+//! They are the same on any number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use support::images::DIGITS;
 use support::program::{Ended, events, files, run};
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -40,18 +40,18 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 40])
 }
 
-/// Arguments that set each of these keys.
+/// Returns arguments that set these keys.
 fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
     keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
-/// Epoch and a score of each scoring of the weights, or of the averages.
+/// Returns the epoch and a score of each evaluation of the weights, or of the averages.
 fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
     let of = events(out, "eval").into_iter().filter(|line| (line["ema"] == true) == ema);
     of.map(|line| (line["epoch"].as_u64().unwrap(), line[field].as_f64().unwrap())).collect()
 }
 
-/// In batches as a training scores.
+/// Evaluates with the batch size that training uses.
 fn eval(out: &str, more: &[&str]) -> (Value, Ended) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
@@ -61,7 +61,8 @@ fn end(out: &str) -> Value {
     events(out, "end").pop().expect("an end")
 }
 
-/// The best by each score is kept, whichever is the newest, and is what --best means; all numbers of ranks agree on it.
+/// For each score, the best checkpoint is kept even if it is not the newest, and `--best` selects it. All numbers of
+/// ranks agree.
 #[test]
 fn the_best_by_any_score_is_kept_and_found() {
     let setting = setting();
@@ -69,7 +70,7 @@ fn the_best_by_any_score_is_kept_and_found() {
         [("loss", "loss", false, false), ("macro_f1", "macro_f1", false, true), ("ema.loss", "loss", true, false)]
     {
         let name = format!("checkpoint.best_by={by}");
-        // a rate that falls into the wild after some epochs: the last is not the best
+        // the rate grows until training diverges, so that the last epoch is not the best
         let keys = [&name, "ema.decay=0.9", "checkpoint.keep=1", "schedule.kind=exponential", "schedule.gamma=2.5"];
         let found: Vec<u64> = [0, 2, 3]
             .map(|ranks| {
@@ -78,7 +79,7 @@ fn the_best_by_any_score_is_kept_and_found() {
                 let better = |a: f64, b: f64| if higher { a > b } else { a < b };
                 let best =
                     all.iter().copied().reduce(|best, next| if better(next.1, best.1) { next } else { best }).unwrap();
-                assert!(best.0 < 5, "{by}: the last epoch is the best, nothing to test: {all:?}");
+                assert!(best.0 < 5, "{by}: the last epoch is the best, so nothing is tested: {all:?}");
                 let kept = Path::new(&out).join(format!("checkpoints/step-{:08}.h5", 6 * best.0));
                 assert!(kept.exists(), "{by}: {all:?}, {:?}", files(&out));
                 let averages: &[&str] = if ema { &["--ema"] } else { &[] };
@@ -102,7 +103,7 @@ fn the_best_by_any_score_is_kept_and_found() {
     run(0, &["eval", &out, "--best"]).failed(1, &["--best", "has no checkpoints"]);
 }
 
-/// Which epochs are scored, on how many images; the averages beside the weights.
+/// Which epochs are evaluated, on how many images, and the evaluation of averages.
 #[test]
 fn scorings_come_when_they_are_wanted() {
     let setting = setting();
@@ -119,21 +120,22 @@ fn scorings_come_when_they_are_wanted() {
     assert_eq!(
         scores(&off, false, "top1").iter().map(|one| one.0).collect::<Vec<_>>(),
         [3, 5],
-        "the end is always scored"
+        "the last epoch must be evaluated"
     );
     assert!(scores(&off, true, "top1").is_empty());
-    assert_eq!(setting.digest("off"), setting.digest("0"), "scores change nothing");
+    assert_eq!(setting.digest("off"), setting.digest("0"), "evaluations must not change the result");
     let (last, _) = eval(&alone, &["--ema"]);
     let whole = setting.trained("whole", 0, &sets(&["ema.decay=0.9"]));
     assert_eq!(scores(&whole, true, "loss")[4].1, last["loss"].as_f64().unwrap());
     assert!(events(&whole, "eval").iter().all(|line| line["count"] == 40));
 }
 
-/// A run without a better score ends; stopped in between, on other ranks, it ends at the same step in the same bits.
+/// A run without a better score ends. If it was stopped in between and resumed on other ranks, it ends at the same step
+/// with the same bits.
 #[test]
 fn patience_ends_a_run_alike_wherever_it_stopped() {
     let setting = setting();
-    // no score is better by so much
+    // no score can be better by this much
     let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50"]);
     let whole = setting.trained("whole", 1, &keys);
     assert_eq!((end(&whole)["step"].as_u64(), end(&whole)["ended"].as_str()), (Some(18), Some("patience")));
@@ -143,19 +145,20 @@ fn patience_ends_a_run_alike_wherever_it_stopped() {
     fs::remove_file(setting.out("parts/model.h5")).unwrap();
     let last = setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("no better top1 than") && last.stderr.contains("after step 18"), "{}", last.stderr);
-    assert!(setting.model("whole") == setting.model("parts"), "other bits");
+    assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs");
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
-    // it is over, until it is given more patience
+    // the run is complete until it gets more patience
     let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(again.stdout.contains("complete, 18 steps: nothing to do"), "{}{}", again.stdout, again.stderr);
     let longer = sets(&["stop.patience=3", "stop.min_delta=1", "epochs=50"]);
     setting.train("parts", 2, &[&longer[..], &["--resume", "auto"]].concat()).succeeded();
     setting.trained("longer", 0, &longer);
     assert_eq!(end(&setting.out("longer"))["step"], 24);
-    assert!(setting.model("longer") == setting.model("parts"), "other bits");
+    assert!(setting.model("longer") == setting.model("parts"), "model.h5 differs");
 }
 
-/// What `--max-steps` alone has scored, at the end of an epoch that the recipe does not score, is none of the run's scores.
+/// A score that exists only because `--max-steps` ended the run, at an epoch that the recipe does not evaluate, does
+/// not count.
 #[test]
 fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
     let setting = setting();
@@ -163,13 +166,13 @@ fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
     setting.trained("whole", 0, &keys);
     assert_eq!(end(&setting.out("whole"))["step"], 24);
     let parts = setting.trained("parts", 2, &[&keys[..], &["--max-steps", "6"]].concat());
-    assert_eq!(scores(&parts, false, "loss").len(), 1, "it is still shown");
+    assert_eq!(scores(&parts, false, "loss").len(), 1, "the score must still be logged");
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train("parts", 1, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
 }
 
-/// Early stopping can be given up on the way, whatever else was said of it.
+/// Early stopping can be switched off in a resumed run. Its other keys then have no effect.
 #[test]
 fn patience_can_be_given_up() {
     let setting = setting();
@@ -182,7 +185,7 @@ fn patience_can_be_given_up() {
     assert_eq!(end(&out)["step"], 18);
 }
 
-/// A target ends the run, and the log has the time to it, over all parts of the run.
+/// A target ends the run, and the log has the total time to reach it.
 #[test]
 fn a_target_ends_a_run_and_tells_the_time_to_it() {
     let setting = setting();
@@ -196,12 +199,12 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
     let out = setting.trained("never", 0, &[&never[..], &["--max-steps", "9"]].concat());
     assert!(end(&out)["ended"].is_null() && end(&out)["seconds_to_target"].is_null());
     fs::remove_file(format!("{out}/model.h5")).unwrap();
-    // what the first part took counts
+    // the time of the first part counts
     let easy = sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]);
     let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("target: loss") && last.stderr.contains("as in MLPerf"), "{}", last.stderr);
     assert_eq!(end(&out)["step"], 12);
-    // of a part without a target nobody knows how long it took
+    // the time of a part without a target was not recorded
     let out = setting.trained("untimed", 0, &["--set", "epochs=2", "--max-steps", "6"]);
     fs::remove_file(format!("{out}/model.h5")).unwrap();
     let any = sets(&["stop.target=0", "epochs=2"]);
@@ -239,7 +242,7 @@ fn test_is_left_for_the_end_where_there_is_validation() {
         assert_eq!(all.iter().map(of).collect::<Vec<_>>(), expected);
         assert!(all.iter().all(|line| line["split"] == "validation" || line["best"].is_null()));
         let (scored, _) = eval(&out, &["--split", "test"]);
-        assert_eq!(all[6]["loss"], scored["loss"], "the score of the last step");
+        assert_eq!(all[6]["loss"], scored["loss"], "the score must be that of the last step");
         let scores = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().scores;
         assert_eq!(scores.get("test/loss").copied(), scored["loss"].as_f64());
         assert_eq!(scores.get("validation/loss").copied(), all[4]["loss"].as_f64());

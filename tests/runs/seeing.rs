@@ -1,4 +1,4 @@
-//! What a run on several ranks shows of itself: the ranks' timing in metrics.jsonl, the slowest rank by name, and the trace.
+//! What a run on more than one rank shows: the ranks' timing in metrics.jsonl, the slowest rank, and the trace.
 
 use std::collections::BTreeSet;
 
@@ -33,13 +33,13 @@ fn setting() -> Setting {
     Setting::new(RECIPE, THINGS, [80, 20])
 }
 
-/// OUT, and what a training on two ranks printed.
+/// Trains on two ranks and returns the output folder and stderr.
 fn train(setting: &Setting, name: &str, more: &[&str]) -> (String, String) {
     (setting.out(name), setting.train(name, 2, more).succeeded().stderr)
 }
 
 #[test]
-fn every_step_tells_least_median_and_most_of_the_ranks() {
+fn every_step_logs_minimum_median_and_maximum_of_the_ranks() {
     let setting = setting();
     let (out, stderr) = train(&setting, "out", &[]);
     let steps = events(&out, "step");
@@ -54,16 +54,16 @@ fn every_step_tells_least_median_and_most_of_the_ranks() {
         }
         assert_eq!(line["step_ranks"][0].as_f64().unwrap() > 0.0, line["step"] != 1, "{line}");
     }
-    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "one line an epoch:\n{stderr}");
+    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "expected one line per epoch:\n{stderr}");
 }
 
-/// The trace's events of one kind of one rank.
+/// Returns the trace events of one kind and one rank.
 fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
     let all = trace["traceEvents"].as_array().expect("a list of events");
     all.iter().filter(|e| e["ph"] == "X" && e["cat"] == kind && e["pid"] == rank).collect()
 }
 
-/// Every lane of a rank has a name, and every name a lane with something in it.
+/// Checks that every lane of a rank has a name and contains events.
 #[track_caller]
 fn assert_lanes(trace: &Value, rank: u64) {
     let of = |wanted: &dyn Fn(&Value) -> bool| -> BTreeSet<u64> {
@@ -96,13 +96,13 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
             };
             let forward = layers("forward");
             assert!(forward.contains("conv1") && forward.contains("fc"), "{forward:?}");
-            // two workers a rank, three steps
+            // two workers per rank, three steps
             assert_eq!(count("forward"), 6 * forward.len());
             assert_eq!(layers("backward"), forward);
-            // a norm whose output backward reads makes it anew there, as a part of its own
+            // a norm whose output backward needs recomputes it there, as a separate event
             let norms = forward.iter().filter(|name| name.contains("bn")).count();
             let anew = count("backward") - count("forward");
-            assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} of {norms} norms");
+            assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} recomputations, {norms} norms");
             assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
             let loads = spans(&trace, "load", rank);
             assert!(loads.len() == 6 && loads.iter().all(|s| s["tid"].as_u64() >= Some(2)), "{loads:?}");
@@ -115,7 +115,7 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
                 assert!((0.0..60e6).contains(&ts) && (0.0..60e6).contains(&dur), "{span}");
             }
         }
-        // parts of one thread's time do not overlap
+        // events of one thread do not overlap
         let mut lanes: Vec<(f64, f64)> = trace["traceEvents"]
             .as_array()
             .unwrap()
@@ -130,7 +130,7 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
     }
 }
 
-/// The JSON lines that a bench on two ranks prints.
+/// Runs a benchmark on two ranks and returns its JSON lines.
 fn bench(args: &[&str]) -> Vec<Value> {
     let text = run(2, &[&["bench"], args].concat()).succeeded().stdout;
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
@@ -151,7 +151,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
         assert!((number(&line["efficiency"]) / (alone / step) - 1.0).abs() < 1e-9, "{line}");
     }
     assert!(number(&lines[1]["allreduce_gb_per_s"]) > 0.0, "{}", lines[1]);
-    // no forecast promises more at its worst than two ranks had here
+    // the worst case of a forecast is not faster than two ranks were here
     let here = number(&lines[1]["step_ms"]) - number(&lines[1]["comm_ms"]);
     for line in &lines[2..] {
         let [best, worst] = [0, 1].map(|end| number(&line["step_ms"][end]));
@@ -159,7 +159,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
         assert!(number(&line["efficiency"][1]) <= number(&line["efficiency"][0]), "{line}");
         assert!(line["assumes"][0].as_str().unwrap().starts_with("at best: "), "{line}");
     }
-    // 2 * 63/64 of all bytes at 12.5 GB/s, and 12 latencies a bucket
+    // 2 * 63/64 of all bytes at 12.5 GB/s, and 12 latencies per bucket
     let bytes = number(&lines[3]["gradient_bytes"]);
     let wire = 2.0 * 63.0 / 64.0 * bytes / 12.5e9 * 1e3;
     let latencies = (number(&lines[3]["comm_ms"][0]) - wire) / (12.0 * 2e-3);
@@ -167,10 +167,10 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
 }
 
 #[test]
-fn sums_are_timed_beside_plain_ones_with_every_codec() {
+fn reductions_are_compared_with_plain_ones_for_every_codec() {
     for (codec, bytes) in [("float", 40_000), ("exact", 40_000 + 8), ("ternary", 2 * (8 * 239 + 4))] {
         let lines = bench(&["allreduce", "--sizes", "40000", "--bucket", "20000", "--codec", codec]);
-        let [line] = lines.as_slice() else { panic!("one line, not {lines:?}") };
+        let [line] = lines.as_slice() else { panic!("expected one line, got {lines:?}") };
         assert_eq!((&line["codec"], &line["bytes"], &line["bucket"]), (&codec.into(), &40_000.into(), &20_000.into()));
         assert_eq!(line["wire_bytes"], bytes, "{line}");
         let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"));

@@ -1,5 +1,5 @@
-//! Progressive resizing, by the real binary: images grow at given epochs, alike on any number of ranks and after a stop at any step, and
-//! what does not fit is refused.
+//! Progressive resizing with the real binary. Images grow at given epochs, with the same results on any number of ranks
+//! and after a stop at any step. Invalid settings are refused.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use support::program::{events, run};
 use support::setting::Setting;
 
-/// Five steps an epoch; images of 8, 12 and 16 pixels.
+/// Five steps per epoch, with images of 8, 12 and 16 pixels.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -53,7 +53,7 @@ fn images_grow_alike_on_any_ranks_and_after_any_stop() {
         let out = ranks.to_string();
         setting.trained(&out, ranks, &[]);
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
     // in the middle of a size, at the end of one, and in the last
     for stop in ["3", "5", "8", "15", "17"] {
@@ -61,11 +61,11 @@ fn images_grow_alike_on_any_ranks_and_after_any_stop() {
         let parts = setting.trained(&out, 2, &["--max-steps", stop]);
         fs::remove_file(format!("{parts}/model.h5")).unwrap();
         setting.train(&out, 3, &["--resume", "auto"]).succeeded();
-        assert!(setting.model(&out) == setting.model("1"), "another model.h5 after a stop at step {stop}");
+        assert!(setting.model(&out) == setting.model("1"), "model.h5 differs after a stop at step {stop}");
     }
     let facts = &events(&whole, "start")[0]["facts"];
     assert_eq!(facts["sizes"], "8x8x3 from epoch 0 on, 12x12x3 from epoch 1 on, 16x16x3 from epoch 3 on");
-    // what is scored has one size, which is that of the model
+    // evaluation uses a single size, which is stored in the model
     let model = ModelFile::read(&Path::new(&whole).join("model.h5")).unwrap();
     assert_eq!(model.input, [3, 16, 16]);
     let scored = run(2, &["eval", &whole, "--json", "--threads", "1", "--batch", "2"]).succeeded().stdout;
@@ -73,7 +73,7 @@ fn images_grow_alike_on_any_ranks_and_after_any_stop() {
     assert_eq!(score["loss"], events(&whole, "eval").pop().unwrap()["loss"]);
 }
 
-/// Each size is what a run of that size alone would train on.
+/// Each size gives the same images as a run with only this size.
 #[test]
 fn the_images_are_those_of_the_size() {
     let setting = setting();
@@ -84,7 +84,7 @@ fn the_images_are_those_of_the_size() {
         "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]",
     ];
     setting.trained("small", 0, &[&sets(&lists)[..], &["--unset", "augment.sizes"], &steps].concat());
-    // to rounding: a network that was planned for larger images may compute in another way
+    // except for rounding: a network planned for larger images may compute in another way
     let near = |(a, b): (f64, f64)| (a - b).abs() < 1e-5 * b;
     assert!(setting.losses("grows").into_iter().zip(setting.losses("small")).all(near));
     let large = setting.trained("large", 0, &[&["--unset", "augment.sizes"][..], &steps].concat());
@@ -92,22 +92,22 @@ fn the_images_are_those_of_the_size() {
     assert!(Path::new(&grows).exists() && Path::new(&large).exists());
 }
 
-/// Beside a second look, a teacher, mixing, averages and the search for a rate.
+/// Combined with SAM, a teacher, mixing, averages and the search for a rate.
 #[test]
-fn other_keys_go_with_it() {
+fn growing_images_combine_with_other_keys() {
     let setting = setting();
     let teacher = setting.trained("teacher", 0, &["--max-steps", "2", "--unset", "augment.sizes"]);
     let taught = format!("distill.teacher={teacher}");
     let keys = sets(&[&taught, "optimizer.sam_rho=0.05", "mix.cutmix=1", "ema.swa_start=2", "steps=17"]);
     setting.trained("1", 1, &keys);
     setting.trained("3", 3, &keys);
-    assert!(setting.model("3") == setting.model("1"), "other bits on 3 ranks");
+    assert!(setting.model("3") == setting.model("1"), "model.h5 differs on 3 ranks");
     let found = setting.train("rate", 2, &["--find-lr=40"]).succeeded();
     assert!(found.stdout.contains("schedule.base_lr = "), "{}", found.stdout);
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused() {
+fn invalid_sizes_are_refused() {
     let setting = setting();
     let refused = |keys: &[&str], parts: &[&str]| {
         setting.train("out", 2, &sets(keys)).failed(2, parts);
@@ -128,8 +128,8 @@ fn sizes_that_cannot_be_are_refused() {
     setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "images of 3x16x16 alone", "global pool"]);
 }
 
-/// A run may train and score at two different sizes, and either may be larger. The result equals a run with `augment.sizes` that uses a
-/// single size. The exported model has the scoring size.
+/// A run may train and evaluate at different sizes, and either may be larger. The result equals that of a run with
+/// `augment.sizes` that uses a single size. The model has the size of the evaluation.
 #[test]
 fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
     let setting = setting();
@@ -154,7 +154,7 @@ fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
         })
     );
     setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
-    // scoring at a smaller size than training
+    // evaluation at a smaller size than training
     let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
     let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
     let out = setting.trained("down", 2, &keys);

@@ -1,5 +1,5 @@
-//! Stopping with the real binary: signals to the program and to mpirun, limits of time; each ends with a checkpoint, exit code 75 and
-//! a line that says how to go on, and the run goes on to the bits of one that never stopped.
+//! Stopping with the real binary: signals to the program and to mpirun, and time limits. Each ends with a checkpoint,
+//! exit code 75 and a message that says how to resume. The resumed run has the same bits as an undisturbed one.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
 use support::setting::Setting;
 
-/// Five steps an epoch; a few seconds in all.
+/// Five steps per epoch, and a few seconds in total.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -35,7 +35,7 @@ base_lr = 0.0001
 codec = "exact"
 "#;
 
-/// Starts a training and waits for its third line.
+/// Starts a training run and waits for its third log line.
 #[track_caller]
 fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Running {
     let mut running = setting.start(name, ranks, more);
@@ -44,7 +44,7 @@ fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Runn
     running
 }
 
-/// The step of the newest checkpoint, which is whole, and of the last line of the log.
+/// Checks that the newest checkpoint is complete and matches the last step in the log. Returns this step.
 #[track_caller]
 fn stopped_at(out: &str) -> u64 {
     let names = files(out);
@@ -62,7 +62,7 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     let more = ["--max-steps", "400"];
     setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
     let out = setting.out("parts");
-    // a test that was started by nohup starts what ignores hangups, too
+    // under nohup, child processes ignore SIGHUP
     let third = if hears_hangups() { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
     let signals = [(2, libc::SIGUSR1, "SIGUSR1"), (0, libc::SIGTERM, "SIGTERM"), third, (1, libc::SIGUSR1, "SIGUSR1")];
     for (ranks, number, name) in signals {
@@ -74,7 +74,7 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
             running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
-        // at once, not when its log is old
+        // listed as stopped at once, not only when the log is old
         let listed = run(0, &["runs", &out]).succeeded().stdout;
         assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
@@ -91,24 +91,24 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     assert_eq!(scores("whole"), scores("parts"));
 }
 
-/// A bit mask of signals in the status of a thread, such as those that it blocks; none once it has ended.
+/// Returns a bit mask of signals from the status of a thread, such as the blocked ones, or 0 if the thread has ended.
 fn signals(status: &Path, which: &str) -> u64 {
     let text = fs::read_to_string(status).unwrap_or_default();
     let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
     u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
-/// Whether SIGHUP is not ignored here, and so by what is started.
+/// Returns true if SIGHUP is not ignored in this process and its children.
 fn hears_hangups() -> bool {
     signals(Path::new("/proc/self/status"), "SigIgn") & (1 << (libc::SIGHUP - 1)) == 0
 }
 
-/// Signals that a thread blocks.
+/// Returns the signals that a thread blocks.
 fn blocked(status: &Path) -> u64 {
     signals(status, "SigBlk")
 }
 
-/// A dry run has nothing to keep: Ctrl-C ends it, as it does any program.
+/// A dry run has nothing to save, so Ctrl-C ends it as usual.
 #[test]
 fn a_dry_run_leaves_signals_alone() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -122,7 +122,7 @@ fn a_dry_run_leaves_signals_alone() {
     running.wait(PATIENCE).succeeded();
 }
 
-/// oneDNN's kernels lend out the stack pointer: a handler that interrupts them writes its frame over other data.
+/// oneDNN's kernels use the stack pointer for other data. A signal handler that interrupts them would overwrite memory.
 #[test]
 fn threads_that_compute_leave_signals_to_others() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -131,19 +131,19 @@ fn threads_that_compute_leave_signals_to_others() {
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].into_iter().chain(hangup);
     let ours = all.fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
-    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
+    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes, so it must block the signals");
     let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
-    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "someone must take them");
+    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
     running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
 }
 
-/// Whole lines of the log by now.
+/// Returns the number of complete step lines in the log so far.
 fn events_so_far(out: &str) -> usize {
     fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches("\"step\",").count()
 }
 
-/// Open MPI's mpirun leaves its ranks about a second: time enough for this network.
+/// Open MPI's mpirun gives its ranks about a second, which is enough for this network.
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -152,14 +152,14 @@ fn term_to_mpirun_leaves_a_checkpoint() {
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(Duration::from_secs(15));
     assert!(!ended.status.success(), "{}", ended.stderr);
-    eprintln!("mpirun ended {:?} after TERM with {}", begin.elapsed(), ended.status);
+    eprintln!("mpirun ended {:?} after SIGTERM with {}", begin.elapsed(), ended.status);
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
     let more = (step + 50).to_string();
     setting.start("out", 1, &["--resume", "auto", "--max-steps", &more]).wait(PATIENCE).succeeded();
 }
 
-/// A signal while a long split is scored: the score is dropped, and made again by the run that goes on.
+/// If a signal arrives during an evaluation, the score is dropped. The resumed run computes it again.
 #[test]
 fn a_signal_during_the_evaluation() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 10_000]);
@@ -181,7 +181,7 @@ fn a_signal_during_the_evaluation() {
     assert_eq!(events(&setting.out("out0"), "epoch").len(), 1);
 }
 
-/// In the middle of a step of some seconds, which the first SIGINT would let come to its end.
+/// The signals arrive in the middle of a step that takes some seconds. The first SIGINT would let it finish.
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let setting = Setting::new(RECIPE, DIGITS, [6_000, 20]);
@@ -193,14 +193,14 @@ fn a_second_interrupt_leaves_at_once() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_alive(running.id()));
     signal(running.id() as i32, libc::SIGINT);
-    // at the end of the step it would be 75
+    // after the end of the step the code would be 75
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
     assert!(events(&out, "step").is_empty());
 }
 
-/// Runs that would take hours. How much must still fit before a limit is a matter of `train/stop.rs`, whose tests need no clock;
-/// here each run finds its limit by itself, and soon after it, however busy the machine is.
+/// Runs that would take hours must end soon after their time limit. The tests of `train/stop.rs` check without a clock
+/// how much must still fit before a limit.
 #[test]
 fn limits_of_time_end_runs_in_time() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -1,4 +1,5 @@
-//! `trireme sweep` with the real binary: every combination is trained, a sweep that was stopped goes on, a table says what came of it.
+//! `trireme sweep` with the real binary. Every combination is trained, a stopped sweep continues, and a table shows the
+//! results.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +54,11 @@ fn every_combination_is_trained_once() {
     let digests = |all: &[Value]| all.iter().map(|object| object["digest"].clone()).collect::<Vec<_>>();
     let again = read(&["--json", "--", "--threads", "1", "--quiet"]);
     assert_eq!(digests(&again), digests(&all));
-    assert_eq!(events(&setting.out("sweep/momentum=0,seed=1"), "start").len(), 1, "what is over is left alone");
+    assert_eq!(
+        events(&setting.out("sweep/momentum=0,seed=1"), "start").len(),
+        1,
+        "a complete run must not start again"
+    );
 }
 
 #[test]
@@ -72,7 +77,7 @@ fn a_sweep_that_was_stopped_goes_on() {
     assert_eq!(events(&setting.out("sweep/seed=1"), "start").len(), 2);
 }
 
-/// Ctrl-C of a terminal goes to all processes of its foreground: what launches the ranks must not be one of them.
+/// Ctrl-C in a terminal reaches all foreground processes. The launcher of the ranks must not be one of them.
 #[test]
 fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     let setting = setting();
@@ -89,7 +94,7 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
 }
 
-/// The training may not listen yet: no other one begins in any case.
+/// The training process may not have installed its handlers yet. In any case no other training may start.
 #[test]
 fn a_signal_at_any_time_ends_the_sweep() {
     for (number, wait) in [(libc::SIGTERM, 0), (libc::SIGTERM, 10), (libc::SIGINT, 120), (libc::SIGUSR1, 400)] {
@@ -105,7 +110,7 @@ fn a_signal_at_any_time_ends_the_sweep() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
+fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
     let setting = setting();
     sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
     sweep(&setting, &["--grid", "shedule.base_lr=0.01"])
@@ -121,7 +126,7 @@ fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
     assert_eq!(states[..3], ["state", "failed", "done"], "{}", ended.stdout);
 }
 
-/// What a job array needs: one combination, and the line that trains it elsewhere.
+/// A job array needs a single combination and the command line that trains it elsewhere.
 #[test]
 fn one_combination_and_its_command_line() {
     let setting = setting();

@@ -1,5 +1,5 @@
-//! Ranks that synchronise only now and then (local SGD, EASGD), by the real binary under `mpirun`: one model at the end, every step in
-//! the log, and what is refused. The update rules themselves are tested in `train::rounds`.
+//! Local SGD and EASGD with the real binary under `mpirun`: one model at the end, every step in the log, and invalid
+//! settings. `train::rounds` tests the update rules themselves.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// OUT, and how the training with these keys ended.
+/// Trains with these keys and returns the output folder and how the run ended.
 fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     (setting.out(name), setting.train(name, ranks, &sets))
@@ -47,8 +47,8 @@ fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
     events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
 }
 
-/// 180 images: every share of every step is even. Slots are averaged with the parameters, so a synchronisation in every step is
-/// the allreduce of gradients; none before the end is not.
+/// With 180 images, all shares of all steps are equal. The optimizer's slots are averaged with the parameters, so
+/// synchronising in every step equals the allreduce of gradients, but synchronising only at the end does not.
 #[test]
 fn local_1_is_allreduce_to_rounding() {
     let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
@@ -61,7 +61,7 @@ fn local_1_is_allreduce_to_rounding() {
     let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
     let off = |got: &[f32]| got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
     assert!(off(&got) < 2e-5, "parameters differ by {}", off(&got));
-    assert!(off(&other) > 1e-4, "ranks that never synchronise must differ, by more than {}", off(&other));
+    assert!(off(&other) > 1e-4, "without synchronisation, parameters must differ by more than {}", off(&other));
     for (step, (g, w)) in
         numbers(&every_step, "step", "loss").iter().zip(numbers(&together, "step", "loss")).enumerate()
     {
@@ -69,7 +69,7 @@ fn local_1_is_allreduce_to_rounding() {
     }
 }
 
-/// 203 images and three ranks: the last batch has 11, so shares differ; periods that no epoch divides.
+/// With 203 images and three ranks, the last batch has 11 images, so shares differ. The periods do not divide an epoch.
 #[test]
 fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
@@ -78,13 +78,16 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
         let ended = ended.succeeded();
         assert!(ended.stderr.contains("the model depends on the number of ranks"), "{}", ended.stderr);
         let steps = numbers(&out, "step", "step");
-        assert!(steps.iter().copied().eq((1..=51).map(f64::from)), "{sync}: every step once, in order: {steps:?}");
+        assert!(
+            steps.iter().copied().eq((1..=51).map(f64::from)),
+            "{sync}: each step must be logged once and in order: {steps:?}"
+        );
         let losses = numbers(&out, "step", "loss");
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: nothing was learnt: {losses:?}");
+        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: the loss does not fall: {losses:?}");
         let counts = files(&out);
         assert_eq!(counts.iter().filter(|f| f.ends_with(".h5")).count(), 4, "{sync}: {counts:?}");
-        // what was scored is what was saved
+        // the saved model has the logged scores
         let model = Path::new(&out).join("model.h5").display().to_string();
         let scored =
             run(2, &["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"]).succeeded();
@@ -93,7 +96,7 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
         for key in ["top1", "top5", "count"] {
             assert_eq!(score[key], last[key], "{sync}: {key}");
         }
-        // a second run is the same one
+        // a second run gives the same result
         let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
         ended.succeeded();
         let difference =
@@ -102,7 +105,7 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
     }
 }
 
-/// Running statistics are pooled for the model, and the last batch leaves a rank without samples.
+/// Running statistics are pooled for the model, and one rank has no samples in the last batch.
 #[test]
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
@@ -114,7 +117,8 @@ fn batch_norm_and_an_empty_share() {
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
 }
 
-/// One rank's numbers become infinite between synchronisations: all end at the next one, and one of them says so.
+/// If the numbers of one rank become infinite between synchronisations, all ranks end at the next one, and one message
+/// says so.
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
@@ -122,7 +126,7 @@ fn a_rank_that_diverges_ends_all() {
     ended.failed(1, &["the loss of step", "is not finite"]);
 }
 
-/// However long it is to the next synchronisation, the end of an epoch brings the ranks together.
+/// The ranks meet at the end of each epoch, however far away the next synchronisation is.
 #[test]
 fn a_signal_is_heard_at_the_end_of_the_epoch() {
     let setting = Setting::new(RECIPE, DIGITS, [96, 24]);
@@ -138,11 +142,11 @@ fn a_signal_is_heard_at_the_end_of_the_epoch() {
     let more = [&keys[..], &["--resume", "auto", "--max-steps", &end]].concat();
     setting.train("out", 2, &more).succeeded();
     let steps = numbers(&setting.out("out"), "step", "step");
-    assert!(steps.into_iter().eq((1..=last as u64 + 8).map(|step| step as f64)), "every step once");
+    assert!(steps.into_iter().eq((1..=last as u64 + 8).map(|step| step as f64)), "each step must be logged once");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_sync_settings_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [40, 61]);
     for (sets, parts) in [
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),

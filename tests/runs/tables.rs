@@ -1,5 +1,5 @@
-//! Who computes a convolution on the CPU: by the table of the processor, of the environment, of rank 0, of the checkpoint; and instruction
-//! sets that the environment holds back.
+//! The choice of convolution kernels on the CPU: the built-in table of the processor, a table from the environment, the
+//! table of rank 0, and the table of the checkpoint. Also tests instruction sets that the environment disables.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use support::program::{PATIENCE, events, start, trireme};
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
-/// A network whose second convolution, 5x5 at stride 1 over blocks of channels, has two implementations.
+/// A network whose second convolution (5x5, stride 1, on channel blocks) has two implementations.
 const NET: [&str; 2] = ["--set", "model=lenet"];
 const TABLE: &str = "TRIREME_CPU_TABLE";
 const ISA: &str = "ONEDNN_MAX_CPU_ISA";
-/// That convolution, by other kernels than the rule's.
+/// A table that chooses other kernels for this convolution than the default rule.
 const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
-/// Whether there are kernels to choose among.
+/// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
 }
@@ -26,7 +26,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
 }
 
-/// A fact of the last start into OUT.
+/// Returns a fact of the last start into the output folder.
 fn fact(setting: &Setting, out: &str, name: &str) -> String {
     let starts = events(&setting.out(out), "start");
     starts.last().expect("a start")["facts"][name].as_str().unwrap_or_else(|| panic!("no fact {name}")).to_string()
@@ -36,7 +36,7 @@ fn fact(setting: &Setting, out: &str, name: &str) -> String {
 fn an_instruction_set_that_is_held_back_is_obeyed_and_named() {
     let setting = setting();
     let held = |isa: &str, more: &[&str]| {
-        // plain loops take a second and more for a step of a small network
+        // without fast instructions, a step of a small network takes more than a second
         let args = [&["--threads", "1", "--max-steps", "1"], more].concat();
         let mut command = setting.command(isa, 0, &args);
         command.env(ISA, isa).env_remove(TABLE);
@@ -49,7 +49,7 @@ fn an_instruction_set_that_is_held_back_is_obeyed_and_named() {
             .unwrap_or_else(|| panic!("no conv2 in\n{plan}"))
             .to_string()
     };
-    // a processor without AVX2
+    // emulates a processor without AVX2
     held("SSE41", &[]);
     assert!(fact(&setting, "SSE41", "device").contains(", sse4.1, 1 thread, no table)"));
     let line = conv2("SSE41");
@@ -92,10 +92,10 @@ fn a_table_of_the_environment_is_named_or_refused() {
         let who = fact(&setting, out, "algorithms");
         assert!(who.starts_with(&format!("convolutions by {said} (named by TRIREME_CPU_TABLE), for oneDNN")), "{who}");
     }
-    assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the file's row is not obeyed");
+    assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the row of the file has no effect");
 }
 
-/// Two ranks, one with another table.
+/// Runs two ranks with different tables.
 #[test]
 fn all_ranks_take_rank_0s_table_and_say_so() {
     let setting = setting();
@@ -121,8 +121,9 @@ fn all_ranks_take_rank_0s_table_and_say_so() {
     let said = both("first", [Some(&own), None]).succeeded().stderr;
     let taken = format!("rank(s) 1 use rank 0's algorithms (convolutions by table {own}, for oneDNN");
     assert!(said.contains(&taken), "{said}");
-    assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 has not taken rank 0's table");
-    // a rank keeps what it was told: it is named, and refused where that makes a difference
+    assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 does not use rank 0's table");
+    // a rank keeps the table that its environment names; a message says so, and the run fails if the tables give
+    // different memory layouts
     let said = both("named", [Some("none"), Some("intel-avx512")]).succeeded().stderr;
     let refused = "rank(s) 1 choose their own algorithms (rank 0's include 1 that are not used here, such as the one for convolutions)";
     assert!(said.contains(refused), "{said}");
@@ -155,14 +156,14 @@ fn a_run_goes_on_by_the_table_of_its_checkpoint() {
         "{who}"
     );
     assert_eq!(setting.digest("parts"), setting.digest("whole"));
-    // the user's word counts for more, and is told
+    // the environment has priority over the checkpoint, and a message says so
     go("other", Some(&own), &["--max-steps", "7"]);
     std::fs::remove_file(format!("{}/model.h5", setting.out("other"))).unwrap();
     let ended = go("other", Some("none"), &["--resume", "auto"]);
     assert!(ended.stderr.contains("the run continues with other algorithms"), "{}", ended.stderr);
 }
 
-/// Every implementation in every pass, the rows of the table, and a file that is no table.
+/// Measures every implementation in every pass and checks the rows of the table. Files that are not tables are refused.
 #[test]
 fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     let setting = setting();
@@ -184,21 +185,24 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     let passes = ["2 forward", "2 weights", "2 input", "4 forward", "4 weights", "4 input"];
     let by: &[&str] = if has_choice() { &["onednn", "winograd"] } else { &[] };
     by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
-    // what has no choice is left out
+    // layers without a choice are left out
     assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
-    assert!(lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")), "no table has linear layers");
+    assert!(
+        lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")),
+        "tables must not have linear layers"
+    );
     for line in &lines {
         let positive = |name: &str| line[name].as_f64().is_some_and(|number| number > 0.0);
         assert!(["ms", "gflops", "of_peak"].into_iter().all(positive) && line["threads"] == 1, "{line}");
     }
     let rows = std::fs::read_to_string(&table).unwrap();
     assert!(rows.starts_with("# By hand.\n# Measured with 2 and 4 images, "), "{rows}");
-    assert!(rows.contains("\n3 8 8 4 4 onednn 0.50\n"), "a row of other sizes is gone:\n{rows}");
+    assert!(rows.contains("\n3 8 8 4 4 onednn 0.50\n"), "the row of another size is gone:\n{rows}");
     assert_eq!(rows.contains("\n3 16 32 6 6 "), has_choice(), "{rows}");
-    assert!(!rows.contains("\n1 "), "a row without a choice:\n{rows}");
+    assert!(!rows.contains("\n1 "), "a layer without a choice has a row:\n{rows}");
     let args = [&["bench", "ops", "--model", "lenet"], &few[..], &shapes[2..]].concat();
     let all = start(trireme(0, &args)).wait(PATIENCE).succeeded();
-    // nobody wants the gradient of an image
+    // the gradient of the images is not needed
     assert!(!all.stdout.lines().any(|line| line.contains("\"5 1>32 28x28\"") && line.contains("\"pass\":\"input\"")));
     assert!(
         all.stdout.contains("\"op\":\"linear 1024>10\"") && all.stdout.contains("\"op\":\"1 16>8 6x6\""),
@@ -208,7 +212,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     assert!(all.stderr.contains("(no choice)"), "{}", all.stderr);
     let rubbish = setting.folder.write("rubbish.txt", "3 8 8 4\n");
     let nowhere = bench(&setting.folder.at("none/table.txt"), &[]).failed(2, &["cannot write", "none/table.txt"]);
-    assert_eq!(nowhere.stdout, "", "measured for nothing");
+    assert_eq!(nowhere.stdout, "", "nothing must be measured if the table cannot be written");
     for (name, text) in [("photo.png", "\u{89}PNG"), ("run.sh", "#!/bin/sh\nexit 0\n"), ("notes.md", "Notes\n")] {
         let other = setting.folder.write(name, text);
         bench(&other, &[]).failed(2, &[name, "is not a table of `trireme bench ops`"]);

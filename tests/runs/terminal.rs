@@ -1,4 +1,4 @@
-//! What a run shows: a status block on a terminal, plain lines elsewhere; few facts, all of them, or none.
+//! What a run prints: a status block on a terminal, plain lines elsewhere, and few facts, all facts or none.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
 }
 
-/// `trireme train` into OUT of this name, as a user types it.
+/// Returns the `trireme train` command as a user would type it.
 fn typed(setting: &Setting, out: &str, more: &[&str]) -> Command {
     let out = setting.out(out);
     let mut command = trireme(0, &["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--threads", "1"]);
@@ -22,7 +22,7 @@ fn typed(setting: &Setting, out: &str, more: &[&str]) -> Command {
     command
 }
 
-/// Lines of the status block among all that was written.
+/// Returns the lines of the status block in everything that was written.
 fn block(written: &str) -> Vec<&str> {
     let plain = written.split(['\n', '\r']).map(|line| line.rsplit_once("\x1b[J").map_or(line, |(_, line)| line));
     plain.filter(|line| (line.starts_with("epoch ") && !line.contains("done")) || line.starts_with("loss ")).collect()
@@ -49,7 +49,7 @@ fn the_block_fits_the_terminal_and_leaves_it_clean() {
     }
 }
 
-/// Ctrl-C as a terminal sends it, with its echo.
+/// Ctrl-C as a terminal sends it, including its echo.
 #[test]
 fn an_interrupt_leaves_a_clean_terminal() {
     let setting = setting();
@@ -62,7 +62,7 @@ fn an_interrupt_leaves_a_clean_terminal() {
     let screen = screen(&written, 80);
     let text = screen.join("\n");
     assert!(block(&text).is_empty() && !text.contains("^C"), "{text}");
-    let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last words");
+    let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last message");
     assert!(screen[last..].join("").contains("continue with the same command and --resume auto"), "{text}");
 }
 
@@ -90,14 +90,14 @@ fn colours_stay_away_where_they_are_not_wanted() {
     let setting = setting();
     for (no_color, colours) in [("", true), ("1", false)] {
         let mut terminal = Terminal::new(80);
-        // the batch is warned of
+        // this batch size causes a warning
         let mut command = typed(&setting, &format!("out{no_color}"), &["--set", "batch=24"]);
         command.env("NO_COLOR", no_color);
         let program = terminal.start(command);
         let (_, written) = terminal.end(program);
         assert!(written.contains("warning:") && written.contains("\x1b[33m") == colours, "{written:?}");
     }
-    // a terminal that cannot take lines back gets plain ones
+    // a terminal that cannot erase lines gets plain ones
     let mut terminal = Terminal::new(80);
     let mut command = typed(&setting, "dumb", &[]);
     command.env("TERM", "dumb");
@@ -123,7 +123,7 @@ fn elsewhere_lines_are_short_and_facts_are_in_the_log() {
     let all = said("all", &["-v"]);
     assert!(facts.iter().all(|fact| all.contains(fact)), "{all}");
     assert_eq!(said("none", &["--quiet"]), "");
-    // a run that goes on says where it begins, and adds to its log
+    // a resumed run says where it continues and appends to its log
     said("part", &["--max-steps", "6"]);
     let more = said("part", &["--resume", "auto"]);
     assert!(more.contains("resumes after step 6 from "), "{more}");

@@ -1,5 +1,5 @@
-//! What a recipe of today has together: rules, averages, optimizers and schedules beside mixing, weights, teachers and repeats. Each of
-//! these recipes leaves the same bits on 1 to 4 ranks, and after a stop in the middle of an epoch on other ranks.
+//! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
+//! teachers and repeats. Each recipe gives the same bits on 1 to 4 ranks and after a stop in the middle of an epoch.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use support::images::DIGITS;
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps an epoch.
+/// Six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -40,7 +40,8 @@ fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
     keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
-/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3; gives the path of the first OUT.
+/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first
+/// run.
 #[track_caller]
 fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     let keys = sets(keys);
@@ -50,13 +51,13 @@ fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
         let here = out(&ranks.to_string());
         setting.trained(&here, ranks, &keys);
         assert_eq!(setting.digest(&here), setting.digest(&out("1")), "{name} on {ranks} ranks");
-        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: another model.h5 on {ranks} ranks");
+        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: model.h5 differs on {ranks} ranks");
     }
     let parts = setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train(&out("parts"), 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert_eq!(setting.digest(&out("parts")), setting.digest(&out("1")), "{name} after a stop");
-    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: another model.h5 after a stop");
+    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: model.h5 differs after a stop");
     whole
 }
 
@@ -64,17 +65,17 @@ fn rates(out: &str) -> Vec<f64> {
     events(out, "step").iter().map(|line| line["lr"].as_f64().unwrap()).collect()
 }
 
-/// The rate falls after epochs 2 and 4, before and after the stop: what the schedule remembers goes on.
+/// The rate falls after epochs 2 and 4, before and after the stop, so the state of the schedule must be resumed.
 #[test]
 fn a_plateau_remembers() {
     let setting = setting();
-    // a threshold that no score passes
+    // a threshold that no score reaches
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
     let rates = rates(&out);
     let falls: Vec<usize> = (1..rates.len()).filter(|step| rates[*step] < rates[step - 1]).collect();
     assert_eq!(falls, [12, 24], "{rates:?}");
-    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "other rates after a stop");
+    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "the rates differ after a stop");
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn optimizers_and_schedules() {
 }
 
 #[test]
-fn climbs_averages_and_soft_targets() {
+fn sam_averages_and_soft_targets() {
     let setting = setting();
     let sam = ["optimizer.sam_rho=0.05", "ema.swa_start=2"];
     let uneven = ["mix.mixup=0.4", "loss.class_weights=auto", "eval.flip=true", "checkpoint.best_by=ema.macro_f1"];
@@ -104,7 +105,7 @@ fn climbs_averages_and_soft_targets() {
     let steps = ["steps=20", "stop.patience=9", "eval.every=2", "optimizer.sam_rho=0.05", "balanced=true"];
     let out = the_same_bits(&setting, "taught", &[&steps[..], &[&taught]].concat());
     let scored: Vec<u64> = events(&out, "eval").iter().map(|eval| eval["step"].as_u64().unwrap()).collect();
-    assert_eq!(scored, [12, 20], "the second epoch, and the end within the fourth");
+    assert_eq!(scored, [12, 20], "expected evaluations after the second epoch and at the last step");
     the_same_bits(
         &setting,
         "coded",
@@ -112,9 +113,9 @@ fn climbs_averages_and_soft_targets() {
     );
 }
 
-/// What a run is told of itself: rules at the start, the best so far when it goes on, why it ended.
+/// A run reports its rules at the start, the best score so far when it resumes, and why it ended.
 #[test]
-fn a_run_says_what_it_goes_by() {
+fn a_run_reports_its_rules() {
     let setting = setting();
     let keys = sets(&["stop.patience=9", "checkpoint.best_by=loss", "optimizer.sam_rho=0.05", "ema.swa_start=2"]);
     let first = setting.train("out", 0, &[&keys[..], &["--max-steps", "15"]].concat()).succeeded();
@@ -126,7 +127,7 @@ fn a_run_says_what_it_goes_by() {
     ] {
         assert!(first.stderr.contains(part), "{part}: {}", first.stderr);
     }
-    // the end within an epoch may be the best
+    // the last step within an epoch may be the best
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);

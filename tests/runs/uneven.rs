@@ -1,5 +1,5 @@
-//! Classes of which some are rare, by the real binary: weights in the loss and balanced draws have the same bits on any number of ranks and
-//! after a stop, a step's losses are divided by its sum of weights, and what is refused.
+//! Rare classes with the real binary. Class weights and balanced sampling give the same bits on any number of ranks and
+//! after a stop, and the losses of a step are divided by its sum of weights. Also tests invalid settings.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps an epoch; in the short last one workers have one image or none.
+/// Nine steps per epoch. In the short last one, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -36,14 +36,14 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Of three images of the classes from 1 on, two are said to be of class 0.
+/// Creates a data set in which two thirds of the images are relabelled as class 0.
 fn uneven(more: &str) -> Setting {
     Setting::with(&format!("{RECIPE}{more}"), |dir| {
         Images::edited(dir, DIGITS, 99, 20, |id, record| record.label *= i64::from(id % 3 == 0))
     })
 }
 
-/// The same bits on 1 to 4 ranks, and after a stop in the middle of each epoch.
+/// Checks that the bits are the same on 1 to 4 ranks and after a stop in the middle of each epoch.
 #[track_caller]
 fn assert_ranks_and_stops_change_nothing(setting: &Setting, more: &[&str]) {
     setting.trained("1", 1, more);
@@ -77,7 +77,7 @@ fn class_weights_keep_the_laws() {
 fn balanced_draws_keep_the_laws() {
     let setting = uneven("[loss]\nkind = \"bce\"\nclass_weights = \"effective(0.9)\"\n");
     assert_ranks_and_stops_change_nothing(&setting, &["--set", "balanced=true"]);
-    // every draw counts: as many images as the split has
+    // an epoch has as many draws as the split has images
     let samples = |out: &str| events(&setting.out(out), "epoch").len();
     assert_eq!((samples("1"), events(&setting.out("1"), "step").len()), (2, 18));
     assert!(events(&setting.out("1"), "start")[0]["facts"]["order"].as_str().unwrap().starts_with("balanced"));
@@ -85,7 +85,7 @@ fn balanced_draws_keep_the_laws() {
     assert_ne!(setting.losses("plain")[..2], setting.losses("1")[..2]);
 }
 
-/// Weights are relative to each other, and equal ones are none; the batch may be cut in any number of shares.
+/// Only the ratios of weights matter, equal weights have no effect, and the number of workers makes no difference.
 #[test]
 fn a_step_is_divided_by_its_sum_of_weights() {
     let setting = uneven("");
@@ -125,7 +125,7 @@ fn weights_that_do_not_fit_are_refused() {
     );
     refused(&["loss.class_weights=2"], &["loss.class_weights", "expected \"auto\""]);
     refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "use shuffle = \"full\""]);
-    // a record whose label is no class: named, or left out
+    // a record with an invalid label is named in an error, or skipped
     let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
     let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
     let balanced = ["--set", "balanced=true"];

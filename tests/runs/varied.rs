@@ -1,5 +1,5 @@
-//! A data set of images of various sizes, through the real binary: trained on, scored and predicted with one
-//! pipeline from file to input.
+//! A data set with images of different sizes, with the real binary. Training, evaluation and prediction use the same
+//! transforms from the file to the input.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn training_scoring_and_predicting() {
     assert_eq!((model.image, model.input), ([3, 0, 0], [3, 32, 32]));
     assert_eq!(model.preprocess[..2], ["resize(36)", "center_crop(32)"]);
 
-    // Scores of one rank and of two, and the one in the model, are those of the same 20 images.
+    // One rank and two ranks compute the score that is stored in the model.
     let score = |ranks| {
         let ended =
             run(ranks, &["eval", &path, "--data", data, "--split", "test", "--batch", "8", "--json"]).succeeded();
@@ -57,7 +57,7 @@ fn training_scoring_and_predicting() {
     assert_eq!(score(0), score(2));
     assert_eq!(score(0), (model.scores["test/top1"], 20));
 
-    // A file of any size goes through the same pipeline, and is not forced into a size first.
+    // Files of any size go through the same transforms and are not resized first.
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("loaders/tests/golden/pictures");
     let picture = |name: &str| pictures.join(name).display().to_string();
     let args = ["420.jpg", "rgb.png", "grey.jpg", "cmyk.jpg"].map(picture);
@@ -71,7 +71,8 @@ fn training_scoring_and_predicting() {
         assert!(line["resized_from"].is_null(), "{line}");
     }
 
-    // A list that wants one size names an image that has another; one that is wrong in itself does not.
+    // If a list of transforms needs a fixed size, the error names an image with another size. An error in the list
+    // itself does not.
     let fixed = "augment.train=[\"random_crop(32)\", \"normalize\"]";
     setting
         .train("other", 0, &["--set", fixed])

@@ -1,11 +1,12 @@
-//! Test-time augmentation: the scores of several views of an image are averaged, alike on any number of ranks, and as `predict` does it.
+//! Test-time augmentation. The scores of different views of an image are averaged, with the same result on any number
+//! of ranks and in `predict`.
 
 use serde_json::Value;
 use support::images::{Images, THINGS};
 use support::program::{Ended, run};
 use support::setting::Setting;
 
-/// Images of 32, of which the network sees 28.
+/// Images of 32 pixels, from which the network sees 28.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -43,7 +44,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
             assert_eq!(eval(&out, ranks, views).0["loss"], alone["loss"], "{views:?} on {ranks} ranks");
         }
     }
-    // a run that scores so has the same scores in its log
+    // a run that evaluates with these views logs the same scores
     let flips = setting.trained("flips", 2, &["--set", "eval.flip=true", "--set", "eval.corners=true"]);
     let logged = support::program::events(&flips, "eval").pop().unwrap();
     let (ten, _) = eval(&flips, 0, &["--flip", "--corners"]);
@@ -58,7 +59,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
     run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "does not have"]);
 }
 
-/// Of one picture: the mean of the scores before softmax, so that a picture and its mirror image are the same.
+/// The scores before softmax are averaged, so a picture and its mirror image have the same result.
 #[test]
 fn a_picture_and_its_mirror_image_are_named_alike() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 8));

@@ -1,4 +1,4 @@
-//! Runs whose first convolution starts as a whitening of the images' patches.
+//! Runs whose first convolution is initialised to whiten patches of the images.
 
 use support::images::THINGS;
 use support::setting::Setting;
@@ -39,24 +39,24 @@ fn filters_are_those_of_the_images_on_any_number_of_ranks() {
     let begun = tensors(&setting.trained("begun", 0, &["--max-steps", "0", "--set", "ema.decay=0.9"]));
     let filters = &begun["whiten.weight"].1;
     let (half, negative) = filters.split_at(filters.len() / 2);
-    assert!(half.iter().zip(negative).all(|(a, b)| *a == -b), "each filter has its negative");
+    assert!(half.iter().zip(negative).all(|(a, b)| *a == -b), "each filter must have its negative");
     let norms: Vec<f32> = half.chunks(12).map(|filter| filter.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
-    assert!(norms.is_sorted() && norms[0] > 0.0, "smaller eigenvalues make larger filters: {norms:?}");
+    assert!(norms.is_sorted() && norms[0] > 0.0, "filters with smaller eigenvalues must be larger: {norms:?}");
 
     for ranks in [1, 2, 3] {
         let trained = tensors(&setting.trained(&format!("ranks-{ranks}"), ranks, &[]));
-        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight stays");
-        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: its bias is trained");
+        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight must not change");
+        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: the bias must be trained");
         assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
     }
-    // a run that goes on has its weights
+    // a resumed run has the same weights
     setting.trained("stopped", 2, &["--max-steps", "3"]);
     setting.trained("stopped", 3, &["--resume", "auto"]);
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
 #[test]
-fn layers_that_cannot_be_one_are_refused() {
+fn layers_unfit_for_whitening_are_refused() {
     let setting = Setting::new(RECIPE, THINGS, [30, 10]);
     let refused = |layer: &str, model: &str, words: &[&str]| {
         let (layer, model) = (format!("init.whiten={layer}"), format!("model={model}"));

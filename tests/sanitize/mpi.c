@@ -1,5 +1,6 @@
-/* Preloaded in front of the MPI library: one rank, whose collectives are copies or nothing. ThreadSanitizer then sees all that happens
-   in a process of the program, and no thread of a library that it knows nothing of. Compiled by mpicc, for its handles and constants. */
+/* A stand-in for the MPI library with one rank, preloaded in front of the real library. Its collectives copy data or do nothing. With it
+   all threads of the process run code that ThreadSanitizer instruments, and none belong to an uninstrumented MPI library. It is compiled
+   with mpicc because it uses the handles and constants of mpi.h. */
 
 #include <mpi.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Rust's std comes compiled, without ThreadSanitizer: of a lock that is contended, of a condition variable and of a value that is set
-   once it sees what the inlined part does, and not what the functions below do. They are wrapped by the linker (--wrap), and say it. */
+/* Rust's standard library is precompiled without ThreadSanitizer. ThreadSanitizer therefore sees only the inlined part of locks, condition
+   variables and once cells, and not their out-of-line functions. The linker wraps these functions (--wrap) with the ones below, which
+   report the synchronization to ThreadSanitizer. */
 
 void __tsan_acquire(void *);
 void __tsan_release(void *);
@@ -9,7 +10,7 @@ void __tsan_release(void *);
 #define REAL(symbol) NAME(__real_, symbol)
 #define WRAP(symbol) NAME(__wrap_, symbol)
 
-/* The slow way to take a lock; the fast one, and both to give it back, are inlined. */
+/* The slow path of locking. The fast path and unlocking are inlined. */
 #define LOCK(symbol)                  \
     void REAL(symbol)(void *);        \
     void WRAP(symbol)(void *lock) {   \
@@ -21,7 +22,7 @@ LOCK(MUTEX_LOCK_CONTENDED)
 LOCK(RWLOCK_READ_CONTENDED)
 LOCK(RWLOCK_WRITE_CONTENDED)
 
-/* Gives the lock back, waits, and takes it again. */
+/* Releases the lock, waits, and acquires the lock again. */
 void REAL(CONDVAR_WAIT)(void *, void *);
 void WRAP(CONDVAR_WAIT)(void *condvar, void *lock) {
     __tsan_release(lock);
@@ -37,7 +38,7 @@ _Bool WRAP(CONDVAR_WAIT_TIMEOUT)(void *condvar, void *lock, unsigned long second
     return notified;
 }
 
-/* Sets a value, or waits until another thread has; that it is there is seen by an inlined load. */
+/* Sets the value, or waits until another thread has set it. Later readers check with an inlined load whether it is set. */
 void REAL(ONCE_CALL)(void *, _Bool, void *, void *, void *);
 void WRAP(ONCE_CALL)(void *once, _Bool ignore, void *value, void *table, void *caller) {
     REAL(ONCE_CALL)(once, ignore, value, table, caller);

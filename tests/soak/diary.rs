@@ -1,4 +1,4 @@
-//! What happens in a soak: a line for each fault as it comes, counts for the table at the end.
+//! The events of a soak test: one line for each fault when it happens, and counts for the final table.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,63 +7,62 @@ use std::time::{Duration, Instant};
 use crate::fault::Fault;
 use crate::meter::Course;
 
-/// Shared by the threads of a soak.
+/// Shared by the threads of a soak test.
 pub struct Diary {
     start: Instant,
     counts: Mutex<Counts>,
 }
 
-/// What is counted.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Faults by kind: how many, and the longest time until the run had ended or went on.
+    /// For each kind of fault: how often it occurred, and the longest time until the run ended or continued.
     pub faults: BTreeMap<Fault, Struck>,
-    /// Runs that went on from a checkpoint, or from the start where there was none yet.
+    /// Runs that resumed from a checkpoint, or from the start if there was none.
     pub resumes: u64,
-    /// Of these, after a change of the number of ranks.
+    /// Resumed runs with another number of ranks than before.
     pub resumes_on_others: u64,
-    /// Trainings that came to their last step.
+    /// Training runs that reached their last step.
     pub laps: u64,
-    /// Models whose bytes were those of the reference.
+    /// Models that equal the reference byte for byte.
     pub models: u64,
-    /// Checkpoints whose content was that of the reference.
+    /// Checkpoints with the same content as in the reference.
     pub checkpoints: u64,
-    /// Checkpoints of steps of which the reference has none; whole, and their step lines are those of the reference.
+    /// Complete checkpoints of steps that the reference has no checkpoint of. The log lines of these steps equal the
+    /// reference.
     pub others: u64,
-    /// Lines of steps and scores that were those of the reference.
+    /// Log lines of steps and scores that equal the reference.
     pub lines: u64,
-    /// What did not hold.
+    /// Messages about failed checks.
     pub failures: Vec<String>,
-    /// Processes by name, and what has become of them.
+    /// Names of processes and their resource use.
     pub processes: Vec<(String, Course)>,
 }
 
 /// Faults of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Struck {
-    /// How many.
     pub count: u64,
-    /// The longest time until the run had ended or went on.
+    /// The longest time until the run ended or continued.
     pub longest: Duration,
 }
 
 impl Diary {
-    /// From now on.
+    /// Starts the clock.
     pub fn new() -> Self {
         Self { start: Instant::now(), counts: Mutex::default() }
     }
 
-    /// How long it has been kept.
+    /// Time since the diary was created.
     pub fn time(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// A line of what happened in one of the series of trainings.
+    /// Prints a line about one of the series of training runs.
     pub fn say(&self, series: &str, what: &str) {
         eprintln!("{:6.1} s  {series:6}  {what}", self.time().as_secs_f64());
     }
 
-    /// A fault that was put in, and what came of it.
+    /// Records a fault and its outcome.
     pub fn struck(&self, series: &str, fault: Fault, took: Duration, what: &str) {
         let mut counts = self.counts();
         let struck = counts.faults.entry(fault).or_default();
@@ -72,21 +71,20 @@ impl Diary {
         self.say(series, &format!("{:22} {what}", fault.name()));
     }
 
-    /// Something that should have held and did not.
+    /// Records a failed check.
     pub fn failed(&self, series: &str, what: &str) {
         self.say(series, &format!("FAILED: {what}"));
         self.counts().failures.push(format!("{series}: {what}"));
     }
 
-    /// The counts so far.
     pub fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table at the end.
+    /// Formats the final table.
     pub fn table(&self) -> String {
         let counts = self.counts();
-        let mut text = format!("\n{:24}{:>7}  longest until it ended or went on\n", "fault", "number");
+        let mut text = format!("\n{:24}{:>7}  longest time until it ended or continued\n", "fault", "number");
         for (fault, struck) in &counts.faults {
             let name = fault.name();
             text += &format!("{name:24}{:>7}  {:.1} s\n", struck.count, struck.longest.as_secs_f64());
@@ -96,11 +94,11 @@ impl Diary {
         for (what, number) in [
             ("resumes", counts.resumes),
             ("  on another number of ranks", counts.resumes_on_others),
-            ("trainings that came to their end", counts.laps),
-            ("models equal to the reference's, byte for byte", counts.models),
-            ("checkpoints equal to the reference's", counts.checkpoints),
-            ("checkpoints of steps that the reference has none of, whole", counts.others),
-            ("lines of steps and scores equal to the reference's", counts.lines),
+            ("trainings that reached their last step", counts.laps),
+            ("models equal to the reference, byte for byte", counts.models),
+            ("checkpoints equal to the reference", counts.checkpoints),
+            ("complete checkpoints of other steps", counts.others),
+            ("lines of steps and scores equal to the reference", counts.lines),
         ] {
             text += &format!("{what:60}{number:>9}\n");
         }

@@ -1,41 +1,41 @@
-//! The kinds of faults, and how one is drawn.
+//! The kinds of faults, and how one is chosen at random.
 
 use loaders::Draws;
 
-/// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// SIGKILL of one rank.
+    /// SIGKILL to one rank.
     KillRank,
-    /// SIGKILL of the launcher, or of the process that runs without one.
+    /// SIGKILL to the launcher, or to the process if there is no launcher.
     KillLauncher,
-    /// SIGKILL of all ranks while a checkpoint is written.
+    /// SIGKILL to all ranks while a checkpoint is written.
     KillWriting,
-    /// SIGKILL of a rank in its first two seconds.
+    /// SIGKILL to a rank in its first two seconds.
     KillEarly,
     /// SIGTERM to one rank.
     Terminate,
     /// SIGTERM to the launcher.
     TerminateLauncher,
-    /// The disk of OUT is full to the last byte.
+    /// The disk of the output folder becomes completely full.
     FullDisk,
     /// A flipped byte in each record of a shard.
     CorruptShard,
-    /// SIGSTOP of one rank, SIGCONT after some seconds.
+    /// SIGSTOP to one rank, and SIGCONT after some seconds.
     Pause,
-    /// Each read of the data set takes longer for some seconds.
+    /// For some seconds, each read from the data set takes longer.
     SlowReads,
-    /// Each write to OUT takes longer for some seconds.
+    /// For some seconds, each write to the output folder takes longer.
     SlowWrites,
-    /// Checkpoints find no space, the log does, until one has failed.
+    /// Checkpoints find no space, but the log does, until one checkpoint has failed.
     NoRoomForCheckpoints,
 }
 
 impl Fault {
-    /// Those that a run must go on through.
+    /// The faults that a run must survive.
     pub const SURVIVABLE: [Self; 4] = [Self::Pause, Self::SlowReads, Self::SlowWrites, Self::NoRoomForCheckpoints];
 
-    /// Those that a run must end with, so that it can go on. [`Fault::KillEarly`] is not among them: it follows one of them.
+    /// The faults that must end a run so that it can resume. [`Fault::KillEarly`] is missing because it only follows
+    /// one of these.
     pub const FATAL: [Self; 7] = [
         Self::KillRank,
         Self::KillLauncher,
@@ -46,7 +46,6 @@ impl Fault {
         Self::CorruptShard,
     ];
 
-    /// For the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::KillRank => "kill a rank",
@@ -65,7 +64,7 @@ impl Fault {
     }
 }
 
-/// One of `from`.
+/// Returns a random element of `from`.
 pub fn one_of<T: Copy>(draws: &mut Draws, from: &[T]) -> T {
     from[draws.below(from.len() as u32) as usize]
 }

@@ -1,4 +1,4 @@
-//! One process of a series of trainings with all its ranks, from its start to the fault that ends it.
+//! One process of a series of training runs with all its ranks, from its start to the fault that ends it.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,36 +9,36 @@ use crate::place::Place;
 use crate::training::Training;
 use support::program::{Ended, PATIENCE, Running, is_alive, signal};
 
-/// Between two looks at it.
+/// Time between two checks whether a condition holds.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Between two samples of what its ranks hold.
+/// Time between two samples of the ranks' resources.
 const SAMPLED: Duration = Duration::from_secs(1);
 
-/// How it is started.
+/// How the process is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How {
-    /// Ranks; 0: without mpirun.
+    /// Number of ranks. 0 means without mpirun.
     pub ranks: usize,
-    /// Whether records are read, not mapped.
+    /// If true, records are read instead of mapped.
     pub reads: bool,
 }
 
-/// See the module.
+/// A running process with its ranks.
 pub struct Leg {
     running: Option<Running>,
     how: How,
     begun: SystemTime,
-    /// The last fault that it went on through.
+    /// The last fault that it survived.
     survived: Option<Fault>,
-    /// All processes of ranks that were seen.
+    /// Process ids of all ranks seen so far.
     processes: Vec<u32>,
     meters: Vec<Meter>,
     sampled: Instant,
 }
 
 impl How {
-    /// For people.
+    /// Describes the settings for the diary.
     pub fn text(self) -> String {
         let io = if self.reads { "read" } else { "mmap" };
         if self.ranks == 0 { format!("1 process, {io}") } else { format!("{} ranks, {io}", self.ranks) }
@@ -46,7 +46,7 @@ impl How {
 }
 
 impl Leg {
-    /// Starts it.
+    /// Starts the process, which resumes the run if there is a checkpoint.
     pub fn start(training: &Training, how: How, place: &Place, more: &[&str]) -> Self {
         let io = if how.reads { "loader.io=read" } else { "loader.io=mmap" };
         let begun = SystemTime::now();
@@ -55,32 +55,31 @@ impl Leg {
         Self { running: Some(running), how, begun, survived: None, processes, meters, sampled: Instant::now() }
     }
 
-    /// How it was started.
     pub fn how(&self) -> How {
         self.how
     }
 
-    /// Notes a fault that it went on through.
+    /// Records a fault that the process survived.
     pub fn survived(&mut self, fault: Fault) {
         self.survived = Some(fault);
     }
 
-    /// The last of these faults.
+    /// Returns the last fault that the process survived.
     pub fn last_survived(&self) -> Option<Fault> {
         self.survived
     }
 
-    /// When it was started.
+    /// Returns the time of the start.
     pub fn begun(&self) -> SystemTime {
         self.begun
     }
 
-    /// The launcher's process, or the one that runs without it.
+    /// Returns the process id of the launcher, or of the process if there is no launcher.
     pub fn launcher(&self) -> u32 {
         self.running().id()
     }
 
-    /// The ranks' processes that are there by now.
+    /// Returns the process ids of the ranks that have started so far.
     pub fn ranks(&mut self) -> Vec<u32> {
         let ranks = if self.how.ranks == 0 { vec![self.launcher()] } else { self.running().ranks() };
         let new: Vec<u32> = ranks.iter().copied().filter(|rank| !self.processes.contains(rank)).collect();
@@ -89,12 +88,11 @@ impl Leg {
         ranks
     }
 
-    /// Whether it is over.
     pub fn has_ended(&mut self) -> bool {
         self.running.as_mut().is_none_or(Running::has_ended)
     }
 
-    /// Waits until `done` holds; gives false if it ends before. Panics if that takes longer than anything should.
+    /// Waits until `done` holds. Returns false if the process ends first. Panics if this takes too long.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let since = Instant::now();
         while !done(self) {
@@ -107,7 +105,7 @@ impl Leg {
         true
     }
 
-    /// Samples what the ranks hold, if it is time to.
+    /// Samples the resources of the ranks if the last samples are old enough.
     pub fn sample(&mut self) {
         if self.sampled.elapsed() >= SAMPLED {
             self.sampled = Instant::now();
@@ -115,22 +113,22 @@ impl Leg {
         }
     }
 
-    /// Whether it has done a step.
+    /// Returns true if the first step is done.
     pub fn steps(&self) -> bool {
         self.stderr().contains("first step done")
     }
 
-    /// What it has printed to stderr so far.
+    /// Returns the stderr so far.
     pub fn stderr(&self) -> String {
         self.running().stderr()()
     }
 
-    /// What was sampled of each rank, and no more samples.
+    /// Takes the samples of all ranks and stops sampling.
     pub fn take_meters(&mut self) -> Vec<Meter> {
         std::mem::take(&mut self.meters)
     }
 
-    /// Waits for its end and for that of all ranks that were seen.
+    /// Waits until the process and all ranks seen so far have ended.
     #[track_caller]
     pub fn end(mut self) -> Ended {
         let running = self.running.take().expect("it ends once");
@@ -154,7 +152,7 @@ impl Leg {
 }
 
 impl Drop for Leg {
-    /// A launcher that was killed cannot end its ranks.
+    /// Kills the ranks too, because a killed launcher cannot end them.
     fn drop(&mut self) {
         drop(self.running.take());
         let ours =

@@ -1,10 +1,15 @@
-//! Faults in trainings, one every 15 seconds in each of two series, for as long as one likes: `make soak MINUTES=60`.
+//! Soak test: faults in training runs, one every 15 seconds in each of two series. `make soak MINUTES=60` runs it for
+//! an hour.
 //!
-//! - [`relay`]: trainings that are killed, stopped, run out of disk or meet corrupt data, and go on each time on any number of ranks. Every
-//!   step, score, checkpoint and model must have the bits of a [`reference`] without faults.
-//! - [`steady`]: one training that only meets what it must go on through. Memory must stay flat to 1 %, descriptors and threads flat.
+//! - [`relay`]: training runs that are killed, stopped, run out of disk space or meet damaged data. Each time they
+//!   resume on a random number of
+//! ranks. Every step, score, checkpoint and model must equal a [`reference`] without faults bit for bit.
+//! - [`steady`]: one training run with only faults that it must survive. Its memory must not grow by more than 1 %, and
+//!   descriptors and threads must
+//! not grow at all.
 //!
-//! A line for each fault, a table at the end. MINUTES and SEED are read from the environment; the seed is printed.
+//! It prints a line for each fault and a table at the end. The environment variables MINUTES and SEED are read, and the
+//! seed is printed.
 
 mod diary;
 mod fault;
@@ -33,7 +38,7 @@ use training::Training;
 fn soak() {
     let settings = Settings::of_environment();
     let Settings { length, seed } = settings;
-    eprintln!("soak: {:.1} minutes; the same faults again: SEED={seed}", length.as_secs_f64() / 60.0);
+    eprintln!("soak: {:.1} minutes; repeat the same faults with SEED={seed}", length.as_secs_f64() / 60.0);
     let folder = Folder::new();
     let trainings = Training::all(&folder, &settings);
     for Training { name, last, reference, .. } in &trainings {
@@ -51,10 +56,10 @@ fn soak() {
     assert!(counts.failures.is_empty(), "SEED={seed}: {} failures", counts.failures.len());
     let faults: u64 = counts.faults.values().map(|struck| struck.count).sum();
     let least = length.as_secs() / PERIOD.as_secs();
-    assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected {least} and more");
+    assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected at least {least}");
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))

@@ -1,14 +1,15 @@
-//! What a process holds: memory, descriptors, threads; and whether that stays flat.
+//! Measures the memory, descriptors and threads of a process, and whether they stay constant.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Taken about once a second.
+/// A sample. Samples are taken about once a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Since the first.
+    /// Time since the start of the meter.
     at: Duration,
-    /// Anonymous and shared memory in KiB. Mapped files do not count: their pages come and go as the system likes.
+    /// Anonymous and shared memory in KiB. Mapped files do not count, because the system loads and drops their pages as
+    /// it likes.
     memory: u64,
     descriptors: u64,
     threads: u64,
@@ -22,32 +23,32 @@ pub struct Meter {
     samples: Vec<Sample>,
 }
 
-/// The beginning of a process's samples beside their end.
+/// A value at the beginning and at the end of the samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<T> {
-    /// In the first quarter.
+    /// Value in the first quarter.
     pub first: T,
-    /// In the last quarter.
+    /// Value in the last quarter.
     pub last: T,
 }
 
-/// What has become of a process over its samples.
+/// The resource use of a process over time.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
-    /// From the first sample after the warm-up to the last.
+    /// Time from the first sample after the warm-up to the last.
     pub time: Duration,
-    /// Medians of memory in KiB.
+    /// Medians of the memory in KiB.
     pub memory: Change<u64>,
-    /// The most memory of all samples, in KiB.
+    /// Maximum of the memory in KiB.
     pub peak: u64,
-    /// The least number of open descriptors: files that are open for a moment do not count.
+    /// Minimum number of open descriptors, so that files that are open only briefly do not count.
     pub descriptors: Change<u64>,
-    /// The least number of threads.
+    /// Minimum number of threads.
     pub threads: Change<u64>,
 }
 
 impl Meter {
-    /// Of this process.
+    /// Starts a meter for this process.
     pub fn new(process: u32) -> Self {
         Self { process, start: Instant::now(), samples: Vec::new() }
     }
@@ -58,12 +59,12 @@ impl Meter {
         self.samples.extend(sample(self.process, at));
     }
 
-    /// From its first sample to its last.
+    /// Time of the last sample.
     pub fn age(&self) -> Duration {
         self.samples.last().map_or(Duration::ZERO, |sample| sample.at)
     }
 
-    /// What has become of the process since so long after the first sample; nothing if there are too few samples to say.
+    /// Returns the resource use after the warm-up, or `None` if there are too few samples.
     pub fn course(&self, warm_up: Duration) -> Option<Course> {
         let from = self.samples.iter().position(|sample| sample.at >= warm_up)?;
         let warm = &self.samples[from..];
@@ -84,12 +85,12 @@ impl Meter {
 }
 
 impl Course {
-    /// By how much of its first value memory has grown.
+    /// Returns the growth of memory as a fraction of its first value.
     pub fn growth(&self) -> f64 {
         self.memory.last as f64 / self.memory.first as f64 - 1.0
     }
 
-    /// Memory within 1 %, no more descriptors and threads than at first.
+    /// Returns true if memory has grown by at most 1 % and descriptors and threads have not grown.
     pub fn is_flat(&self) -> bool {
         let kept = |change: Change<u64>| change.last <= change.first;
         self.growth() <= 0.01 && kept(self.descriptors) && kept(self.threads)
@@ -120,7 +121,7 @@ fn growth_is_seen_and_peaks_are_not_growth() {
     let flat = |memory, descriptors| meter(memory, descriptors).course(Duration::from_secs(20)).unwrap().is_flat();
     assert!(flat(|s| if s < 20 { 10 * s } else { 1000 }, |_| 30));
     assert!(flat(|s| if s % 5 == 0 { 1500 } else { 1000 }, |s| 30 + s % 2));
-    assert!(!flat(|s| 1000 + s / 4, |_| 30), "15 of 1000 more");
+    assert!(!flat(|s| 1000 + s / 4, |_| 30), "growth of 1.5 % must be found");
     assert!(!flat(|_| 1000, |s| 30 + s / 60));
     assert!(meter(|_| 1, |_| 1).course(Duration::from_secs(95)).is_none());
 }

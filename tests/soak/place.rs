@@ -1,4 +1,4 @@
-//! Where a series of trainings reads and writes, and whose temporary files are whose.
+//! The folders that a series of training runs uses, including its own folders for temporary files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::process::Command;
 use crate::preload::Preload;
 use support::program::Folder;
 
-/// See the module.
+/// The folders of one series.
 pub struct Place {
     /// The data set.
     pub data: String,
-    /// OUT.
+    /// The output folder.
     pub out: String,
-    /// In front of the files of both.
+    /// Controls slow and failing access to the files of both.
     pub preload: Preload,
-    /// For MPI's temporary files, which processes that were killed leave behind.
+    /// Folders for MPI's temporary files, which killed processes leave behind.
     temporary: [PathBuf; 2],
 }
 
 impl Place {
-    /// Of the series of this name.
+    /// Creates the folders of the series with this name.
     pub fn new(folder: &Folder, series: &str, data: String, out: String) -> Self {
         let own = folder.path().join(series);
         let shared = Path::new("/dev/shm");
@@ -32,7 +32,8 @@ impl Place {
         Self { preload: Preload::new(&own, &data, &out), data, out, temporary }
     }
 
-    /// Has a program use the place. Open MPI takes the second folder, other MPIs do without.
+    /// Sets the environment so that a program uses these folders. Open MPI uses the second temporary folder, other MPIs
+    /// do not need it.
     pub fn apply(&self, command: &mut Command) {
         self.preload.apply(command);
         command.env("TMPDIR", &self.temporary[0]).env("OMPI_MCA_btl_vader_backing_directory", &self.temporary[1]);
@@ -46,7 +47,7 @@ impl Place {
         }
     }
 
-    /// The log.
+    /// Returns the path of the log.
     pub fn log(&self) -> PathBuf {
         Path::new(&self.out).join("metrics.jsonl")
     }

@@ -1,5 +1,5 @@
-/* Preloaded into a training: makes reads below one folder and writes below another slow, or lets writes fail as on a full disk, while a
-   control file says so. Neither the program nor the libraries that it uses know. */
+/* Preloaded into a training to imitate slow and full disks. While a control file requests it, reads below one folder and writes below
+   another are delayed, or writes fail with ENOSPC. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,10 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The control file, mapped: what to do, then how often it was done. tests/soak/preload.rs writes and reads the same places. */
+/* The layout of the mapped control file: the requested faults, then counters of injected faults. tests/soak/preload.rs uses the same
+   layout. */
 struct control {
     volatile uint32_t read_ms, write_ms;
-    /* 1: no space for .h5 files, 2: for any file */
+    /* 1: writes of .h5 files fail, 2: all writes fail */
     volatile uint32_t no_space, unused;
     uint64_t slow_reads, slow_writes, refused;
 };
@@ -41,7 +42,7 @@ static void wait_ms(uint32_t ms) {
     while (nanosleep(&rest, &rest) && errno == EINTR) {}
 }
 
-/* Whether a descriptor is of a file below `folder` whose name holds `part`. */
+/* Returns whether the descriptor refers to a path that begins with `folder` and contains `part`. */
 static int below(int fd, const char *folder, const char *part) {
     char link[32], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -57,7 +58,7 @@ static void before_read(int fd) {
     wait_ms(control->read_ms);
 }
 
-/* 0, or -1 with errno set. */
+/* Returns 0 if the write may proceed, or -1 with errno set. */
 static int before_write(int fd) {
     if (!control) return 0;
     if (control->no_space && below(fd, out, control->no_space == 1 ? ".h5" : "")) {
@@ -72,7 +73,7 @@ static int before_write(int fd) {
     return 0;
 }
 
-/* The function of this name behind this one. */
+/* Declares `next`, the function of this name that this library overrides. */
 #define NEXT(name, result, ...)                                             \
     static result (*next)(__VA_ARGS__);                                     \
     if (!next) next = (result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)

@@ -1,48 +1,49 @@
-//! Slow and failing files: the library that is preloaded into a training (`preload.c`), and the file by which it is controlled.
+//! Slow and failing files: the library that is preloaded into a training run (`preload.c`), and the file that controls
+//! it.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the library is to do.
+/// What the library should do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// Milliseconds that each read of the data set takes longer.
+    /// Additional milliseconds for each read from the data set.
     pub read_ms: u32,
-    /// Milliseconds that each write to OUT takes longer.
+    /// Additional milliseconds for each write to the output folder.
     pub write_ms: u32,
-    /// Which writes to OUT find no space.
+    /// Which writes to the output folder fail.
     pub no_space: NoSpace,
 }
 
-/// Which writes find no space.
+/// The writes that fail because there is no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoSpace {
-    /// None.
+    /// No writes.
     #[default]
     Never,
-    /// Those of checkpoints and models.
+    /// Writes of checkpoints and models.
     Models,
-    /// All.
+    /// All writes.
     Always,
 }
 
-/// How often the library has done it.
+/// How often the library has interfered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Reads that were made slow.
+    /// Reads that took longer.
     pub slow_reads: u64,
-    /// Writes that were made slow.
+    /// Writes that took longer.
     pub slow_writes: u64,
-    /// Writes that were refused.
+    /// Writes that failed.
     pub refused: u64,
 }
 
-/// Bytes of `struct control` in `preload.c`: four u32, three u64.
+/// Size of `struct control` in `preload.c`: four u32 and three u64.
 const BYTES: usize = 40;
 
-/// The library, and the control file of one series of trainings.
+/// The library and the control file of one series of training runs.
 pub struct Preload {
     library: PathBuf,
     control: PathBuf,
@@ -52,7 +53,7 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// For trainings that read below `data` and write below `out`; their control file is in `folder`.
+    /// Prepares the library for runs that read from `data` and write to `out`. The control file is in `folder`.
     pub fn new(folder: &Path, data: &str, out: &str) -> Self {
         let control = folder.join("control");
         fs::write(&control, [0; BYTES]).unwrap_or_else(|e| panic!("{}: {e}", control.display()));
@@ -61,13 +62,13 @@ impl Preload {
         Self { library: build(folder), control, file, data: data.into(), out: out.into() }
     }
 
-    /// Has a training, and the launcher in front of it, load the library.
+    /// Makes the run and its launcher load the library.
     pub fn apply(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("TRIREME_SOAK_CONTROL", &self.control);
         command.env("TRIREME_SOAK_DATA", &self.data).env("TRIREME_SOAK_OUT", &self.out);
     }
 
-    /// Makes trouble from now on, or ends it.
+    /// Starts or ends the interference.
     pub fn make(&self, trouble: Trouble) {
         let no_space = match trouble.no_space {
             NoSpace::Never => 0u32,
@@ -79,7 +80,7 @@ impl Preload {
         self.file.write_all_at(&bytes, 0).expect("the control file can be written");
     }
 
-    /// How often it was made so far.
+    /// Returns how often the library has interfered so far.
     pub fn done(&self) -> Done {
         let mut bytes = [0; BYTES];
         self.file.read_exact_at(&mut bytes, 0).expect("the control file can be read");

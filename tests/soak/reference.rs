@@ -1,5 +1,5 @@
-//! What a training computes without faults: every step, every score, the content of every checkpoint, the model. And whether what another
-//! run has left in OUT is the same.
+//! The results of a training run without faults: every step, every score, the content of every checkpoint, and the
+//! model. Compares the output folder of another run with them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,32 +12,31 @@ use serde_json::{Value, json};
 
 use support::program::{events, files};
 
-/// Of one training.
+/// The results of one training run.
 #[derive(Debug, Default)]
 pub struct Reference {
-    /// What each step and each score says, by event and step.
+    /// The log lines of steps and scores, by event and step.
     lines: BTreeMap<(String, u64), String>,
     /// Digests of the checkpoints, by step.
     states: BTreeMap<u64, u32>,
     /// The bytes of model.h5.
     model: Vec<u8>,
-    /// Of the last event.
+    /// The digest in the `end` event.
     digest: Value,
 }
 
-/// What was compared, and was equal.
+/// How many results were compared and found equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Equal {
     /// Lines of steps and scores.
     pub lines: u64,
-    /// Checkpoints.
     pub checkpoints: u64,
-    /// Checkpoints of steps of which the reference has none.
+    /// Checkpoints of steps that the reference has no checkpoint of.
     pub others: u64,
 }
 
 impl Reference {
-    /// Of what a run has left.
+    /// Reads the output folder of a run.
     pub fn read(out: &str) -> Self {
         let states = checkpoints(out).into_iter().map(|path| state(&path)).collect();
         let model = fs::read(Path::new(out).join("model.h5")).expect("a model");
@@ -45,13 +44,14 @@ impl Reference {
         Self { lines: lines(out).collect(), states, model, digest }
     }
 
-    /// Steps, scores and checkpoints that it knows.
+    /// Describes the number of steps, scores and checkpoints.
     pub fn size(&self) -> String {
         let of = |event: &str| self.lines.keys().filter(|(name, _)| name == event).count();
         format!("{} steps, {} scores, {} checkpoints", of("step"), of("eval"), self.states.len())
     }
 
-    /// Compares the log and the checkpoints that a run has left so far; counts the checkpoints written since then.
+    /// Compares the log and the checkpoints that a run has written so far. Counts only checkpoints written since
+    /// `since`.
     pub fn check(&self, out: &str, since: SystemTime) -> Result<Equal, String> {
         let mut equal = Equal::default();
         for ((event, step), line) in lines(out) {
@@ -71,7 +71,7 @@ impl Reference {
         Ok(equal)
     }
 
-    /// Compares a line of a step or a score: whether the reference has it.
+    /// Compares a line of a step or a score. Returns false if the reference has no such line.
     pub fn line(&self, event: &str, step: u64, line: &str) -> Result<bool, String> {
         match self.lines.get(&(event.to_string(), step)) {
             Some(expected) if expected != line => Err(format!("{event} of step {step}: {line}, expected {expected}")),
@@ -79,7 +79,7 @@ impl Reference {
         }
     }
 
-    /// Compares the end of a run.
+    /// Compares the digest and the model at the end of a run, and checks that no temporary files remain.
     pub fn check_end(&self, out: &str) -> Result<(), String> {
         let digest = events(out, "end").last().ok_or("no end in the log")?["digest"].clone();
         let model = fs::read(Path::new(out).join("model.h5")).map_err(|e| format!("model.h5: {e}"))?;
@@ -87,7 +87,7 @@ impl Reference {
             return Err(format!("digest {digest}, expected {}", self.digest));
         }
         if model != self.model {
-            return Err("model.h5 has other bytes than the reference's".into());
+            return Err("model.h5 differs from the reference".into());
         }
         let left: Vec<String> =
             files(out).into_iter().filter(|file| file.contains("tmp") || file.contains("aside")).collect();
@@ -95,13 +95,13 @@ impl Reference {
     }
 }
 
-/// The lines of steps and scores in OUT's log.
+/// Reads the lines of steps and scores from the log in the output folder.
 fn lines(out: &str) -> impl Iterator<Item = ((String, u64), String)> {
     let all = ["step", "eval"].into_iter().flat_map(|event| events(out, event));
     all.filter_map(|line| content(&line)).collect::<Vec<_>>().into_iter()
 }
 
-/// What a line of a step or a score says of what was computed; nothing of other lines.
+/// Returns the computed values in the line of a step or a score. Returns `None` for other lines.
 pub fn content(line: &Value) -> Option<((String, u64), String)> {
     let kept = match line["event"].as_str()? {
         "step" => json!([line["epoch"], line["loss"], line["top1"], line["lr"], line["samples"]]),
@@ -111,14 +111,16 @@ pub fn content(line: &Value) -> Option<((String, u64), String)> {
     Some(((line["event"].as_str()?.to_string(), line["step"].as_u64()?), kept.to_string()))
 }
 
-/// The checkpoints in OUT that have their name.
+/// Returns the paths of the checkpoints in the output folder.
 fn checkpoints(out: &str) -> Vec<PathBuf> {
     let found = files(out).into_iter().filter(|file| file.starts_with("checkpoints/step-") && file.ends_with(".h5"));
     found.map(|file| Path::new(out).join(file)).collect()
 }
 
-/// A checkpoint's step, and a digest of all tensors that it holds. How far the epoch and its score are is no part of it: at the last step
-/// of an epoch, a run that was stopped has yet to score.
+/// Returns a checkpoint's step and a digest of all its tensors.
+///
+/// The digest excludes the progress of the epoch and its score: if a run was stopped at the last step of an epoch, its
+/// score is not known yet.
 fn state(path: &Path) -> (u64, u32) {
     let file = StateFile::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let layers = |crc: u32, layers: &[LayerWeights]| {

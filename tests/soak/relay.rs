@@ -1,5 +1,5 @@
-//! Trainings that faults end and that go on, each time on any number of ranks, to a model that must have the reference's bytes; then the
-//! next one, for as long as the soak lasts.
+//! Training runs that faults end and that resume, each time on a random number of ranks, until the model is complete.
+//! It must equal the reference byte for byte. Then the next run begins, until the soak test ends.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,16 +24,16 @@ use support::program::{Folder, events, run};
 
 const SERIES: &str = "relay";
 
-/// Numbers of ranks; 0: without mpirun.
+/// Numbers of ranks to choose from. 0 means without mpirun.
 const RANKS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// Room on the disk of OUT: several times what a training keeps there.
+/// Size of the disk with the output folder: a few times what a run keeps there.
 const DISK: &str = "64m";
 
-/// Samples of a relay's process count from here on.
+/// Age of a process from which its samples count.
 const WARM: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The series of training runs.
 pub struct Relay<'a> {
     settings: Settings,
     diary: &'a Diary,
@@ -41,45 +41,42 @@ pub struct Relay<'a> {
     folder: &'a Folder,
     disk: Option<Disk>,
     out: String,
-    /// Random choices so far: each has draws of its own.
+    /// Number of random choices so far. Each has its own random draws.
     choices: u64,
     /// When the next fault is due, in the diary's time.
     due: Duration,
-    /// The process that was looked at for longest.
+    /// The process with the longest series of samples.
     longest: Option<(String, Meter)>,
 }
 
-/// What has become of a process.
+/// The state of a process after a fault or at its end.
 enum After {
-    /// It runs.
+    /// The process is running.
     GoesOn(Box<Leg>),
-    /// It has ended, and can go on.
+    /// The process has ended, and the run can resume.
     Ended,
-    /// It has come to its last step.
+    /// The run has reached its last step.
     Over,
 }
 
-/// One training, from its first start to its model.
+/// One training run, from its first start to its model.
 struct Lap<'a> {
     training: &'a Training,
     place: Place,
 }
 
 impl<'a> Relay<'a> {
-    /// With OUT on a small disk of its own where it may mount one.
+    /// Puts the output folder on a small disk if the test may mount one.
     pub fn new(settings: Settings, diary: &'a Diary, trainings: &'a [Training], folder: &'a Folder) -> Self {
         let disk = Disk::mount(folder.at("disk"), DISK);
         if disk.is_none() {
-            diary.say(
-                SERIES,
-                "no permission to mount a tmpfs: for a full disk, the preloaded library refuses all writes",
-            );
+            diary.say(SERIES, "no permission to mount a tmpfs; the preloaded library simulates a full disk");
         }
         let out = disk.as_ref().map_or_else(|| folder.at("relay-out"), |disk| disk.at("out"));
         Self { settings, diary, trainings, folder, disk, out, choices: 0, due: diary.time() + PERIOD, longest: None }
     }
 
-    /// Laps until the time is over. What does not hold goes into the diary, and the next lap begins.
+    /// Runs laps until the time is over. A failed check goes into the diary, and the next lap begins.
     pub fn run(&mut self) {
         let mut number = 0;
         while !self.is_over() {
@@ -104,19 +101,19 @@ impl<'a> Relay<'a> {
         self.diary.time() >= self.settings.length
     }
 
-    /// Keeps what a lap that failed has left, to look at.
+    /// Keeps the output folder of a failed lap for inspection.
     fn keep(&self, number: usize) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soak-{}-{number}", self.settings.seed));
         let done = std::process::Command::new("cp").arg("-r").args([Path::new(&self.out), &kept]).status();
         if done.is_ok_and(|status| status.success()) {
-            self.diary.say(SERIES, &format!("OUT as it was is in {}", kept.display()));
+            self.diary.say(SERIES, &format!("the output folder was copied to {}", kept.display()));
         }
         if let Some(disk) = &self.disk {
             let _ = fs::remove_file(disk.at("filler"));
         }
     }
 
-    /// The draws of the next random choice.
+    /// Returns the random draws of the next choice.
     fn draws(&mut self) -> Draws {
         self.choices += 1;
         Draws::new(self.settings.seed, self.choices, 0, 0)
@@ -137,12 +134,12 @@ impl<'a> Relay<'a> {
                 break self.finish(lap);
             }
             leg = self.resume(lap, how);
-            // on a busy machine a start takes long: let it do some steps
+            // a start takes long on a busy machine, so give the run time for some steps
             self.due = self.due.max(self.diary.time() + PERIOD / 2);
         }
     }
 
-    /// Puts a fault into a process.
+    /// Causes a fault in a process.
     fn strike(&mut self, lap: &Lap<'_>, mut leg: Leg) -> After {
         self.due = self.diary.time().max(self.due + PERIOD);
         let mut draws = self.draws();
@@ -163,18 +160,18 @@ impl<'a> Relay<'a> {
         Target { training: lap.training, place: &lap.place, disk: self.disk.as_ref() }
     }
 
-    /// A process has ended by itself: at its last step, or for want of space for the model.
+    /// Handles a process that has ended by itself: at its last step, or because there was no space for the model.
     fn ended(&mut self, mut leg: Leg) -> After {
         self.keep_longest(&mut leg);
         let fault = leg.last_survived();
         let ended = leg.end();
-        // the model may have found no room when that was over already
+        // the model may still have found no space, although that fault is over
         let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
         assert!(ended.status.success() || no_room, "after {fault:?}: {}\n{}", ended.status, ended.stderr);
         if ended.status.success() { After::Over } else { After::Ended }
     }
 
-    /// A kind of fault that this process can be struck by.
+    /// Chooses a fault that this process can meet.
     fn draw(&self, lap: &Lap<'_>, leg: &Leg, draws: &mut Draws) -> Fault {
         let How { ranks, reads } = leg.how();
         let can = |fault: &Fault| match fault {
@@ -194,7 +191,7 @@ impl<'a> Relay<'a> {
         Leg::start(lap.training, how, &lap.place, &["--max-steps", &last])
     }
 
-    /// Starts again, now and then more than once.
+    /// Starts the run again, sometimes killing it and starting once more.
     fn resume(&mut self, lap: &Lap<'_>, before: How) -> Leg {
         loop {
             let mut leg = self.start(lap);
@@ -215,7 +212,7 @@ impl<'a> Relay<'a> {
             counts.resumes_on_others += u64::from(how.ranks != before.ranks);
             drop(counts);
             let start = events(&self.out, "start").last().map_or(Value::Null, |start| start["step"].clone());
-            self.diary.say(SERIES, &format!("goes on from step {start}: {}", how.text()));
+            self.diary.say(SERIES, &format!("continues from step {start}: {}", how.text()));
             return leg;
         }
     }
@@ -227,7 +224,7 @@ impl<'a> Relay<'a> {
         });
     }
 
-    /// Waits until a fault is due, or until the leg ends.
+    /// Waits until a fault is due or the process ends.
     fn until_due(&mut self, leg: &mut Leg) {
         self.first_step(leg);
         while !leg.has_ended() && (self.is_over() || self.diary.time() < self.due) {
@@ -245,7 +242,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Compares what is in OUT so far; counts the checkpoints written since then.
+    /// Compares the output folder with the reference. Counts only checkpoints written since `since`.
     fn check(&self, lap: &Lap<'_>, since: SystemTime) -> Equal {
         let equal = lap.training.reference.check(&self.out, since).unwrap_or_else(|difference| panic!("{difference}"));
         let mut counts = self.diary.counts();
@@ -254,7 +251,7 @@ impl<'a> Relay<'a> {
         equal
     }
 
-    /// The training is over: its model is the reference's, and scores as it said.
+    /// Checks a finished run: its model equals the reference, and its score equals the logged one.
     fn finish(&mut self, lap: &Lap<'_>) {
         let lines = self.check(lap, SystemTime::now()).lines;
         lap.training.reference.check_end(&self.out).unwrap_or_else(|difference| panic!("{difference}"));
@@ -270,6 +267,6 @@ impl<'a> Relay<'a> {
         let mut counts = self.diary.counts();
         (counts.laps, counts.models, counts.lines) = (counts.laps + 1, counts.models + 1, counts.lines + lines);
         drop(counts);
-        self.diary.say(SERIES, &format!("the model is the reference's; eval on {ranks} ranks gives its score"));
+        self.diary.say(SERIES, &format!("the model equals the reference; eval on {ranks} ranks confirms its score"));
     }
 }

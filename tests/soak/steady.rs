@@ -1,5 +1,5 @@
-//! One training that lasts as long as the soak, struck only by what it must go on through: memory, descriptors and threads stay what they
-//! were.
+//! One training run that lasts as long as the soak test, with only faults that it must survive. Memory, descriptors and
+//! threads must not grow.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,13 +21,14 @@ use support::program::signal;
 
 const SERIES: &str = "steady";
 
-/// Epochs until memory is flat: threads are started for each, and take turns with malloc's arenas until each of these has grown.
+/// Epochs until memory is constant. Threads are started in each epoch and use malloc's arenas in turn until each arena
+/// has grown.
 const WARM: usize = 80;
 
-/// After a fault, until samples count again.
+/// Time after a fault until samples count again.
 const REST: Duration = Duration::from_secs(3);
 
-/// Trains until the time is over. What does not hold goes into the diary.
+/// Trains until the time is over. A failed check goes into the diary.
 pub fn run(settings: &Settings, diary: &Diary, training: &Training, place: &Place) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| train(settings, diary, training, place))) {
         diary.failed(SERIES, &panic_text(&*panic));
@@ -39,7 +40,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     leg.until("first step", |leg| leg.steps());
     let ranks = leg.ranks();
     diary.say(SERIES, &format!("{}, processes {ranks:?}", leg.how().text()));
-    // between the faults of the other series
+    // halfway between the faults of the other series
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;
     while diary.time() < settings.length {
@@ -54,7 +55,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
             due = diary.time().max(due + PERIOD);
             if !warm && epochs(place) >= WARM {
                 warm = true;
-                diary.say(SERIES, &format!("warm after {} epochs: what it holds counts from here on", epochs(place)));
+                diary.say(SERIES, &format!("warm-up complete after {} epochs: samples count from here", epochs(place)));
             }
         }
         if warm && diary.time() >= calm {
@@ -65,35 +66,35 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     finish(settings, diary, training, place, leg);
 }
 
-/// Epochs in the log.
+/// Returns the number of epochs in the log.
 fn epochs(place: &Place) -> usize {
     std::fs::read_to_string(place.log()).unwrap_or_default().matches("\"event\":\"epoch\"").count()
 }
 
-/// Stops it in good order and looks back.
+/// Stops the run regularly and evaluates the samples.
 fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place, mut leg: Leg) {
     let meters = leg.take_meters();
     leg.ranks().first().iter().for_each(|&&rank| signal(rank as i32, libc::SIGTERM));
     leg.end().failed(75, &["stopped after step", "--resume auto"]);
-    diary.say(SERIES, &format!("stopped in good order after {} epochs", epochs(place)));
+    diary.say(SERIES, &format!("stopped regularly after {} epochs", epochs(place)));
     for (number, meter) in meters.iter().enumerate() {
         match meter.course(Duration::ZERO) {
             Some(course) => {
                 if !course.is_flat() {
-                    diary.failed(SERIES, &format!("process {number} does not stay what it was: {course:?}"));
+                    diary.failed(SERIES, &format!("process {number} uses more resources than at first: {course:?}"));
                 }
                 diary.counts().processes.push((format!("steady, process {number} of 2"), course));
             }
-            None if settings.is_long() => diary.failed(SERIES, "too few samples to say whether memory stays flat"),
-            None => diary.say(SERIES, "too short to say whether memory stays flat"),
+            None if settings.is_long() => diary.failed(SERIES, "too few samples to check that memory is constant"),
+            None => diary.say(SERIES, "the test was too short to check that memory is constant"),
         }
     }
     let lines = compare(training, place).unwrap_or_else(|difference| panic!("{difference}"));
-    assert!(lines > 0, "none of its steps is in the reference");
+    assert!(lines > 0, "the reference has none of the steps");
     diary.counts().lines += lines;
 }
 
-/// Compares the steps and scores that the reference has, too.
+/// Compares the steps and scores that the reference also has. Returns their number.
 fn compare(training: &Training, place: &Place) -> Result<u64, String> {
     let log = File::open(place.log()).map_err(|e| format!("{}: {e}", place.log().display()))?;
     let mut lines = 0;

@@ -1,4 +1,4 @@
-//! Faults put into a process of a series: those that it must go on through, and those that it must end with.
+//! Causes faults in a process: faults that it must survive, and faults that must end it.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,35 +15,33 @@ use crate::training::Training;
 use support::disk::Disk;
 use support::program::{Ended, signal};
 
-/// What a fault is put into.
+/// The run in which a fault is caused.
 pub struct Target<'a> {
-    /// What is trained.
     pub training: &'a Training,
-    /// Where.
     pub place: &'a Place,
-    /// The disk of OUT, if it is small.
+    /// The small disk of the output folder, if there is one.
     pub disk: Option<&'a Disk>,
 }
 
-/// What came of a fault.
+/// The outcome of a fault.
 pub struct Outcome {
-    /// How the process ended; nothing if it goes on.
+    /// How the process ended, or `None` if it continues.
     pub ended: Option<Ended>,
-    /// From the fault until it had ended, or went on.
+    /// Time from the fault until the process ended or continued.
     pub took: Duration,
-    /// For people.
+    /// Description for the diary.
     pub what: String,
 }
 
-/// How a process must end.
+/// The expected end of a process.
 struct Expected {
     code: Option<i32>,
-    /// What one line of stderr holds.
+    /// Parts that one line of stderr must contain.
     parts: Vec<String>,
 }
 
 impl Expected {
-    /// With any failure: the launcher alone can speak.
+    /// Expects any failure, because only the launcher can report it.
     fn any() -> Self {
         Self { code: None, parts: Vec::new() }
     }
@@ -63,7 +61,7 @@ impl Expected {
 }
 
 impl Target<'_> {
-    /// Puts a fault into a process that must go on, and waits until it does.
+    /// Causes a fault that the process must survive, and waits until it continues.
     pub fn survive(&self, fault: Fault, leg: &mut Leg, draws: &mut Draws) -> Outcome {
         let begin = Instant::now();
         let what = match fault {
@@ -88,7 +86,7 @@ impl Target<'_> {
     fn pause(&self, leg: &mut Leg, draws: &mut Draws) -> String {
         let ranks = leg.ranks();
         if ranks.is_empty() {
-            return "no rank is there any more".into();
+            return "no rank is running any more".into();
         }
         let rank = one_of(draws, &ranks);
         let time = Duration::from_millis(500 + u64::from(draws.below(3500)));
@@ -98,7 +96,7 @@ impl Target<'_> {
         format!("process {rank} for {:.1} s", time.as_secs_f64())
     }
 
-    /// Makes trouble for some seconds, and until it was made at all; says how often it was made.
+    /// Interferes for some seconds and at least once. Returns how often the library interfered.
     fn trouble(&self, trouble: Trouble, leg: &mut Leg, draws: &mut Draws, count: fn(Done) -> u64) -> u64 {
         let preload = &self.place.preload;
         let before = count(preload.done());
@@ -109,7 +107,7 @@ impl Target<'_> {
         count(preload.done()) - before
     }
 
-    /// Until the log says that a checkpoint could not be written.
+    /// Refuses space for checkpoints until the log reports a failed checkpoint.
     fn no_room(&self, leg: &mut Leg) -> String {
         let log = self.place.log();
         let length = || fs::metadata(&log).map_or(0, |about| about.len());
@@ -117,10 +115,10 @@ impl Target<'_> {
         self.place.preload.make(Trouble { no_space: NoSpace::Models, ..Trouble::default() });
         let failed = leg.until("failed checkpoint", |_| tail(&log, before).contains("\"error\":\""));
         self.place.preload.make(Trouble::default());
-        if failed { "one was not written, and the run said so".into() } else { "the run ended".into() }
+        if failed { "a checkpoint was not written, and the run reported it".into() } else { "the run ended".into() }
     }
 
-    /// Puts in a fault that a process must end with, and waits for that.
+    /// Causes a fault that must end the process, and waits for its end.
     pub fn end(&self, fault: Fault, mut leg: Leg, draws: &mut Draws) -> Outcome {
         let begin = Instant::now();
         let (expected, spoiled) = match fault {
@@ -129,7 +127,7 @@ impl Target<'_> {
         };
         let ended = leg.end();
         let took = begin.elapsed();
-        // here the shard becomes whole again
+        // dropping `spoiled` repairs the shard
         let whose = spoiled.map_or(String::new(), |spoiled| format!("{}: ", spoiled.name));
         if fault == Fault::FullDisk {
             self.place.preload.make(Trouble::default());
@@ -137,7 +135,7 @@ impl Target<'_> {
         }
         self.place.tidy();
         let what = if ended.status.success() {
-            "came too late, the training was over".into()
+            "came too late: the training was complete".into()
         } else {
             expected.check(fault, &ended);
             format!("{whose}ended after {:.1} s with {}", took.as_secs_f64(), ended.status)
@@ -145,10 +143,10 @@ impl Target<'_> {
         Outcome { ended: Some(ended), took, what }
     }
 
-    /// Signals, or a full disk.
+    /// Sends a signal or fills the disk.
     fn put(&self, fault: Fault, leg: &mut Leg, draws: &mut Draws) -> Expected {
         let ranks = leg.ranks();
-        // a rank, or whoever is there before the ranks are
+        // a rank, or the launcher if no rank has started yet
         let one = if ranks.is_empty() { leg.launcher() } else { one_of(draws, &ranks) };
         match fault {
             Fault::KillRank | Fault::KillEarly => signal(one as i32, libc::SIGKILL),
@@ -171,14 +169,14 @@ impl Target<'_> {
         Expected::any()
     }
 
-    /// A corrupt shard of the training split.
+    /// Damages a shard of the training split.
     fn spoil(&self, draws: &mut Draws) -> (Expected, Option<Spoiled>) {
         let shards = self.training.images.manifest.splits["train"].shards.len();
         let shard = Spoiled::new(self.training.images.shard("train", draws.below(shards as u32) as usize));
         (Expected::saying(Some(1), &[&shard.name, "record "]), Some(shard))
     }
 
-    /// Takes all room, and what a checkpoint under way gives back.
+    /// Takes all free space, including what a failing checkpoint frees.
     fn fill(&self, leg: &mut Leg) {
         let Some(disk) = self.disk else {
             return self.place.preload.make(Trouble { no_space: NoSpace::Always, ..Trouble::default() });
@@ -190,7 +188,7 @@ impl Target<'_> {
     }
 }
 
-/// A shard with a flipped byte in each record; as it was when dropped.
+/// A shard with a flipped byte in each record. Dropping this repairs it.
 struct Spoiled {
     name: String,
     path: PathBuf,
@@ -211,20 +209,20 @@ impl Spoiled {
 
 impl Drop for Spoiled {
     fn drop(&mut self) {
-        // in place: who has it mapped sees it whole again
+        // written in place, so that processes that have mapped the file see the repair
         let file = OpenOptions::new().write(true).open(&self.path);
         let done = file.and_then(|file| file.write_all_at(&self.bytes, 0));
-        done.unwrap_or_else(|e| eprintln!("{} stays corrupt: {e}", self.path.display()));
+        done.unwrap_or_else(|e| eprintln!("{} could not be repaired: {e}", self.path.display()));
     }
 }
 
-/// Whether a checkpoint is being written: it has a hidden name until it is whole.
+/// Returns true if a checkpoint is being written. It has a hidden name until it is complete.
 fn is_writing(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".step-"))
 }
 
-/// What a file has from a place on.
+/// Reads a file from an offset to its end.
 fn tail(path: &Path, from: u64) -> String {
     let Ok(file) = fs::File::open(path) else { return String::new() };
     let length = file.metadata().map_or(0, |about| about.len());

@@ -1,4 +1,5 @@
-//! What is trained: a recipe and a data set of which every bit is known beforehand, from a reference without faults.
+//! The training runs: a recipe, a data set and the reference results, which a run without faults has computed
+//! beforehand.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use support::images::{DIGITS, Images, THINGS};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
 use support::small_run::poke;
 
-/// Batch norm, augmentation, averages of the weights, momentum; records that cannot be used end the run.
+/// Batch norm, augmentation, weight averages and momentum. An invalid record ends the run.
 const RESIDUAL: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -42,7 +43,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Adam, and a data set with corrupt records, which are left out.
+/// Adam, and a data set with damaged records, which are skipped.
 const SKIPPING: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -68,30 +69,30 @@ codec = "exact"
 on_corrupt = "skip"
 "#;
 
-/// Steps by which the speed is measured.
+/// Number of steps for measuring the speed.
 const TRIAL: u64 = 24;
 
-/// Bytes into a record where its payload is, beyond framing and keys.
+/// An offset from the start of a record that is within its pixels, after framing and keys.
 const IN_THE_PIXELS: u64 = 400;
 
-/// A recipe, its data set, and what it must compute.
+/// A recipe, its data set and the expected results.
 pub struct Training {
-    /// For people.
+    /// Name for messages.
     pub name: &'static str,
-    /// The recipe's file.
+    /// Path of the recipe.
     pub recipe: String,
-    /// The data set. Its path stands in the model.
+    /// The data set. The model contains its path.
     pub images: Images,
-    /// Whether a corrupt record is left out. If not, it ends the run.
+    /// If true, a damaged record is skipped. Otherwise it ends the run.
     pub skips: bool,
     /// Step at which a lap ends.
     pub last: u64,
-    /// What it must compute up to then.
+    /// The expected results up to that step.
     pub reference: Reference,
 }
 
 impl Training {
-    /// Both, with their references.
+    /// Prepares both recipes with their references.
     pub fn all(folder: &Folder, settings: &Settings) -> Vec<Self> {
         let at = |name: &str| folder.path().join(name);
         let residual = Images::new(&at("residual-data"), THINGS, 96, 32);
@@ -129,27 +130,27 @@ impl Training {
         training
     }
 
-    /// Trains to the last step on two ranks, without faults, and keeps every checkpoint.
+    /// Trains to the last step on two ranks without faults and keeps every checkpoint.
     fn undisturbed(&self, out: &str) {
         let mut command = self.command(2, &self.images.arg(), out);
         command.args(["--max-steps", &self.last.to_string(), "--set", "checkpoint.keep=1000"]);
         start(command).wait(10 * PATIENCE).succeeded();
     }
 
-    /// `trireme train` with it on `ranks` ranks, or without mpirun for 0.
+    /// Returns the command that trains on `ranks` ranks, or without mpirun if `ranks` is 0.
     pub fn command(&self, ranks: usize, data: &str, out: &str) -> Command {
         let every = format!("checkpoint.every={} steps", (self.last / 24).clamp(3, 40));
         trireme(ranks, &["train", "-v", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
     }
 
-    /// The same as a process under way, where a series has its place.
+    /// Starts this command with the folders of a series.
     pub fn start(&self, ranks: usize, place: &Place, more: &[&str]) -> Running {
         let mut command = self.command(ranks, &place.data, &place.out);
         place.apply(command.args(more));
         start(command)
     }
 
-    /// A copy of the data set, in this folder.
+    /// Copies the data set to this folder.
     pub fn copy_of_data(&self, folder: &Path) -> String {
         fs::create_dir_all(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         for entry in fs::read_dir(&self.images.dir).expect("the data set is there") {

@@ -1,4 +1,4 @@
-//! A run for a fault to strike: it would go on for long, and writes a checkpoint every other step.
+//! A long training run that writes a checkpoint every two steps. The fault tests interrupt it.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::images::{DIGITS, Images};
 use super::program::{Ended, Folder, Running, events, files, run, start, trireme};
 
-/// A fault must have ended all ranks by then.
+/// Time within which all ranks must have ended after a fault.
 pub const IN_TIME: Duration = Duration::from_secs(15);
 
-/// Training shards that [`Images`] makes.
+/// Number of training shards that [`Images`] writes.
 pub const SHARDS: usize = 4;
 
 const RECIPE: &str = r#"
@@ -32,7 +32,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// A recipe and a data set of its own for each case.
+/// A recipe and a data set in a folder of their own.
 pub struct Case {
     pub folder: Folder,
     pub images: Images,
@@ -41,7 +41,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// 48 digits to train on.
+    /// Creates a data set with 48 training digits.
     pub fn new() -> Self {
         let folder = Folder::new();
         let images = Images::new(&folder.path().join("data"), DIGITS, 48, 16);
@@ -50,7 +50,7 @@ impl Case {
         Self { folder, images, recipe, out }
     }
 
-    /// Starts a training that writes a checkpoint every other step.
+    /// Starts a training run that writes a checkpoint every two steps.
     pub fn start(&self, ranks: usize, more: &[&str]) -> Running {
         let data = self.images.arg();
         let often = "checkpoint.every=2 steps";
@@ -58,7 +58,7 @@ impl Case {
         start(trireme(ranks, &[&args, more].concat()))
     }
 
-    /// Under way: some steps are done.
+    /// Starts the training run and waits until it has done at least three steps.
     #[track_caller]
     pub fn running(&self, ranks: usize, more: &[&str]) -> Running {
         let mut running = self.start(ranks, more);
@@ -66,25 +66,25 @@ impl Case {
         running
     }
 
-    /// Steps in the log by now.
+    /// Returns the number of steps in `metrics.jsonl` so far.
     pub fn steps(&self) -> usize {
         let text = fs::read_to_string(Path::new(&self.out).join("metrics.jsonl")).unwrap_or_default();
         text.matches("\"event\":\"step\"").count()
     }
 
-    /// All HDF5 files are whole, all lines of the log too.
+    /// Checks that every HDF5 file in the output folder can be read and that the run has not ended regularly.
     #[track_caller]
     pub fn assert_whole(&self) {
         for file in files(&self.out).iter().filter(|f| f.ends_with(".h5") && !f.contains("/.")) {
             let path = format!("{}/{file}", self.out);
             let scored = run(0, &["eval", &path, "--data", &self.images.arg(), "--split", "train"]);
-            assert!(scored.status.success(), "{file} is torn: {}", scored.stderr);
+            assert!(scored.status.success(), "{file} is incomplete: {}", scored.stderr);
         }
         assert!(events(&self.out, "end").is_empty());
     }
 }
 
-/// Ended in time, with a failure.
+/// Checks that the program failed within [`IN_TIME`].
 #[track_caller]
 pub fn assert_failed(ended: &Ended, since: Instant) {
     assert!(!ended.status.success(), "{}", ended.stderr);

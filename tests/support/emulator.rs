@@ -1,5 +1,5 @@
-//! The emulated CUDA libraries (`tests/emulator`), for tests that run the CUDA backend on a machine without a GPU: built
-//! at the first use, then put where cudarc finds them. No expectations of its own.
+//! Builds and loads the emulated CUDA libraries of `tests/emulator`, so that the CUDA backend can be tested without a
+//! GPU.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// Libraries in the order in which each finds those that it needs.
+/// In the order of loading: each library needs some that come earlier in the list.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
-/// Whether tests must run on this machine's own GPU: TRIREME_TEST_GPU=1, as `make test-gpu` says.
+/// True if the tests must use the real GPU of this machine, as `make test-gpu` sets with `TRIREME_TEST_GPU=1`.
 pub fn real_gpu() -> bool {
     std::env::var("TRIREME_TEST_GPU").is_ok_and(|value| value == "1")
 }
 
-/// Why the emulated libraries cannot run here.
+/// Returns why the emulated libraries cannot be built or run here, if so.
 fn obstacle() -> Option<&'static str> {
     let works = |program: &str| {
         let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -30,7 +30,8 @@ fn obstacle() -> Option<&'static str> {
     }
 }
 
-/// The folder of the libraries, built when they are older than their sources; None where they cannot be built.
+/// Returns the folder of the emulated libraries and builds them if they are older than their sources. Returns `None` if
+/// they cannot be built.
 pub fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOLDER.get_or_init(|| obstacle().is_none().then(build)).as_deref()
@@ -53,19 +54,21 @@ fn build() -> PathBuf {
     folder
 }
 
-/// Says aloud that `count` tests are left out, and why, unless the emulated libraries can run.
+/// Returns true if the emulated libraries can run. Otherwise prints that `count` tests are skipped, and why.
 pub fn available(count: usize) -> bool {
     match obstacle() {
         None => true,
         Some(why) => {
-            eprintln!("left out: {count} tests on the emulated GPU: {why}");
+            eprintln!("skipped: {count} tests on the emulated GPU: {why}");
             false
         }
     }
 }
 
-/// Loads the libraries into this process, so that cudarc finds them: the dynamic loader knows a loaded library by its soname.
-/// Gives false, and says so, where they cannot run or where a real driver is found first.
+/// Loads the libraries into this process. The dynamic loader recognises a loaded library by its soname, so cudarc then
+/// finds them.
+///
+/// Returns false and prints the reason if they cannot run or if cudarc finds a real driver first.
 pub fn load(tests: usize) -> bool {
     static LOADED: OnceLock<bool> = OnceLock::new();
     assert!(
@@ -77,7 +80,8 @@ pub fn load(tests: usize) -> bool {
             let Some(folder) = folder() else { return false };
             for library in LIBRARIES {
                 let path = CString::new(folder.join(library).into_os_string().into_encoded_bytes()).unwrap_or_default();
-                // SAFETY: the libraries' constructors do nothing that could harm; the message is copied at once
+                // SAFETY: the libraries' constructors have no unsafe effects, and the message of dlerror is copied at
+                // once
                 unsafe {
                     if libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
                         panic!("{}", CStr::from_ptr(libc::dlerror()).to_string_lossy());
@@ -87,16 +91,17 @@ pub fn load(tests: usize) -> bool {
             let name = cudarc::driver::CudaContext::new(0).and_then(|context| context.name());
             let emulated = name.as_ref().is_ok_and(|name| name.starts_with("Emulated"));
             if !emulated {
-                eprintln!("left out: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
+                eprintln!("skipped: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
             }
             emulated
         })
 }
 
-/// How often this process has made a call of the driver, if it is the emulated one; None on a real GPU.
+/// Returns how often this process has called the driver function `name`. Returns `None` on a real GPU.
 pub fn calls(name: &str) -> Option<u64> {
     let call = CString::new(name).ok()?;
-    // SAFETY: the emulated driver's name of a function that takes a C string
+    // SAFETY: the emulated driver defines this symbol as a function with this signature; a missing symbol becomes
+    // `None`
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"trireme_emulated_calls".as_ptr());
         let count: Option<extern "C" fn(*const libc::c_char) -> u64> = std::mem::transmute(found);
@@ -104,7 +109,8 @@ pub fn calls(name: &str) -> Option<u64> {
     }
 }
 
-/// What makes a program find the emulated libraries: for `Command::env`, or `mpirun -x`.
+/// Returns the environment variable with which a program finds the emulated libraries, for `Command::env` or `mpirun
+/// -x`.
 pub fn library_path() -> (&'static str, String) {
     let folder = folder().map(|f| f.display().to_string()).unwrap_or_default();
     match std::env::var("LD_LIBRARY_PATH") {
@@ -113,7 +119,7 @@ pub fn library_path() -> (&'static str, String) {
     }
 }
 
-/// Makes a library without a function.
+/// Builds a shared library that contains no functions.
 pub fn empty_library(file: &Path) {
     let soname = format!("-Wl,-soname,{}", file.file_name().unwrap_or_default().to_string_lossy());
     let mut compiler = Command::new("g++");
@@ -121,7 +127,7 @@ pub fn empty_library(file: &Path) {
     assert!(compiler.status().is_ok_and(|status| status.success()), "{}", file.display());
 }
 
-/// Runs one ignored test of this test binary in a process of its own, with these settings.
+/// Runs one ignored test of this test binary in a separate process, with these environment variables.
 pub fn alone(test: &str, settings: &[(&str, &str)]) -> Output {
     let own = std::env::current_exe().unwrap_or_else(|e| panic!("the test's own path: {e}"));
     Command::new(own)

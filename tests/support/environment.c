@@ -1,5 +1,5 @@
-/* Preloaded into a program: notes in the file that ENVIRONMENT_LOG names which thread reads or changes the environment, and when MPI
-   starts. A line: process, thread, what, name, file of the caller. */
+/* Preloaded into a program: logs each read and change of an environment variable, and the start of MPI, to the file in ENVIRONMENT_LOG.
+   The columns of a line are process, thread, action, variable and the file of the calling code. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,22 +1,22 @@
-//! Values by formulas, which the scripts of `tests/golden` have, too, and repeatable choices.
+//! Test values from formulas that the scripts in `tests/golden` compute too, and a reproducible random choice.
 
 use serde::Deserialize;
 
-/// A tensor that a formula gives.
+/// A tensor of uniform values that a formula defines.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Formula {
-    /// Of the tensor; absent where the context says it.
+    /// Empty if the context determines the shape.
     #[serde(default)]
     pub shape: Vec<usize>,
-    /// Number of the sequence.
+    /// Number of the sequence. Different numbers give different values.
     pub k: u64,
     /// Half the width of the interval.
     pub scale: f64,
-    /// Its middle.
+    /// The middle of the interval.
     pub shift: f64,
 }
 
-/// Values that a formula must give at some places.
+/// Recorded values of a formula at some positions.
 #[derive(Deserialize)]
 pub struct Example {
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// Checks a formula: `f(formula, elements)`.
+    /// Compares the recorded values with those of `f(formula, elements)`.
     pub fn check(&self, f: impl Fn(&Formula, usize) -> Vec<f32>) {
         let got = f(&self.formula, self.at.iter().max().unwrap() + 1);
         for (&i, want) in self.at.iter().zip(&self.values) {
@@ -46,7 +46,7 @@ fn scramble(h: u32) -> u32 {
 }
 
 impl Formula {
-    /// Uniform values in `shift +- scale`.
+    /// Creates a formula for uniform values in `shift ± scale`.
     pub fn new(k: u64, scale: f64, shift: f64) -> Self {
         Self { shape: Vec::new(), k, scale, shift }
     }
@@ -55,43 +55,43 @@ impl Formula {
         (f64::from(h >> 8) / 16_777_216.0 * 2.0 * self.scale - self.scale + self.shift) as f32
     }
 
-    /// `n` values of the plain sequence.
+    /// Returns `n` values of the plain sequence.
     pub fn fill_n(&self, n: usize) -> Vec<f32> {
         (0..n as u64).map(|i| self.value(sequence(i, self.k))).collect()
     }
 
-    /// `n` values of the scrambled sequence.
+    /// Returns `n` values of the scrambled sequence.
     pub fn noise_n(&self, n: usize) -> Vec<f32> {
         (0..n as u64).map(|i| self.value(scramble(sequence(i, self.k)))).collect()
     }
 
-    /// The tensor by the plain sequence.
+    /// Returns the tensor with values of the plain sequence.
     pub fn fill(&self) -> Vec<f32> {
         self.fill_n(self.shape.iter().product())
     }
 
-    /// The tensor by the scrambled sequence.
+    /// Returns the tensor with values of the scrambled sequence.
     pub fn noise(&self) -> Vec<f32> {
         self.noise_n(self.shape.iter().product())
     }
 }
 
-/// `n` uniform values in +-`scale`, the `k`-th such tensor.
+/// Returns `n` uniform values in ±`scale`, from sequence number `k`.
 pub fn noise(n: usize, k: u64, scale: f64) -> Vec<f32> {
     Formula::new(k, scale, 0.0).noise_n(n)
 }
 
-/// Repeatable choices.
+/// Makes reproducible choices. The field is the state.
 pub struct Chooser(pub u64);
 
 impl Chooser {
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         self.0 += 1;
         scramble(sequence(self.0, 77)) as usize % n
     }
 
-    /// One of several.
+    /// Returns one element of `of`.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }

@@ -1,4 +1,5 @@
-//! Runs of the real binary with `--device cuda`: on this machine's GPU where TRIREME_TEST_GPU=1 says so, else on the emulated one.
+//! Runs the real binary with `--device cuda`: on this machine's GPU if `TRIREME_TEST_GPU=1`, otherwise on the emulated
+//! GPU.
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,30 +12,31 @@ use super::emulator;
 use super::program::{Ended, GPUS, NO_GPU, start};
 use super::setting::Setting;
 
-/// A run on the emulated GPU computes on one core, which other tests want too, and compiles its kernels at the first start.
+/// The limit is long because an emulated GPU computes on one core, shares it with other tests, and compiles all kernels
+/// at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Tests that use the GPU in this process take turns: one of them counts the driver's calls.
+/// Locks the GPU for one test in this process. One of the tests counts calls of the driver.
 pub fn alone() -> MutexGuard<'static, ()> {
     static GPU: Mutex<()> = Mutex::new(());
     GPU.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether there is a GPU of either kind; says what is left out if not.
+/// Returns true if there is a real or an emulated GPU. Otherwise prints how many tests are skipped.
 pub fn available(tests: usize) -> bool {
     emulator::real_gpu() || emulator::available(tests)
 }
 
-/// Whether tests of the emulated GPU's own settings can run; says what is left out if not.
+/// Returns true if tests of the emulated GPU's own settings can run. Otherwise prints which test is skipped.
 pub fn emulated(test: &str) -> bool {
     if emulator::real_gpu() {
-        eprintln!("left out: {test}: it needs settings of the emulated GPU");
+        eprintln!("skipped: {test}: it needs settings of the emulated GPU");
         return false;
     }
     emulator::available(1)
 }
 
-/// Lets a program find the GPU.
+/// Sets the environment so that the program finds the GPU.
 pub fn find(command: Command) -> Command {
     let mut command = see(command);
     if !emulator::real_gpu() {
@@ -44,7 +46,7 @@ pub fn find(command: Command) -> Command {
     command
 }
 
-/// Lets a program see GPUs again, unless the test says which.
+/// Lets the program see GPUs again, unless the test has chosen specific ones.
 pub fn see(mut command: Command) -> Command {
     if command.get_envs().any(|(name, value)| name == GPUS && value.is_some_and(|v| v == NO_GPU)) {
         match std::env::var_os(GPUS) {
@@ -55,11 +57,13 @@ pub fn see(mut command: Command) -> Command {
     command
 }
 
-/// What the log says of a pass that the driver does not record.
+/// Part of the warning that appears if the driver does not record a pass.
 pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
 
-/// Runs a program that finds the GPU, unless it was told where to look, to its end. Every pass must be recorded, unless the emulated driver
-/// was told to refuse that.
+/// Runs a program to its end with a GPU.
+///
+/// If the test has set `LD_LIBRARY_PATH`, it stays as it is. Panics if a pass was not recorded, unless the test has set
+/// [`REFUSAL`].
 #[track_caller]
 pub fn run(command: Command) -> Ended {
     let told = |variable: &str| command.get_envs().any(|(name, _)| name == variable);
@@ -69,10 +73,10 @@ pub fn run(command: Command) -> Ended {
     ended
 }
 
-/// Has the emulated driver refuse captures.
+/// Environment variable that makes the emulated driver refuse to capture.
 pub const REFUSAL: &str = "TRIREME_EMULATED_CAPTURE";
 
-/// Trains on the GPU to the end, with these variables.
+/// Trains on the GPU to the end, with these environment variables.
 #[track_caller]
 pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> Ended {
     let mut command = setting.command(out, ranks, &[&["--device", "cuda"], more].concat());
@@ -80,7 +84,7 @@ pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variable
     run(command)
 }
 
-/// No pass of this process so far was left unrecorded.
+/// Checks that the driver has recorded every pass of this process so far.
 #[track_caller]
 pub fn assert_recorded(cuda: &Cuda) {
     assert_eq!(cuda.take_notes(), [""; 0], "a pass was not recorded");

@@ -1,5 +1,7 @@
-//! Small data sets that a network can learn: each class has a pattern of its own, under noise. Two sizes, those of MNIST and
-//! of CIFAR-10, ten classes, splits `train` and `test`, RAW pixels.
+//! Small data sets that a network can learn. Each class has its own wave pattern, with noise added.
+//!
+//! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw
+//! pixels.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -9,36 +11,34 @@ use loaders::example::{self, Example, Format, LabelList};
 use loaders::record::RecordWriter;
 use loaders::{Draws, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
 
-/// 28x28, grey.
+/// 28x28, grey, as in MNIST.
 pub const DIGITS: ImageSpec = ImageSpec::new(28, 28, 1);
-/// 32x32, in colour.
+/// 32x32, in colour, as in CIFAR-10.
 pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
 
 const CLASSES: u64 = 10;
-/// Classes of images that may have several labels.
+/// Number of classes of the multi-label data sets.
 pub const SEVERAL: i64 = 5;
 
 /// A data set in a folder that the caller owns.
 pub struct Images {
-    /// Its folder.
     pub dir: PathBuf,
-    /// Its `dataset.json`.
+    /// The content of `dataset.json`.
     pub manifest: Manifest,
 }
 
-/// One image as it goes into a record.
+/// One image as it is stored in a record.
 pub struct Record {
-    /// Pixels, interleaved.
+    /// Interleaved channels (HWC).
     pub pixels: Vec<u8>,
-    /// Shape.
     pub spec: ImageSpec,
-    /// Label as stored.
+    /// The stored number, before `label_offset` is subtracted.
     pub label: i64,
-    /// All labels, where there may be several.
+    /// All labels of the image, in a multi-label data set.
     pub labels: Option<LabelList>,
 }
 
-/// Sample `id` of the split whose draws have this seed: bright where its class's wave is high, plus noise.
+/// Returns sample `id` of the split with this random seed: the wave of its class plus noise.
 pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
     let mut draws = Draws::new(seed, id, 0, 0);
     let label = u64::from(draws.below(CLASSES as u32));
@@ -57,7 +57,8 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
     Record { pixels, spec, label: label as i64, labels: None }
 }
 
-/// Sample `id` of several classes out of [`SEVERAL`], or none: the sum of their waves, plus noise.
+/// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`]
+/// classes.
 pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
     let mut draws = Draws::new(seed, id, 0, 0);
     let classes: Vec<i64> = (0..SEVERAL).filter(|class| draws.unit() < 0.45 - 0.07 * *class as f32).collect();
@@ -80,12 +81,12 @@ pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
 }
 
 impl Images {
-    /// `train` and `test` images in 4 and 2 shards under `dir`.
+    /// Writes `train` images in 4 shards and `test` images in 2 shards to `dir`.
     pub fn new(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
         Self::edited(dir, spec, train, test, |_, _| {})
     }
 
-    /// The same, with each training record changed before it is written.
+    /// Like `new`, but `edit` changes each training record before it is written.
     pub fn edited(dir: &Path, spec: ImageSpec, train: u64, test: u64, edit: impl Fn(u64, &mut Record)) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let training = |id| {
@@ -110,7 +111,7 @@ impl Images {
         Self { dir: dir.to_path_buf(), manifest }
     }
 
-    /// The same of images that may have several labels out of [`SEVERAL`], or none.
+    /// Like `new`, but with multi-label images of [`SEVERAL`] classes.
     pub fn several(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let splits = [
@@ -130,12 +131,12 @@ impl Images {
         Self { dir: dir.to_path_buf(), manifest }
     }
 
-    /// The folder, as an argument.
+    /// Returns the folder as a command-line argument.
     pub fn arg(&self) -> String {
         self.dir.display().to_string()
     }
 
-    /// A shard's file.
+    /// Returns the path of a shard.
     pub fn shard(&self, split: &str, number: usize) -> PathBuf {
         self.dir.join(&self.manifest.splits[split].shards[number].file)
     }

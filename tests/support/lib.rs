@@ -1,4 +1,4 @@
-//! Helpers that the integration tests of several crates share. It contains no expectations.
+//! Helpers that the integration tests of several crates share. They contain no expected results.
 
 #![allow(clippy::new_without_default)] // each `new` creates a folder or starts a thread
 

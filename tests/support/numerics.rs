@@ -1,4 +1,4 @@
-//! What the numerics tests share: one operation run on any backend in any layout, comparisons. No expectations of its own.
+//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results.
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
@@ -13,35 +13,36 @@ use backend::{
 use net::{Conv, Linear, Norm, Op, Shape};
 use serde::de::DeserializeOwned;
 
-/// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
+/// Channel block sizes with which the operations of a backend without blocked layouts are tested.
 pub const PLAIN: &[usize] = &[1];
-/// See [`PLAIN`].
+/// Channel block sizes for the CPU: plain, the blocks of AVX2 and AVX-512, and 0 for channels last.
 pub const BLOCKED: &[usize] = &[1, 8, 16, 0];
-/// See [`PLAIN`]; 0 = all channels side by side.
+/// Channel block sizes for CUDA: 0 means that all channels of a pixel are stored next to each other.
 pub const CHANNELS_LAST: &[usize] = &[0];
 
-/// The CPU backend with this many threads.
+/// Creates the CPU backend with this many threads.
 pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The CUDA backend on the first GPU, else on the emulated one; says so where neither is there.
+/// Creates the CUDA backend on the first GPU, or on the emulated GPU. Returns `None` and prints the reason if there is
+/// neither.
 pub fn cuda(precision: Precision) -> Option<Cuda> {
     cuda_with(Settings { precision, ..Settings::default() })
 }
 
-/// The same with these settings.
+/// Like [`cuda`], with these settings.
 pub fn cuda_with(settings: Settings) -> Option<Cuda> {
     if !cuda::gpu_count().is_ok_and(|n| n > 0) && !emulator::load(1) {
         return None;
     }
-    // bits that come out again, and no clock
+    // results must be reproducible, so algorithms are not chosen by measuring
     let settings = Settings { deterministic: true, ..settings };
     Some(Cuda::open(0, settings).unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads, a
-/// real or emulated GPU.
+/// Calls a function that is generic over the backend as `f(&backend, name, layouts, ...)`: with the reference, the CPU
+/// with 1 and 2 threads, and a real or emulated GPU.
 #[macro_export]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
@@ -55,55 +56,54 @@ macro_rules! on_every_backend {
 }
 pub use crate::on_every_backend;
 
-/// A file of `tests/golden`.
+/// Reads a JSON file of `tests/golden`.
 pub fn golden<T: DeserializeOwned>(file: &str) -> T {
     let path = crate::in_repository("tests/golden").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// One operation on one batch.
+/// One operation with its inputs, for one batch.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The computation.
     pub op: Op,
-    /// Rows.
+    /// The batch size.
     pub n: usize,
-    /// One sample of the first input as it lies in memory (a linear layer may read an image).
+    /// Shape of one sample of the first input as it is stored. A linear layer may read an image.
     pub shape: Shape,
-    /// One sample of each other input.
+    /// Shape of one sample of each further input.
     pub others: Vec<Shape>,
-    /// Inputs, plain.
+    /// Inputs, in plain layout.
     pub x: Vec<Vec<f32>>,
-    /// Parameters, plain.
+    /// Parameters, in plain layout.
     pub params: Vec<Vec<f32>>,
-    /// Running means, then variances.
+    /// Running means, then running variances.
     pub running: Vec<f32>,
-    /// Batch statistics and dropout, or not.
+    /// If true, the pass uses batch statistics and dropout.
     pub training: bool,
-    /// Gradient of the output; without one there is no backward pass.
+    /// Gradient of the output. If absent, there is no backward pass.
     pub dy: Option<Vec<f32>>,
-    /// Whether the first input is the network's, whose gradient nobody wants.
+    /// If true, the first input is the network's input, for which no gradient is computed.
     pub first: bool,
-    /// Seed, epoch, first sample id, op index of random draws.
+    /// Seed, epoch, first sample id and op index for random draws.
     pub draws: (u64, u32, u64, u16),
 }
 
-/// What came out, plain.
+/// Results of an operation, in plain layout.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The result.
     pub y: Vec<f32>,
     /// Gradient of each input.
     pub dx: Vec<Vec<f32>>,
     /// Gradient of each parameter.
     pub dparams: Vec<Vec<f32>>,
-    /// What `pool_statistics` added, and its count.
+    /// The sums that `pool_statistics` added, and its count.
     pub statistics: (Vec<f64>, u64),
 }
 
 impl Case {
-    /// With noise for inputs, parameters and the gradient of the output; for a batch normalisation also running statistics.
+    /// Creates a case with random inputs, parameters and output gradient, and random running statistics for batch
+    /// normalisation.
     pub fn random(op: Op, n: usize, shape: Shape, k: u64) -> Self {
         let others = match op {
             Op::Multiply(_) => vec![Shape::vector(shape.c)],
@@ -113,7 +113,7 @@ impl Case {
         Self::joined(op, n, &[vec![shape], others].concat(), k)
     }
 
-    /// The same with inputs of these shapes.
+    /// Like `random`, with inputs of these shapes.
     pub fn joined(op: Op, n: usize, shapes: &[Shape], k: u64) -> Self {
         let input = |(i, shape): (u64, &Shape)| noise(n * shape.elems(), 100 * k + i, 1.0);
         let x: Vec<Vec<f32>> = (0..).zip(shapes).map(input).collect();
@@ -135,7 +135,7 @@ impl Case {
         Self { op, n, shape, others, x, params, running, training: true, dy, first: false, draws: (9, 2, 1_000, 5) }
     }
 
-    /// The same without ReLU: its result shows how close to the corner each value lies.
+    /// Returns the same case without ReLU. Its result shows how close each value is to the kink at 0.
     pub fn without_relu(&self) -> Self {
         let op = match self.op.clone() {
             Op::Conv(c) => Op::Conv(Conv { relu: false, ..c }),
@@ -146,13 +146,17 @@ impl Case {
         Self { op, ..self.clone() }
     }
 
-    /// Runs it over inputs in channel blocks of `block`, in buffers that are longer than needed and full of rubbish; with `split`,
-    /// the gradient of the output comes as two summands if the plan takes them. Padded channels must come out zero.
+    /// Runs the operation on inputs with channel blocks of `block`. All buffers are longer than needed and filled with
+    /// large values.
+    ///
+    /// If `split` is set and the plan can add gradients, the gradient of the output is passed as two summands. Panics
+    /// if padding channels of a result are not zero.
     pub fn run<B: Backend>(&self, backend: &B, block: usize, split: bool) -> Outcome {
         self.run_by(backend, block, split, 0).expect("a plan")
     }
 
-    /// The same by another implementation of the operation than the backend takes, which is number 0; none beyond the last.
+    /// Like `run`, but with the backend's implementation `number`. Number 0 is the one that the backend chooses.
+    /// Returns `None` if there are not that many implementations.
     pub fn run_by<B: Backend>(&self, backend: &B, block: usize, split: bool, number: usize) -> Option<Outcome> {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
         let shapes = [vec![self.shape], self.others.clone()].concat();
@@ -169,7 +173,11 @@ impl Case {
             _ => {
                 let all = backend.implementations()?.all(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
                 let taken = backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
-                assert_eq!(all[0].plan.implementation(), taken.implementation(), "{what}: which one is taken");
+                assert_eq!(
+                    all[0].plan.implementation(),
+                    taken.implementation(),
+                    "{what}: the chosen implementation must be the first"
+                );
                 all.into_iter().nth(number)?.plan
             }
         };
@@ -232,7 +240,7 @@ impl Case {
         }
         let mut sums = vec![0.0; self.running.len()];
         if let Some(queue) = backend.queue() {
-            // brings the statistics; there is no loss
+            // this call also fetches the statistics; there is no loss
             queue.loss_sums().unwrap_or_else(|e| panic!("{what}: {e}"));
         }
         let count = plan.pool_statistics(&self.running, &mut sums);
@@ -240,7 +248,7 @@ impl Case {
         Some(out)
     }
 
-    /// The parameters in a chunk of their own, each on a cache line.
+    /// Packs the parameters into one chunk. Each parameter starts on a cache line.
     fn pack<B: Backend>(&self, backend: &B, plan: &dyn Planned<B>) -> (Arena<B>, Vec<Slot>) {
         let mut slots = Vec::new();
         let mut end = 0;
@@ -257,19 +265,19 @@ impl Case {
     }
 }
 
-/// The shape that the operation is planned for: a linear layer sees an image as a vector.
+/// Returns the shape for which the operation is planned: a linear layer reads an image as a vector.
 fn logical(op: &Op, shape: Shape) -> Shape {
     if matches!(op, Op::Linear(_)) { Shape::vector(shape.elems()) } else { shape }
 }
 
-/// A buffer that is longer than needed and holds nothing sensible.
+/// Returns a buffer that is longer than needed and filled with 1e30.
 fn rubbish<B: Backend>(backend: &B, elems: usize) -> B::Buf {
     let mut buffer = backend.alloc(elems + 40).unwrap_or_else(|e| panic!("{e}"));
     backend.upload(&vec![1e30; elems + 40], &mut buffer).unwrap_or_else(|e| panic!("{e}"));
     buffer
 }
 
-/// A plain tensor in its layout, in a buffer that is longer than needed.
+/// Uploads a plain tensor in the layout `desc`, to a buffer that is longer than needed.
 fn place<B: Backend>(backend: &B, desc: &TensorDesc, plain: &[f32]) -> B::Buf {
     let mut laid_out = vec![0.0; desc.elems()];
     desc.from_plain(plain, &mut laid_out);
@@ -278,7 +286,7 @@ fn place<B: Backend>(backend: &B, desc: &TensorDesc, plain: &[f32]) -> B::Buf {
     buffer
 }
 
-/// A tensor back in plain order; what pads its channels must be zero.
+/// Downloads a tensor in plain layout. Panics if padding channels are not zero.
 fn read<B: Backend>(backend: &B, desc: &TensorDesc, from: &B::Buf, what: &str) -> Vec<f32> {
     let plain = backend.download(desc, from).unwrap_or_else(|e| panic!("{what}: {e}"));
     if let Some(host) = from.host() {
@@ -287,15 +295,15 @@ fn read<B: Backend>(backend: &B, desc: &TensorDesc, from: &B::Buf, what: &str) -
             real[desc.at(c, p)] = true;
         }
         let padding = host[..desc.elems()].iter().zip(real.iter().cycle()).filter(|(_, real)| !**real);
-        // a NaN input times the padding's zero weights is NaN too
+        // a NaN input times the zero weights of the padding is NaN too
         let dirty = padding.filter(|(v, _)| **v != 0.0 && !v.is_nan()).count();
         assert_eq!(dirty, 0, "{what}: values in the padding between channels");
     }
     plain
 }
 
-/// Running means, then variances, after a step with these pooled statistics: mean = r + S(nd)/n, var = S(M2 + nd^2)/n -
-/// (S(nd)/n)^2, times n / (n - 1), each blended in with weight `momentum`.
+/// Returns the running means, then variances, after a step with these pooled statistics: mean = r + S(nd)/n, var =
+/// (S(M2 + nd^2)/n - (S(nd)/n)^2) n / (n - 1), each blended in with weight `momentum`.
 pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f32> {
     let c = running.len() / 2;
     let old = |i: usize| f64::from(running[i]);
@@ -306,17 +314,18 @@ pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f3
     (0..2 * c).map(|i| ((1.0 - momentum) * old(i) + momentum * value(i)) as f32).collect()
 }
 
-/// Largest absolute value.
+/// Returns the largest absolute value.
 pub fn magnitude<T: Copy + Into<f64>>(values: &[T]) -> f64 {
     values.iter().map(|v| (*v).into().abs()).fold(0.0, f64::max)
 }
 
-/// Euclidean norm.
+/// Returns the Euclidean norm.
 pub fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Both have the same length and no elements differ by more than `tolerance`; NaN equals nothing.
+/// Checks that both have the same length and that no elements differ by more than `tolerance`. NaN differs from
+/// everything.
 pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}: number of elements");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
@@ -326,13 +335,13 @@ pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], to
     }
 }
 
-/// The same relative to the wanted number.
+/// Checks that `got` differs from `want` by at most `relative` times `want`.
 pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
     let near = (got - want).abs() <= relative * want.abs();
     assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");
 }
 
-/// The result of the reference backend.
+/// Runs the case on the reference backend.
 pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
 }

@@ -1,5 +1,5 @@
-//! The real binary, alone or under `mpirun`, for tests that look at it from outside: start, signal, wait with patience, and
-//! read what it left in OUT. No expectations about training.
+//! Runs the real binary, directly or under `mpirun`, for tests that look at it from outside: they start it, send
+//! signals, wait for its end and read its output folder.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A run that takes longer hangs.
+/// A run that takes longer is considered to hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder of its own below the temporary one; removed when dropped.
+/// A new temporary folder. It is removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Empty, with a name that no other folder of this process has.
+    /// Creates an empty folder with a unique name.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -27,17 +27,16 @@ impl Folder {
         Self(path)
     }
 
-    /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A path in it, as an argument.
+    /// Returns a path in the folder as an argument.
     pub fn at(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
-    /// Writes a text file in it and returns its path, as an argument.
+    /// Writes a text file in the folder and returns its path as an argument.
     pub fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.0.join(name), text).unwrap_or_else(|e| panic!("{}: {e}", self.at(name)));
         self.at(name)
@@ -50,27 +49,25 @@ impl Drop for Folder {
     }
 }
 
-/// How a program ended.
+/// How a program ended, and its output.
 pub struct Ended {
-    /// Exit code, or signal.
     pub status: ExitStatus,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error of all ranks, and of mpirun.
+    /// The stderr of all ranks and of mpirun.
     pub stderr: String,
-    /// From start to end.
+    /// Time from start to end.
     pub took: Duration,
 }
 
 impl Ended {
-    /// Panics with all that was printed unless the exit code is 0.
+    /// Panics with the whole output unless the exit code is 0.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert!(self.status.success(), "{}\n{}{}", self.status, self.stdout, self.stderr);
         self
     }
 
-    /// Panics unless the exit code is `code` and one line of stderr, and one only, holds all of `parts`.
+    /// Panics unless the exit code is `code` and exactly one line of stderr contains all of `parts`.
     #[track_caller]
     pub fn failed(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(code), "{}\n{}{}", self.status, self.stdout, self.stderr);
@@ -80,7 +77,7 @@ impl Ended {
     }
 }
 
-/// A program under way; killed with all its children when dropped.
+/// A running program. It is killed with all its children when dropped.
 pub struct Running {
     child: Child,
     start: Instant,
@@ -88,7 +85,8 @@ pub struct Running {
     command: String,
 }
 
-/// Starts `program`, in a process group of its own and with its output in files, which no orphan can keep open.
+/// Starts `program` in its own process group. Its output goes to files, so that an orphaned child cannot keep a pipe
+/// open.
 pub fn start(mut program: Command) -> Running {
     let output = Folder::new();
     let file = |name| File::create(output.path().join(name)).unwrap_or_else(|e| panic!("{}: {e}", output.at(name)));
@@ -96,7 +94,7 @@ pub fn start(mut program: Command) -> Running {
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
         ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
         ("OMPI_MCA_btl", "self,vader"),
-        // no look for other networks: a fifth of the time that a start takes
+        // skips the search for other networks, which takes a fifth of the start time
         ("OMPI_MCA_pml", "^cm,ucx"),
         ("OMPI_MCA_mpi_yield_when_idle", "1"),
     ];
@@ -110,7 +108,7 @@ pub fn start(mut program: Command) -> Running {
     Running { child, start: Instant::now(), output, command }
 }
 
-/// `program` on `ranks` ranks, or without mpirun for 0.
+/// Returns a command that runs `program` on `ranks` ranks, or without mpirun if `ranks` is 0.
 pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     if ranks == 0 {
         return Command::new(program);
@@ -121,8 +119,8 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     mpirun
 }
 
-/// The `mpirun` that the variable MPIRUN names, else the one on the PATH; and the flags with which it starts more ranks
-/// than there are cores.
+/// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow
+/// more ranks than cores.
 pub fn mpirun() -> &'static (String, &'static [&'static str]) {
     static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();
     MPIRUN.get_or_init(|| {
@@ -134,17 +132,18 @@ pub fn mpirun() -> &'static (String, &'static [&'static str]) {
     })
 }
 
-/// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0. It sees no GPU: what a test of processors expects must not
-/// depend on the machine.
+/// Returns a command that runs `trireme` on `ranks` ranks, or without mpirun if `ranks` is 0.
+///
+/// The program sees no GPU, so that tests of the CPU do not depend on the machine.
 pub fn trireme(ranks: usize, args: &[&str]) -> Command {
     let mut command = on_ranks(ranks, crate::built().join("trireme"));
     command.args(args).env(GPUS, NO_GPU);
     command
 }
 
-/// The variable that says which GPUs a program sees, and what [`trireme`] sets it to.
+/// The environment variable that selects the GPUs that a program sees.
 pub const GPUS: &str = "CUDA_VISIBLE_DEVICES";
-/// See [`GPUS`].
+/// Value of [`GPUS`] that hides all GPUs.
 pub const NO_GPU: &str = "-1";
 
 /// Runs [`trireme()`] to its end.
@@ -154,7 +153,7 @@ pub fn run(ranks: usize, args: &[&str]) -> Ended {
 }
 
 impl Running {
-    /// Waits for the end; panics if it takes longer than `patience`.
+    /// Waits for the end of the program. Panics if this takes longer than `patience`.
     #[track_caller]
     pub fn wait(mut self, patience: Duration) -> Ended {
         let since = Instant::now();
@@ -164,40 +163,39 @@ impl Running {
                 return Ended { status, stdout, stderr, took: self.start.elapsed() };
             }
             let passed = since.elapsed();
-            assert!(passed < patience, "{} still runs after {passed:?}\n{}", self.command, self.read("stderr"));
+            assert!(passed < patience, "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Waits until `done` holds; panics if the program ends before, or if it takes too long.
+    /// Waits until `done` returns true. Panics if the program ends first or if this takes longer than [`PATIENCE`].
     #[track_caller]
     pub fn until(&mut self, what: &str, done: impl Fn() -> bool) {
         while !done() {
             let status = self.child.try_wait().expect("a child of this process");
-            assert_eq!(status, None, "ended before {what}\n{}", self.read("stderr"));
-            assert!(self.start.elapsed() < PATIENCE, "no {what} yet\n{}", self.read("stderr"));
+            assert_eq!(status, None, "the program ended before: {what}\n{}", self.read("stderr"));
+            assert!(self.start.elapsed() < PATIENCE, "waited too long for: {what}\n{}", self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Whether it is over.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its process, mpirun's own under mpirun.
+    /// Returns the process id of the program, or of mpirun if the program runs under it.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The processes of the ranks.
+    /// Returns the process ids of the ranks.
     pub fn ranks(&self) -> Vec<u32> {
         let entries = fs::read_dir("/proc").expect("/proc is there");
         let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         ids.filter(|&id| parent(id) == Some(self.id())).collect()
     }
 
-    /// Reads what has been printed to stderr so far.
+    /// Returns a function that reads what has been printed to stderr so far.
     pub fn stderr(&self) -> impl Fn() -> String + use<> {
         let path = self.output.path().join("stderr");
         move || String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned()
@@ -211,7 +209,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // mpirun puts each rank into a group of its own
+            // mpirun puts each rank into its own process group
             let ranks = self.ranks();
             signal(-(self.id() as i32), libc::SIGKILL);
             ranks.into_iter().for_each(|rank| signal(rank as i32, libc::SIGKILL));
@@ -220,7 +218,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process, or to the group of a negative number.
+/// Sends a signal to a process, or to a process group if the number is negative.
 pub fn signal(process: i32, signal: i32) {
     // SAFETY: kill(2) touches no memory; the processes are this test's own children.
     unsafe { libc::kill(process, signal) };
@@ -231,13 +229,13 @@ fn parent(process: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Whether a process is there and runs.
+/// Returns true if the process exists and is not a zombie.
 pub fn is_alive(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| !state.trim().starts_with('Z'))
 }
 
-/// The lines of OUT/metrics.jsonl whose event is `event`.
+/// Returns the lines of OUT/metrics.jsonl with this event.
 pub fn events(out: &str, event: &str) -> Vec<Value> {
     let path = Path::new(out).join("metrics.jsonl");
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -245,8 +243,10 @@ pub fn events(out: &str, event: &str) -> Vec<Value> {
     lines.filter(|line: &Value| line["event"] == event).collect()
 }
 
-/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The marker and the lock of a run,
-/// the ranks' signs of life, which those that were killed leave behind, and what is only there to look at, do not count.
+/// Returns the sorted relative paths of all files in a folder, or nothing if the folder does not exist.
+///
+/// Leaves out the marker and the lock of a run, the heartbeat files of the ranks, which remain if a rank is killed, and
+/// the reports that are only for reading.
 pub fn files(folder: &str) -> Vec<String> {
     fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -269,12 +269,12 @@ pub fn files(folder: &str) -> Vec<String> {
     found
 }
 
-/// All of these processes end soon.
+/// Checks that all of these processes end within five seconds.
 #[track_caller]
 pub fn assert_gone(ranks: &[u32]) {
     let start = Instant::now();
     while ranks.iter().any(|&rank| is_alive(rank)) {
-        assert!(start.elapsed() < Duration::from_secs(5), "ranks outlive mpirun");
+        assert!(start.elapsed() < Duration::from_secs(5), "ranks are still running after mpirun ended");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

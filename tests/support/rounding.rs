@@ -1,22 +1,24 @@
-//! How far f32 arithmetic may be from a result, from the lengths of its sums and from how the result answers to such errors. No
-//! expectations of its own.
+//! Bounds for the rounding errors of f32 arithmetic. They depend on the lengths of the sums and on how the result
+//! reacts to such errors.
 
 use super::numerics::{magnitude, noise};
 
-/// Half the distance from 1 to the next f32.
+/// The unit roundoff of f32: half the distance from 1 to the next value.
 const U: f64 = 1.0 / (1 << 24) as f64;
 
-/// Draws of errors.
+/// Number of random draws of errors.
 const DRAWS: u64 = 3;
 
-/// Relative error of a sum of `n` products in f32, in any order: 4 sqrt(n) u. Rounding errors are as good as independent, and then it is
-/// larger once in thousands of sums (Higham and Mary 2019, theorem 2.4); n u, which it never exceeds, would hide the errors that tests
-/// are for.
+/// Returns the relative error of a sum of `n` products in f32, in any order: 4 sqrt(n) u.
+///
+/// Rounding errors behave as if they were independent, so only one in thousands of sums has a larger error (Higham and
+/// Mary 2019, theorem 2.4). The worst case n u would hide the errors that the tests look for.
 pub fn spread(n: usize) -> f64 {
     4.0 * (n as f64).sqrt() * U
 }
 
-/// The values as sums of `n` products may have come out: each times 1 +- [`spread`], by the `k`-th draw.
+/// Returns the values with random errors, as if each were a sum of `n` products: each value times 1 ± [`spread`], from
+/// draw `k`.
 pub fn shaken(values: &[f32], n: usize, k: u64) -> Vec<f32> {
     let errors = noise(values.len(), 7_000 + k, spread(n));
     values
@@ -26,8 +28,11 @@ pub fn shaken(values: &[f32], n: usize, k: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Results of a computation, and how far f32 may be from each group of them: twice as far as errors in its inputs take it, which are as
-/// good as errors in its sums. `compute(None)` gives the results, `compute(Some(k))` those of inputs that [`shaken`] changed.
+/// Returns each group of results of a computation with the tolerance for f32.
+///
+/// The tolerance is twice the largest effect of errors in the inputs, which stand for errors in the sums.
+/// `compute(None)` returns the exact results, `compute(Some(k))` the results for inputs that [`shaken`] has changed
+/// with draw `k`.
 pub fn with_tolerances(compute: impl Fn(Option<u64>) -> Vec<Vec<f64>>) -> Vec<(Vec<f64>, f64)> {
     let exact = compute(None);
     let mut furthest = vec![0.0f64; exact.len()];
@@ -38,7 +43,7 @@ pub fn with_tolerances(compute: impl Fn(Option<u64>) -> Vec<Vec<f64>>) -> Vec<(V
         }
     }
     let with = |(results, furthest): (Vec<f64>, f64)| {
-        // and the results themselves are f32
+        // the results themselves are rounded to f32
         let tolerance = 2.0 * (furthest + U * magnitude(&results));
         (results, tolerance)
     };

@@ -1,5 +1,5 @@
-//! A recipe and images in a folder of their own, trained on by the real binary; and what a training leaves in OUT. No expectations of its
-//! own.
+//! A recipe and images in a temporary folder, training runs of the real binary on them, and access to the output of
+//! these runs.
 
 use std::fs;
 use std::path::Path;
@@ -10,25 +10,23 @@ use loaders::{ImageSpec, Manifest};
 use super::images::Images;
 use super::program::{Ended, Folder, PATIENCE, Running, events, start, trireme};
 
-/// A recipe and a data set.
 pub struct Setting {
-    /// For everything; removed when dropped.
+    /// The folder for everything. It is removed when dropped.
     pub folder: Folder,
-    /// The recipe's file.
+    /// Path of the recipe file.
     pub recipe: String,
-    /// The data set.
     pub images: Images,
-    /// Its folder.
+    /// The folder of the data set.
     pub data: String,
 }
 
 impl Setting {
-    /// With so many images to train on and to score.
+    /// Creates a data set with this many training and test images.
     pub fn new(recipe: &str, image: ImageSpec, [train, test]: [u64; 2]) -> Self {
         Self::with(recipe, |dir| Images::new(dir, image, train, test))
     }
 
-    /// With a recipe beside the images that `images` makes in a folder.
+    /// Like `new`, but `images` creates the data set in the folder it gets.
     pub fn with(recipe: &str, images: impl FnOnce(&Path) -> Images) -> Self {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));
@@ -36,7 +34,7 @@ impl Setting {
         Self { folder, recipe, data: images.arg(), images }
     }
 
-    /// The folder of this name with the same images under another description.
+    /// Copies the images to a new folder `name`, with a changed `dataset.json`. Returns its path.
     pub fn described(&self, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
         let folder = self.folder.path().join(name);
         fs::create_dir(&folder).unwrap();
@@ -50,50 +48,50 @@ impl Setting {
         folder.display().to_string()
     }
 
-    /// The path of OUT of this name.
+    /// Returns the path of the output folder `name`.
     pub fn out(&self, name: &str) -> String {
         self.folder.at(name)
     }
 
-    /// `trireme train` into OUT of this name on `ranks` ranks, or without mpirun for 0, with all facts on stderr;
-    /// `more` may name another data set.
+    /// Returns the command that trains into the output folder `out` on `ranks` ranks, or without mpirun if `ranks` is
+    /// 0, with verbose output. `more` may name another data set.
     pub fn command(&self, out: &str, ranks: usize, more: &[&str]) -> Command {
         let data = if more.contains(&"--data") { &[][..] } else { &["--data", &self.data] };
         trireme(ranks, &[&["train", "-v", &self.recipe, "--out", &self.out(out)], data, more].concat())
     }
 
-    /// Starts that training with one compute thread a rank.
+    /// Starts this command with one compute thread per rank.
     pub fn start(&self, out: &str, ranks: usize, more: &[&str]) -> Running {
         start(self.command(out, ranks, &[&["--threads", "1"], more].concat()))
     }
 
-    /// Trains with one compute thread a rank, to whatever end.
+    /// Trains with one compute thread per rank and waits for the end, successful or not.
     #[track_caller]
     pub fn train(&self, out: &str, ranks: usize, more: &[&str]) -> Ended {
         self.start(out, ranks, more).wait(PATIENCE)
     }
 
-    /// Trains to a good end, and gives the path of OUT.
+    /// Trains successfully and returns the path of the output folder.
     #[track_caller]
     pub fn trained(&self, out: &str, ranks: usize, more: &[&str]) -> String {
         self.train(out, ranks, more).succeeded();
         self.out(out)
     }
 
-    /// Digest of all that the last run into OUT has made.
+    /// Returns the digest of the last complete run into `out`.
     #[track_caller]
     pub fn digest(&self, out: &str) -> String {
         let ends = events(&self.out(out), "end");
         ends.last().expect("an end")["digest"].as_str().expect("a digest").to_string()
     }
 
-    /// Losses of all steps.
+    /// Returns the losses of all steps.
     pub fn losses(&self, out: &str) -> Vec<f64> {
         let steps = events(&self.out(out), "step");
         steps.iter().map(|line| line["loss"].as_f64().expect("a loss")).collect()
     }
 
-    /// Bytes of the model.
+    /// Returns the content of `model.h5`.
     #[track_caller]
     pub fn model(&self, out: &str) -> Vec<u8> {
         let path = Path::new(&self.out(out)).join("model.h5");

@@ -1,4 +1,4 @@
-//! A small run, all of it good, for tests that each spoil something: a recipe, a data set, an output folder.
+//! A small valid run: a recipe, a data set and an output folder. Each test makes one thing in it invalid.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,6 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// A folder with a recipe and a data set, all of it good; each test spoils something.
 pub struct SmallRun {
     pub folder: Folder,
     pub recipe: String,
@@ -35,12 +34,12 @@ pub struct SmallRun {
 }
 
 impl SmallRun {
-    /// 48 digits to train on.
+    /// Creates a data set with 48 training digits.
     pub fn new() -> (Self, Images) {
         Self::of(|dir| Images::new(dir, DIGITS, 48, 10))
     }
 
-    /// Other images.
+    /// Creates a run with other images.
     pub fn of(images: impl Fn(&Path) -> Images) -> (Self, Images) {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));
@@ -49,19 +48,19 @@ impl SmallRun {
         (Self { folder, recipe, data: images.arg(), out }, images)
     }
 
-    /// `trireme train` with it, with all facts on stderr.
+    /// Returns the arguments of `trireme train` with verbose output.
     pub fn args<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let args = ["train", "-v", &self.recipe, "--data", &self.data, "--out", &self.out, "--threads", "1"];
         [&args, more].concat()
     }
 
-    /// Runs it to its end.
     #[track_caller]
     pub fn train(&self, ranks: usize, more: &[&str]) -> Ended {
         run(ranks, &self.args(more))
     }
 
-    /// Fails with `code` and one line of these parts, on one rank and on two, before OUT is touched.
+    /// Checks that training fails with exit code `code` and exactly one line with these parts, without mpirun and on
+    /// two ranks, and that the output folder does not exist.
     #[track_caller]
     pub fn refused(&self, code: i32, more: &[&str], parts: &[&str]) {
         for ranks in [0, 2] {
@@ -70,7 +69,7 @@ impl SmallRun {
         }
     }
 
-    /// The run failed after its start: no model, nothing half-written, a log of whole lines.
+    /// Checks the output folder of a run that failed after its start: no model, no temporary file, and no `end` event.
     #[track_caller]
     pub fn assert_no_model(&self) {
         let files = files(&self.out);
@@ -78,7 +77,7 @@ impl SmallRun {
         assert!(events(&self.out, "end").is_empty());
     }
 
-    /// Starts a training of a thousand epochs and waits for its first steps.
+    /// Starts a training run of a thousand epochs and waits for its first steps.
     #[track_caller]
     pub fn endless(&self, ranks: usize) -> Running {
         let mut running = start(trireme(ranks, &self.args(&["--set", "epochs=1000"])));
@@ -87,13 +86,13 @@ impl SmallRun {
     }
 }
 
-/// Whole lines of metrics.jsonl by now.
+/// Returns the number of complete lines in `metrics.jsonl` so far.
 pub fn events_so_far(out: &str) -> usize {
     let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
     text.matches('\n').count()
 }
 
-/// Writes a byte into a file, in place.
+/// Changes one byte of a file in place.
 pub fn poke(path: &Path, offset: u64, change: impl Fn(u8) -> u8) {
     let mut bytes = fs::read(path).unwrap();
     bytes[offset as usize] = change(bytes[offset as usize]);

@@ -1,4 +1,4 @@
-//! A pseudo terminal: a program with it as its terminal, keys, and what stands on the screen in the end.
+//! A pseudo terminal for a program: keys that it can read, and the text on its screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,31 +15,30 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::program::PATIENCE;
 
-/// A terminal of so many columns.
 pub struct Terminal {
     keys: File,
     inner: Option<OwnedFd>,
-    /// Its file, such as /dev/pts/3.
+    /// Path of the device, such as /dev/pts/3.
     pub path: String,
     written: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
-    /// Opens it.
+    /// Opens a terminal with this many columns.
     pub fn new(columns: u16) -> Self {
         let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo terminal");
         grantpt(&outer).and_then(|()| unlockpt(&outer)).expect("a pseudo terminal");
         let path = ptsname(&outer, Vec::new()).expect("its name").into_string().expect("a plain name");
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&outer, size).expect("it has a size");
+        tcsetwinsize(&outer, size).expect("setting its size");
         let inner = rustix::fs::open(&path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("its other side");
         let written: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (mut outer, sink) = (File::from(outer), written.clone());
         let keys = outer.try_clone().expect("a second handle");
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 4096];
-            // an error: nobody has the terminal any more
+            // an error means that no process has the terminal open any more
             while let Ok(n @ 1..) = outer.read(&mut piece) {
                 sink.lock().unwrap().extend(&piece[..n]);
             }
@@ -47,9 +46,10 @@ impl Terminal {
         Self { keys, inner: Some(inner), path, written, reader: Some(reader) }
     }
 
-    /// Starts a program whose terminal it is, and where its stderr goes.
+    /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to
+    /// /dev/null.
     pub fn start(&mut self, mut command: Command) -> Child {
-        let inner = self.inner.take().expect("one program a terminal");
+        let inner = self.inner.take().expect("only one program per terminal");
         let terminal = inner.as_raw_fd();
         command
             .stdin(Stdio::null())
@@ -67,17 +67,16 @@ impl Terminal {
         command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// Presses keys.
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
-    /// What was written so far, control codes included.
+    /// Returns everything written so far, including control codes.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// Waits until something was written.
+    /// Waits until `text` was written.
     #[track_caller]
     pub fn until(&self, text: &str) {
         let since = Instant::now();
@@ -87,7 +86,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end of the program, and gives all that was written.
+    /// Waits for the end of the program and returns everything that it wrote.
     #[track_caller]
     pub fn end(mut self, mut program: Child) -> (ExitStatus, String) {
         let since = Instant::now();
@@ -97,7 +96,7 @@ impl Terminal {
             }
             if since.elapsed() > PATIENCE {
                 let _ = program.kill();
-                panic!("it still runs:\n{}", self.written());
+                panic!("the program is still running:\n{}", self.written());
             }
             std::thread::sleep(Duration::from_millis(10));
         };
@@ -107,10 +106,11 @@ impl Terminal {
     }
 }
 
-/// What stands on a screen of so many columns after all that was written, line by line; endlessly high.
+/// Returns the lines of a screen with this many columns and unlimited height, after everything in `written`.
 ///
 /// # Panics
-/// For control codes that it does not know.
+///
+/// Panics if `written` has a control code that this function does not know.
 pub fn screen(written: &str, columns: usize) -> Vec<String> {
     let (mut rows, mut row, mut column): (Vec<Vec<char>>, usize, usize) = (vec![Vec::new()], 0, 0);
     let mut rest = written.chars();
@@ -148,7 +148,7 @@ pub fn screen(written: &str, columns: usize) -> Vec<String> {
     rows.into_iter().map(|row| row.into_iter().collect()).collect()
 }
 
-/// The rest of a control code, up to its letter.
+/// Reads the rest of a control code, up to its letter.
 fn code(rest: &mut impl Iterator<Item = char>) -> String {
     let mut code = String::new();
     for c in rest {

@@ -1,4 +1,4 @@
-//! Weights as names, shapes and values: out of a model, and into a .safetensors file.
+//! Weights as names, shapes and values: reads them from a model and writes them to a .safetensors file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Those of the model in OUT.
+/// Reads the weights of the model in the output folder.
 pub fn tensors(out: &str) -> Tensors {
     tensors_of(&Path::new(out).join("model.h5"))
 }
 
-/// Those of a model file.
+/// Reads the weights of a model file.
 pub fn tensors_of(model: &Path) -> Tensors {
     let model = ModelFile::read(model).unwrap_or_else(|e| panic!("{e}"));
     let named = |layer: LayerWeights| {
@@ -28,7 +28,8 @@ pub fn tensors_of(model: &Path) -> Tensors {
     model.layers.into_iter().flat_map(named).collect()
 }
 
-/// Writes tensors as a .safetensors file, under names and with values that `change` makes.
+/// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave
+/// the tensor out.
 pub fn safetensors(path: &Path, tensors: &Tensors, change: impl Fn(&str, &mut Vec<f32>) -> Option<String>) {
     let changed = tensors.iter().filter_map(|(name, (shape, values))| {
         let mut values = values.clone();

@@ -1,4 +1,4 @@
-//! Steps of every optimizer on the GPU beside the reference.
+//! Steps of every optimizer on the GPU compared with the reference.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn optimizer_steps_are_the_references() {
         for (i, (got, want)) in own.iter().zip(&host).enumerate() {
             assert_close(&format!("{rule:?}, buffer {i}"), &values(got), &want.0, 2e-6 * magnitude(&want.0).max(1.0));
         }
-        // beyond the groups nothing changes
+        // an element outside the groups does not change
         assert_eq!(values(&own[0])[8_999], noise(n, 1, 1.0)[8_999]);
     }
 }

@@ -1,10 +1,10 @@
-//! Whole passes on the GPU beside the reference: loss, gradients, statistics, as near as the errors of f32 sums allow.
+//! Whole passes on the GPU compared with the reference: loss, gradients and statistics, within the errors of f32 sums.
 
 use super::*;
 use support::gpu::assert_recorded;
 use support::rounding::{shaken, with_tolerances};
 
-/// Loss and gradients of all parameters of one pass.
+/// Runs one pass and returns its loss and the gradients of all parameters.
 fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec<Vec<f32>> {
     let turn = MicroBatch { worker: 0, last: true };
     let sums = graph.train::<Error>(*batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"));
@@ -13,7 +13,8 @@ fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec
     std::iter::once(vec![sums.loss as f32]).chain(each).collect()
 }
 
-/// A graph of the reference, its parameters shaken by the `k`-th draw of errors of sums over `longest` products.
+/// Creates a graph on the reference backend. If `k` is set, the parameters have random errors from draw `k`, as of sums
+/// of `longest` products.
 fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<Reference> {
     let mut graph = Graph::new(Reference, net.clone(), rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
     for i in 0..graph.params().len() {
@@ -23,7 +24,8 @@ fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<R
     graph
 }
 
-/// What [`train`] must give, and how far each of it may be off; the longest sum of a pass is `longest`.
+/// Returns the expected results of [`train`] with their tolerances. `longest` is the length of the longest sum in a
+/// pass.
 fn expected(net: &NetSpec, images: &[f32], batch: &Batch<'_>, loss: Loss, longest: usize) -> Vec<(Vec<f64>, f64)> {
     with_tolerances(|k| {
         let images = k.map_or(images.to_vec(), |k| shaken(images, longest, 100 * k + 99));
@@ -38,12 +40,15 @@ fn assert_expected(what: &str, got: &[Vec<f32>], expected: &[(Vec<f64>, f64)]) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (got, (want, tolerance))) in got.iter().zip(expected).enumerate() {
         let part = if i == 0 { "loss".to_string() } else { format!("gradient {}", i - 1) };
-        assert!(*tolerance < 1e-2 * magnitude(want), "{what}, {part}: {tolerance:e} proves nothing");
+        assert!(
+            *tolerance < 1e-2 * magnitude(want),
+            "{what}, {part}: the tolerance {tolerance:e} is too large to prove anything"
+        );
         assert_close(&format!("{what}, {part}"), got, want, *tolerance);
     }
 }
 
-/// A network without corners: no rounding error sends a gradient another way.
+/// Creates a network of smooth functions, so that no rounding error changes which branch a gradient takes.
 fn smooth(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("smooth", input);
     let x = net.add("conv1", Op::Conv(Conv::new(16, 5).pad(2).bias(0.1)), net.image());
@@ -71,7 +76,7 @@ fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
     let mut graph = Graph::new(device, net.clone(), rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
     let got: Vec<_> = (0..4).map(|_| train(&mut graph, &batch, loss)).collect();
     assert_recorded(graph.backend());
-    // that of the first convolution's gradient: a product for each pixel
+    // the longest sum is the weight gradient of the first convolution: one product per pixel
     let want = expected(&net, &images, &batch, loss, rows * input.plane());
     for (pass, each) in got.iter().enumerate() {
         each.iter().zip(&got[0]).for_each(|(values, first)| assert_eq!(bits(values), bits(first), "pass {pass}"));
@@ -96,7 +101,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
         let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: step };
         let (loss, turn) =
             (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, MicroBatch { worker: 0, last: true });
-        // the longest sums are those of the linear layer, over 7 x 7 means
+        // the longest sums are in the linear layer, over 7 x 7 averages
         let want = expected(&net, &images, &batch, loss, 49);
         assert_expected(&format!("step {step}"), &train(&mut graph, &batch, loss), &want);
         let got = graph.train::<Error>(batch, loss, turn, None).unwrap();
@@ -106,7 +111,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
     assert_recorded(graph.backend());
 }
 
-/// Sums over two ranks that hold the same share.
+/// Sums over two ranks that have the same values.
 struct Twice;
 
 impl Across for Twice {
@@ -127,7 +132,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     let x = net.join("n2", Op::Norm(Norm::new().residual().relu()), &[x, short]);
     let x = net.add("p", Op::Pool(Pool::global()), x);
     net.add("fc", Op::Linear(Linear::new(4)), x);
-    // loss, gradients, then means and squared offsets of each layer
+    // returns the loss, the gradients, then the pooled statistics of each layer
     fn run<B: Backend>(mut graph: Graph<B>, images: &[f32]) -> Vec<Vec<f64>> {
         graph.normalise_across(Box::new(Twice));
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
@@ -141,14 +146,17 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     let Some(device) = cuda(Precision::F32) else { return };
     let graph = Graph::new(device, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
     let got = run(graph, &images);
-    // the longest sums are the second convolution's, over 3 x 3 x 8 products
+    // the longest sums are in the second convolution, over 3 x 3 x 8 products
     let want = with_tolerances(|k| {
         let images = k.map_or(images.clone(), |k| shaken(&images, 72, 100 * k + 99));
         run(oracle(&net, 2, 72, k), &images)
     });
     for (i, (got, (want, tolerance))) in got.iter().zip(&want).enumerate() {
-        assert!(*tolerance < 1e-2 * magnitude(want), "result {i}: {tolerance:e} proves nothing");
+        assert!(
+            *tolerance < 1e-2 * magnitude(want),
+            "result {i}: the tolerance {tolerance:e} is too large to prove anything"
+        );
         let furthest = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
-        assert!(furthest <= *tolerance, "result {i}: {got:?} for {want:?}, tolerance {tolerance:e}");
+        assert!(furthest <= *tolerance, "result {i}: expected {want:?}, got {got:?}, tolerance {tolerance:e}");
     }
 }

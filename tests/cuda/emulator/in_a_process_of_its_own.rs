@@ -1,4 +1,4 @@
-//! Programs that the tests of the emulated GPU run, each in a process of its own.
+//! Programs for the tests of the emulated GPU. Each runs in a separate process, because most of them abort.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn fill(count: i32) {
     let fill = gpu.function("fill");
     let mut launch = gpu.stream.launch_builder(&fill);
     launch.arg(&mut x).arg(&1.0f32).arg(&count);
-    // SAFETY: it is not, which is the point
+    // SAFETY: deliberately unsound: the kernel writes past the end, and the emulator must end the process
     unsafe { launch.launch(config(1, 32)) }.expect("a launch");
     drop(x);
     gpu.stream.synchronize().expect("never comes");
@@ -46,7 +46,7 @@ fn host_touches() {
     let gpu = Gpu::new();
     let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
     let at = cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0;
-    // SAFETY: it is not, which is the point
+    // SAFETY: deliberately unsound: the host reads device memory, and the emulator must end the process
     println!("{}", unsafe { std::ptr::read_volatile(at as *const c_void as *const f32) });
 }
 
@@ -82,5 +82,5 @@ fn falls_off() {
     let stream = context.new_stream().expect("a stream");
     let failed = (0..20).find_map(|_| stream.alloc_zeros::<f32>(8).and_then(|_| stream.synchronize()).err());
     assert_eq!(failed, Some(DriverError(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED)));
-    assert!(stream.synchronize().is_err(), "it stays away");
+    assert!(stream.synchronize().is_err(), "the GPU must stay unusable");
 }

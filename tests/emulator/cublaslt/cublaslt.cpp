@@ -1,5 +1,5 @@
-// The stand-in cuBLASLt: matrix products in plain loops, f64 sums, with the epilogues bias, ReLU and bias gradients. Attributes are
-// checked by size, as cuBLASLt does.
+// The emulated cuBLASLt: matrix products in plain loops with f64 sums, and the epilogues bias, ReLU and bias gradients.
+// The sizes of attributes are checked, as in cuBLASLt.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@ enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_FAST_TF32 = 77 };
 enum { EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4, EPILOGUE_RELU_BIAS = 6, EPILOGUE_BGRADA = 256, EPILOGUE_BGRADB = 512 };
 enum { ORDER_COL = 0, ORDER_ROW = 1 };
-/// What an algorithm may do with the parts of a split product.
+/// How an algorithm may add the parts of a split product.
 enum { REDUCE_IN_PLACE = 1, REDUCE_COMPUTE_TYPE = 2 };
 
 struct cublasLtContext {};
@@ -57,7 +57,7 @@ static bool element_of(int type, Element& to) {
     return type == R_32F || type == R_16F || type == R_16BF;
 }
 
-/// Copies an attribute of exactly this size.
+/// Copies an attribute that must have exactly this size.
 template <class T>
 static cublasStatus_t take(T& to, const void* from, size_t bytes) {
     if (!from || bytes != sizeof(T)) return complain(INVALID_VALUE, "an attribute of the wrong size", (long)bytes);
@@ -103,7 +103,7 @@ static cublasStatus_t understand(const MatmulDesc* desc, const Layout* a, const 
     }
 }
 
-/// Of a product's sizes, so that an algorithm is not used for another.
+/// A hash of a product's sizes and types, so that an algorithm cannot be used for another product.
 static uint64_t fingerprint(const Product& p) {
     uint64_t of[] = {p.m, p.n, p.k, (uint64_t)p.a.type, (uint64_t)p.d.type, (uint64_t)p.desc.transpose_a, (uint64_t)p.desc.transpose_b};
     return fnv(of, sizeof of);
@@ -122,7 +122,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         float value = read(reinterpret_cast<const void*>(from), in, at);
         return rounds ? tf32(value) : value;
     };
-    // a packed as [k][m], so that one column of d is built up from its columns
+    // `a` is packed as [k][m], so that a column of `d` is a sum of its columns
     std::vector<float> packed(p.k * p.m);
     std::vector<double> column(p.m), sums(std::max(p.m, p.n), 0.0);
     for (uint64_t k = 0; k < p.k; ++k)
@@ -240,8 +240,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(Preference* preference, int 
     }
 }
 
-/// Two algorithms: a split product whose parts are added in place, in an order that is chance, and a plain one with work space. Some
-/// versions have another plain one (3), all of whose results differ in their last bit.
+/// Returns two algorithms: a split product whose parts are added in place in a random order, and a plain one that may
+/// need a workspace. With `TRIREME_EMULATED_PREFERENCE=reverse`, the plain one is number 3, whose results differ in the
+/// last bit.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtContext* handle, MatmulDesc* desc, Layout* a, Layout* b, Layout* c, Layout* d,
                                               Preference* preference, int room, Heuristic* to, int* count) {
     if (!handle || !to || !count || room < 1) return complain(INVALID_VALUE, "a heuristic without a handle or room");

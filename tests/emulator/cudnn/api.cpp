@@ -1,4 +1,4 @@
-// cuDNN's C functions: handles, descriptors, attributes, execution.
+// The C functions of cuDNN: handles, descriptors, attributes, execution.
 #include <cstdlib>
 #include <cstring>
 
@@ -8,7 +8,8 @@ using namespace emulator;
 
 typedef Status cudnnStatus_t;
 typedef cudnnContext* cudnnHandle_t;
-/// What a program holds: the descriptor may outlive it within others.
+/// The handle that a program gets. Other descriptors may keep the descriptor alive after the program destroys its
+/// handle.
 typedef std::shared_ptr<Descriptor>* cudnnBackendDescriptor_t;
 
 namespace {
@@ -23,7 +24,8 @@ struct Rule {
 
 constexpr Kind NONE = (Kind)-1;
 
-/// Every attribute that may be set: of which kind, its type and count, and the kind of the descriptors that it refers to.
+/// Every attribute that can be set: its descriptor kind, name, type and count, and the kind of descriptors that it
+/// refers to.
 const Rule RULES[] = {
     {TENSOR, TENSOR_TYPE, DATA_TYPE, 1, 1, NONE}, {TENSOR, TENSOR_DIMENSIONS, INT64, 1, 8, NONE},
     {TENSOR, TENSOR_STRIDES, INT64, 1, 8, NONE}, {TENSOR, TENSOR_ID, INT64, 1, 1, NONE},
@@ -102,7 +104,7 @@ Status set(Descriptor& d, int name, Type type, int64_t count, const void* values
     return complain(BAD_PARAM, "descriptor kind %d has no attribute %d that could be set", d.kind, name);
 }
 
-/// Gives values of a computed attribute.
+/// Returns the values of a computed attribute.
 template <class T>
 Status give(const std::vector<T>& all, Type expected, Type type, int64_t room, int64_t* count, void* to) {
     if (type != expected) return complain(ATTRIBUTE_TYPE, "an attribute read as type %d, it is %d", type, expected);
@@ -111,7 +113,7 @@ Status give(const std::vector<T>& all, Type expected, Type type, int64_t room, i
     return SUCCESS;
 }
 
-/// Fills descriptors that the caller made.
+/// Fills descriptors that the caller has created.
 Status fill(Kind kind, size_t there, int64_t room, int64_t* count, void* to, const std::function<void(Descriptor&, size_t)>& with) {
     if (count) *count = (int64_t)there;
     auto* given = static_cast<cudnnBackendDescriptor_t*>(to);
@@ -136,7 +138,7 @@ Status get(const Descriptor& d, int name, Type type, int64_t room, int64_t* coun
             return fill(ENGINE, 1, room, count, to, [&](Descriptor& c, size_t) { copy(c, d.engine); });
         case CONFIG_KNOBS:
             if (d.kind != ENGINE_CONFIG || type != DESCRIPTOR) break;
-            // as cuDNN: no more are counted than there is room for
+            // as in cuDNN, the count is limited by the room
             return fill(KNOB_CHOICE, d.engine.knob < 0 || room < 1 ? 0 : 1, room, count, to, [&](Descriptor& c, size_t) { copy(c, d.engine); });
         case KNOB_CHOICE_TYPE:
             if (d.kind != KNOB_CHOICE) break;
@@ -175,7 +177,7 @@ Status get(const Descriptor& d, int name, Type type, int64_t room, int64_t* coun
     return complain(BAD_PARAM, "descriptor kind %d has no attribute %d of type %d that could be read", d.kind, name, type);
 }
 
-/// Whether a tensor has memory of its size, on its boundary.
+/// Checks that a tensor has an address with enough memory and the right alignment.
 Status check(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memory) {
     auto at = memory.find(t.id);
     if (at == memory.end()) return complain(BAD_PARAM, "no address for tensor %ld", (long)t.id);

@@ -1,5 +1,5 @@
-// Convolutions in plain loops: operands are gathered by their strides and results scattered by them; sums are in f64, so that what
-// error remains is the backend's own.
+// Convolutions in plain loops. Operands are gathered and results scattered by their strides. Sums are in f64, so that
+// any remaining error comes from the backend.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace emulator {
 
 using Values = std::vector<double>;
 
-/// In the order n, h, w, c.
+/// Returns the elements in the order n, h, w, c.
 static Values gather(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memory, bool rounds) {
     Values packed(t.elements());
     auto* from = reinterpret_cast<const void*>(memory.at(t.id));
@@ -32,7 +32,7 @@ __attribute__((target_clones("arch=haswell", "default"))) static void add_scaled
     for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-/// Calls `f(n, p, q, r, s, h, w)` for all places of the output and taps that fall into the image.
+/// Calls `f(output, tap, input)` with flat indices, for all output positions and all taps inside the image.
 template <class F>
 static void taps(const Problem& o, int64_t n, F f) {
     for (int64_t p = 0; p < o.y.dims[2]; ++p)
@@ -49,7 +49,7 @@ static void taps(const Problem& o, int64_t n, F f) {
 static Values forward(const Problem& o, const Values& x, const Values& w) {
     size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
     size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
-    // filters with their outputs side by side: [tap][channel][output]
+    // filters with adjacent outputs: [tap][channel][output]
     Values turned(w.size()), y(o.y.elements(), 0.0);
     for (size_t i = 0; i < k; ++i)
         for (size_t t = 0; t < rs; ++t)
@@ -95,7 +95,8 @@ static float after(const Pointwise& op, float value, float other) {
     }
 }
 
-/// Scales, adds what was there, does what follows, and writes by strides.
+/// Scales the results, adds the old values if beta is not zero, applies the pointwise operations, and writes by
+/// strides.
 static void scatter(const Problem& o, bool odd, const Tensor& t, const Values& packed, const std::map<int64_t, CUdeviceptr>& memory) {
     auto* to = reinterpret_cast<void*>(memory.at(o.result.id));
     size_t i = 0;
@@ -124,7 +125,8 @@ std::vector<Engine> engines(const Problem& o) {
     bool narrow = o.x.element != Element::F32;
     int64_t space = (int64_t)(4 * o.y.elements());
     std::vector<Engine> list;
-    // What a clock would like best comes first, as from cuDNN: settings must rule it out, not luck.
+    // The engines that would be fastest come first, as in cuDNN. The backend's settings must exclude them; it must not
+    // depend on luck.
     if (!narrow) list.push_back({3, true, false, true, 0});
     if (o.direction != Direction::Forward) list.push_back({2, narrow, true, false, 256});
     list.push_back({0, narrow, false, false, 0, 0});
@@ -136,7 +138,7 @@ std::vector<Engine> engines(const Problem& o) {
 }
 
 void run(const Problem& o, const Engine& engine, const std::map<int64_t, CUdeviceptr>& memory, CUdeviceptr workspace) {
-    // An engine may leave anything in its work space.
+    // An engine may leave any values in its workspace.
     if (engine.workspace) memset(reinterpret_cast<void*>(workspace), 0xff, (size_t)engine.workspace);
     static int64_t runs = 0;
     int64_t first = engine.nondeterministic ? ++runs % o.x.dims[0] : 0;

@@ -1,4 +1,4 @@
-// Backend descriptors: attributes checked by type and count as the documentation gives them.
+// Backend descriptors. The types and counts of attributes are checked against cuDNN's documentation.
 #pragma once
 #include <memory>
 
@@ -13,7 +13,7 @@ namespace emulator {
 
 struct Descriptor;
 
-/// A value as it was set, or as it may be read.
+/// A value that was set or can be read.
 struct Value {
     Type type;
     int64_t count;
@@ -25,7 +25,7 @@ struct Descriptor {
     Kind kind;
     bool final = false;
     std::map<int, Value> values;
-    // What finalising made of it.
+    // The results of finalising.
     Tensor tensor;
     std::shared_ptr<Problem> problem;
     Engine engine{};
@@ -47,11 +47,11 @@ struct Descriptor {
     }
 };
 
-/// A message on stderr, kept for cudnnGetLastErrorString; gives `status`.
+/// Prints a message to stderr and keeps it for cudnnGetLastErrorString. Returns `status`.
 Status complain(Status status, const char* format, ...) __attribute__((format(printf, 2, 3)));
 const std::string& last_complaint();
 
-/// Checks what was set, and understands it.
+/// Checks and interprets the attributes.
 Status finalize(Descriptor& descriptor);
 
 }  // namespace emulator

@@ -1,4 +1,4 @@
-// What each kind of descriptor must have when it is finalised, and what it then means.
+// Checks and interprets each kind of descriptor when it is finalised.
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -111,7 +111,7 @@ static Status finalize_pointwise(Descriptor& d) {
     return SUCCESS;
 }
 
-/// Follows the operations from the convolution on.
+/// Follows the operations, starting at the convolution.
 static Status finalize_graph(Descriptor& d) {
     if (Status s = require(d, "a graph", {GRAPH_HANDLE, GRAPH_OPS})) return s;
     auto& ops = d.values[GRAPH_OPS].descriptors;
@@ -162,7 +162,7 @@ static Status finalize_plan(Descriptor& d) {
     return SUCCESS;
 }
 
-/// The engine as its knobs are turned.
+/// Applies the knob choices to the engine.
 static Status finalize_config(Descriptor& d) {
     if (Status s = require(d, "a configuration", {CONFIG_ENGINE})) return s;
     d.problem = d.child(CONFIG_ENGINE)->problem, d.engine = d.child(CONFIG_ENGINE)->engine;

@@ -1,4 +1,4 @@
-// Numbers of cuDNN's graph API (facts of cudnn_graph.h) as far as the stand-in has them.
+// Numbers of cuDNN's graph API (from cudnn_graph.h) that the emulator needs.
 #pragma once
 
 enum Status {

@@ -1,7 +1,8 @@
-// CUDA's driver API as far as the stand-in has it: handles, error codes and the numbers of its enumerations (facts of cuda.h).
+// The part of CUDA's driver API that the emulator has: handles, error codes and enumeration values (from cuda.h).
 //
-// The stand-in has no function that came after CUDA 12.0, the oldest driver that trireme promises to run on: a call of a newer one
-// (cuEventElapsedTime_v2 of 12.8, say, which cudarc takes for cuEventElapsedTime) fails here as it would on that driver.
+// The emulator has no function that was added after CUDA 12.0, the oldest driver that trireme supports. Calling a newer
+// function fails here as it would with that driver. For example, cudarc uses cuEventElapsedTime_v2 of CUDA 12.8 for
+// cuEventElapsedTime.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,7 @@
-// Runs a kernel: block after block, each thread of a block a fiber that runs until it ends or waits at a barrier. Threads that do
-// not reach a barrier or a warp operation that others wait at end the process, with the kernel's name.
+// Runs a kernel block by block. Each thread of a block is a fiber that runs until it ends or waits at a barrier.
+//
+// If a thread never reaches a barrier or a warp operation that others wait at, the process ends with a message that
+// names the kernel.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 #error "the emulator switches fibers in x86-64 assembly"
 #endif
 
-// Saves what a function must keep on the one stack, and goes on from the other.
+// Saves the callee-saved registers on the current stack and continues on the other stack.
 asm(R"(
 .text
 .type trireme_switch, @function
@@ -68,7 +70,7 @@ static size_t waiting;
         t.thread.y, t.thread.z, what);
 }
 
-/// Leaves the fiber; comes back once its state is Ready again.
+/// Leaves the fiber and returns when its state is Ready again.
 static void leave() { trireme_switch(&current->stack_pointer, scheduler); }
 
 static int on_barrier(int line, int predicate) {
@@ -93,7 +95,7 @@ static int on_barrier(int line, int predicate) {
     return current->predicate;
 }
 
-/// The lanes of the fiber's warp that the block has.
+/// Returns the first fiber of the warp and the number of its lanes in the block.
 static Fiber* warp_of(const Fiber& fiber, unsigned& lanes) {
     size_t first = (size_t)(&fiber - fibers.data()) & ~(size_t)31;
     lanes = (unsigned)std::min<size_t>(32, fibers.size() - first);
@@ -119,7 +121,8 @@ static uint64_t on_warp(Warp kind, unsigned mask, uint64_t value, int source, in
         for (unsigned l = 0; l < lanes; ++l) {
             if (!(mask >> l & 1)) continue;
             int from = warp[l].source;
-            // A lane that takes no part has no value: what comes is chance on the device, and NaN here.
+            // A lane outside of the mask has no value. A device would return an arbitrary value, the emulator returns
+            // NaN.
             bool there = from >= 0 && from < (int)lanes && (mask >> from & 1);
             warp[l].result = kind == Warp::Ballot ? ballot : kind == Warp::Shuffle && there ? warp[from].value : SPOILT;
             warp[l].state = State::Ready;
@@ -140,10 +143,10 @@ static void fiber_main() {
     __builtin_unreachable();
 }
 
-/// Makes a stack ready to be switched to, where `main` begins and never returns.
+/// Prepares a stack for a switch that starts `main`, which must not return.
 static void* prepared(char* stack, size_t bytes, void (*main)()) {
     auto* top = reinterpret_cast<void**>(stack + bytes);
-    // From the top: no return address, the function to begin with, six registers.
+    // From the top: no return address, the function to start, six registers.
     memset(top - 8, 0, 8 * sizeof(void*));
     top[-2] = reinterpret_cast<void*>(main);
     return top - 8;
@@ -180,7 +183,7 @@ static void resume(Fiber& fiber) {
     if (fiber.state == State::Ended) free_stacks.push_back(fiber.stack), fiber.stack = nullptr;
 }
 
-/// Threads or blocks in the order of the settings.
+/// Returns the order of threads or blocks that the settings require.
 static std::vector<unsigned> permutation(size_t count) {
     std::vector<unsigned> order(count);
     for (size_t i = 0; i < count; ++i) order[i] = (unsigned)i;

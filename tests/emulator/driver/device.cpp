@@ -1,4 +1,4 @@
-// Initialisation, devices, contexts, error texts, and the settings.
+// Initialisation, devices, contexts, error texts and settings.
 #include "device.h"
 
 #include <cstdarg>
@@ -86,7 +86,7 @@ static int retained[64];
 int current_device() { return device_of_thread; }
 void set_current_device(int device) { device_of_thread = device; }
 
-/// Physical numbers of the devices that CUDA_VISIBLE_DEVICES leaves, in its order; a number that does not exist ends the list.
+/// Physical numbers of the devices in CUDA_VISIBLE_DEVICES, in its order. A number that does not exist ends the list.
 static const std::vector<int>& visible() {
     static const std::vector<int> found = [] {
         std::vector<int> list;
@@ -144,7 +144,7 @@ static CUresult device_call(CUdevice device) {
     return device < 0 || device >= (int)visible().size() ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
-/// A context's handle is its device's number plus one: there are primary contexts only.
+/// Returns a context's handle, which is the device number plus one, because there are only primary contexts.
 static CUcontext context_of(int device) { return reinterpret_cast<CUcontext>((intptr_t)device + 1); }
 
 struct Name {
@@ -261,33 +261,33 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     if (CUresult e = device_call(device)) return e;
     switch (attribute) {
-        case 1: *value = 1024; break;                          // threads of a block
-        case 2: case 3: *value = 1024; break;                  // block x, y
-        case 4: *value = 64; break;                            // block z
-        case 5: *value = 2147483647; break;                    // grid x
-        case 6: case 7: *value = 65535; break;                 // grid y, z
-        case 8: *value = 49152; break;                         // shared memory of a block
-        case 10: *value = 32; break;                           // warp
-        case 12: case 82: *value = 65536; break;               // registers of a block, of a multiprocessor
-        case 13: *value = 1000000; break;                      // clock, kHz
-        case 15: case 40: case 41: *value = 1; break;          // overlap, asynchronous engines, unified addressing
-        case 16: *value = 2; break;                            // multiprocessors
-        case 18: case 19: *value = 0; break;                   // integrated, host memory mapped as device memory
-        case 20: *value = 0; break;                            // compute mode: default
-        case 31: *value = 1; break;                            // concurrent kernels
-        case 33: *value = visible()[device] + 1; break;        // PCI bus
-        case 34: case 50: *value = 0; break;                   // PCI device, domain
-        case 36: *value = 1000000; break;                      // memory clock
-        case 37: *value = 128; break;                          // memory bus
-        case 38: *value = 1 << 20; break;                      // L2
-        case 39: *value = 2048; break;                         // threads of a multiprocessor
+        case 1: *value = 1024; break;                    // threads per block
+        case 2: case 3: *value = 1024; break;            // block x, y
+        case 4: *value = 64; break;                      // block z
+        case 5: *value = 2147483647; break;              // grid x
+        case 6: case 7: *value = 65535; break;           // grid y, z
+        case 8: *value = 49152; break;                   // shared memory per block
+        case 10: *value = 32; break;                     // warp
+        case 12: case 82: *value = 65536; break;         // registers per block, per multiprocessor
+        case 13: *value = 1000000; break;                // clock, kHz
+        case 15: case 40: case 41: *value = 1; break;    // overlapping copies, asynchronous engines, unified addressing
+        case 16: *value = 2; break;                      // multiprocessors
+        case 18: case 19: *value = 0; break;             // integrated, host memory mapped as device memory
+        case 20: *value = 0; break;                      // compute mode: default
+        case 31: *value = 1; break;                      // concurrent kernels
+        case 33: *value = visible()[device] + 1; break;  // PCI bus
+        case 34: case 50: *value = 0; break;             // PCI device, domain
+        case 36: *value = 1000000; break;                // memory clock
+        case 37: *value = 128; break;                    // memory bus
+        case 38: *value = 1 << 20; break;                // L2
+        case 39: *value = 2048; break;                   // threads per multiprocessor
         case 75: *value = settings().capability / 10; break;
         case 76: *value = settings().capability % 10; break;
-        case 78: *value = 1; break;                            // stream priorities
-        case 81: *value = 102400; break;                       // shared memory of a multiprocessor
-        case 83: *value = 0; break;                            // managed memory
-        case 97: *value = 101376; break;                       // shared memory of a block, opt-in
-        case 115: *value = 1; break;                           // memory pools
+        case 78: *value = 1; break;                      // stream priorities
+        case 81: *value = 102400; break;                 // shared memory per multiprocessor
+        case 83: *value = 0; break;                      // managed memory
+        case 97: *value = 101376; break;                 // shared memory per block, opt-in
+        case 115: *value = 1; break;                     // memory pools
         default: return refuse(CUDA_ERROR_INVALID_VALUE, "cuDeviceGetAttribute: the emulator does not know attribute %d", attribute);
     }
     return CUDA_SUCCESS;
@@ -352,7 +352,8 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return CUDA_SUCCESS;
 }
 
-/// For tests: how often this process has made a call, or, after "ran ", work of this name has run.
+/// For tests: returns how often this process has called a function, or with the prefix "ran ", how often work with this
+/// name has run.
 unsigned long long trireme_emulated_calls(const char* call) {
     std::lock_guard guard(lock());
     return counts()[call];

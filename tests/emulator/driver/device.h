@@ -1,9 +1,12 @@
-// What the parts of the stand-in driver, and the stand-in libraries above it, share: settings, memory, streams and their work.
+// Declarations that the parts of the emulated driver and the emulated libraries share: settings, memory, streams and
+// their work.
 //
-// Nothing runs when it is enqueued. Work waits in its stream until somebody synchronises with it, and then only what that
-// somebody waits for runs: a missing wait shows as an old value, every time. TRIREME_EMULATED_ORDER changes the schedule
-// ("lazy", "eager", or a number: a seed that lets other streams run at random and shuffles threads and blocks; "reverse" is lazy
-// with the threads, blocks and unordered graph nodes backwards). Results must not change with it.
+// Nothing runs when it is enqueued. Work waits in its stream until something synchronises with it, and then only the
+// required work runs. So a missing wait always results in an old value.
+//
+// `TRIREME_EMULATED_ORDER` changes the schedule. "lazy" is the default. "eager" runs work at once. "reverse" is lazy
+// with threads, blocks and unordered graph nodes in reverse order. A number is a seed: other streams run at random
+// times, and threads and blocks are shuffled. Results must not depend on the schedule.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,70 +22,71 @@
 
 namespace emulator {
 
-/// Settings from the environment, read once.
+/// Settings from the environment. They are read once.
 struct Settings {
-    int devices;           // TRIREME_EMULATED_DEVICES, 1
-    size_t memory;         // TRIREME_EMULATED_MEMORY, bytes of each device, 2 GiB
-    int capability;        // TRIREME_EMULATED_CC, 90
-    int driver;            // TRIREME_EMULATED_DRIVER, 13000
-    bool unified;          // TRIREME_EMULATED_UNIFIED=1: the host may touch device memory, as a CUDA-aware MPI does
-    long fault_at;         // TRIREME_EMULATED_FAULT=CALL[:CODE]: from this call on every call fails with the code
-    std::string fault_in;  // TRIREME_EMULATED_FAULT=NAME[:CODE]: so from a call, or the run of work, whose name begins so
+    int devices;           // TRIREME_EMULATED_DEVICES, default 1
+    size_t memory;         // TRIREME_EMULATED_MEMORY, bytes per device, default 2 GiB
+    int capability;        // TRIREME_EMULATED_CC, default 90
+    int driver;            // TRIREME_EMULATED_DRIVER, default 13000
+    bool unified;          // TRIREME_EMULATED_UNIFIED=1: the host can access device memory, as a CUDA-aware MPI requires
+    long fault_at;         // TRIREME_EMULATED_FAULT=CALL[:CODE]: from this call number on, every call fails with the code
+    std::string fault_in;  // TRIREME_EMULATED_FAULT=NAME[:CODE]: the same, from the first call or work whose name begins with NAME
     CUresult fault_code;
-    std::string refused;   // TRIREME_EMULATED_CAPTURE: what fails of each capture: "call", "end" or "graph"
+    std::string refused;  // TRIREME_EMULATED_CAPTURE: the part of each capture that fails: "call", "end" or "graph"
     enum Order { Lazy, Eager, Reverse, Random } order;
     uint64_t seed;
 };
 const Settings& settings();
 
-/// The next number of the schedule's own generator, below `limit`.
+/// Returns the next random number of the schedule, below `limit`.
 unsigned chance(unsigned limit);
 
-/// Everything below runs under this lock: one thing at a time, as if the device had one queue.
+/// All functions below run under this lock, one at a time, as if the device had a single queue.
 std::recursive_mutex& lock();
 
-/// A message on stderr, and `code` back.
+/// Prints a message to stderr and returns `code`.
 CUresult refuse(CUresult code, const char* format, ...) __attribute__((format(printf, 2, 3)));
-/// Ends the process after a message.
+/// Prints a message and ends the process.
 [[noreturn]] void die(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-/// Device of the calling thread's context, or -1.
+/// Returns the device of the calling thread's context, or -1.
 int current_device();
 void set_current_device(int device);
-/// First of every call that needs a context: gives the error that it must return, or success. Counts calls for the fault.
+/// Called first in every function that needs a context. Counts calls and returns the error that the function must
+/// return, or success.
 CUresult enter(const char* call);
-/// The error of a device that has failed, which every call returns from then on, or success.
+/// Returns the error of a failed device, which every later call returns, or success.
 CUresult health();
-/// Counts a piece of work that is about to run; false once the device has failed, by this piece at the latest.
+/// Counts an item of work that is about to run. Returns false if the device has failed, possibly because of this item.
 bool runs(const std::string& label);
-/// Counts something that a test asks for by `trireme_emulated_calls`.
+/// Counts something that tests query with `trireme_emulated_calls`.
 void count(const std::string& what);
 
 // memory.cpp
 CUresult allocate(int device, size_t bytes, CUdeviceptr* to);
 CUresult release(CUdeviceptr at);
 size_t used_memory(int device);
-/// Whether [at, at + bytes) lies within one allocation of device memory.
+/// Returns true if [at, at + bytes) is within one allocation of device memory.
 bool on_device(CUdeviceptr at, size_t bytes);
-/// Whether it lies within pinned host memory.
+/// Returns true if the range is within pinned host memory.
 bool pinned(const void* at, size_t bytes);
-/// Text about an address: which allocation holds it or lies next.
+/// Describes an address: the allocation that contains it, or the one before it.
 std::string describe_address(CUdeviceptr at);
-/// While one lives, this process may touch device memory.
+/// While an instance exists, this process can access device memory.
 struct Access {
     Access();
     ~Access();
 };
-/// What runs now, for the message about a bad address.
+/// Sets the name of the running work, for the message about an invalid address.
 void running(const std::string& label);
 
 struct Event;
 struct Capture;
 
-/// A piece of work of a stream; it may run several times when it is part of a graph.
+/// An item of work in a stream. It may run more than once if it is part of a graph.
 struct Work {
     std::string label;
-    /// What it is as a node of a graph.
+    /// Its node type in a graph.
     int type = CU_GRAPH_NODE_TYPE_KERNEL;
     std::function<void()> run;
     std::shared_ptr<Event> record;
@@ -94,14 +98,15 @@ struct Event {
     bool timing = true;
     uint64_t issued = 0;
     double milliseconds = 0;
-    /// The stream of each recording that has not happened yet: whoever waits means one of them, not a later one on another stream.
+    /// The stream of each recording that has not happened yet. A wait refers to one of these recordings, not to a later
+    /// one on another stream.
     std::map<uint64_t, std::weak_ptr<struct Stream>> open;
-    /// Where it was recorded, if the last recording was part of a capture.
+    /// The capture, if the last recording was part of one.
     std::weak_ptr<Capture> capture;
     std::vector<int> after;
 
     bool done(uint64_t ticket) const { return open.count(ticket) == 0; }
-    /// Begins another recording; gives its number.
+    /// Begins another recording and returns its number.
     uint64_t issue(const std::shared_ptr<struct Stream>& stream) {
         open[++issued] = stream;
         return issued;
@@ -123,7 +128,7 @@ struct Capture {
 };
 /// Adds a node to the stream's capture.
 void capture_work(Stream& stream, Work work);
-/// Success, or the error of a call that no thread may make now because of a capture.
+/// Returns the error of a call that is not allowed now because of a capture, or success.
 CUresult unsafe_while_capturing(const char* call);
 
 // stream.cpp
@@ -132,21 +137,21 @@ struct Stream {
     bool blocking;
     std::vector<Work> queue;
     size_t next = 0;
-    /// Its next piece of work has begun to wait for an event.
+    /// True if the stream's next item of work has begun to wait for an event.
     bool waits = false;
     std::shared_ptr<Capture> capture;
     std::vector<int> frontier;
 };
-/// The stream of a handle (null and 2 are the default streams); null if there is none such.
+/// Returns the stream of a handle, or null if it does not exist. Null and 2 are the handles of default streams.
 std::shared_ptr<Stream> stream_of(CUstream handle);
-/// Enqueues or captures.
+/// Enqueues work, or adds it to a capture.
 CUresult enqueue(CUstream stream, std::string label, std::function<void()> run, int type = CU_GRAPH_NODE_TYPE_KERNEL);
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work);
-/// Runs all that was enqueued on the stream.
+/// Runs all work in the stream.
 void drain(Stream& stream);
 /// Runs all work of a device.
 void drain_device(int device);
-/// Runs what is needed until the recording has happened.
+/// Runs all work that is needed until the recording has happened.
 void complete(Event& event, uint64_t ticket);
 
 // block.cpp
@@ -156,12 +161,12 @@ struct Launch {
     Index grid, block;
     std::vector<unsigned char> bytes;
     std::vector<void*> parameters;
-    /// This OS thread's copy of the module's `__shared__` variables.
+    /// Returns this OS thread's copy of the module's `__shared__` variables.
     std::function<void*()> shared;
     size_t shared_bytes;
 };
 void run_launch(const Launch& launch);
-/// Calls a function on a stack of its own: that of a signal handler is too small to print from.
+/// Calls a function on a separate stack, because a signal handler's stack is too small for printing.
 void on_fresh_stack(void (*what)());
 
 }  // namespace emulator

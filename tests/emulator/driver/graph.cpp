@@ -1,5 +1,5 @@
-// Stream capture and graphs. A graph keeps which node must come after which and nothing else; a launch puts the nodes into the
-// stream in an order that obeys only that, so that a missing dependency shows.
+// Stream capture and graphs. A graph stores only the dependencies between its nodes. A launch puts the nodes into the
+// stream in any order that respects them, so that a missing dependency causes wrong results.
 #include <algorithm>
 
 #include "device.h"
@@ -36,7 +36,7 @@ CUresult unsafe_while_capturing(const char* call) {
     return CUDA_SUCCESS;
 }
 
-/// Whether all that other streams captured is waited for by the stream that the capture ends in.
+/// Returns true if the stream that ends the capture waits for everything that other streams captured.
 static bool joined(const Capture& capture) {
     std::vector<bool> reached(capture.nodes.size(), false);
     std::vector<int> open = capture.origin->frontier;
@@ -54,7 +54,7 @@ static bool joined(const Capture& capture) {
     return true;
 }
 
-/// An order of the nodes: as captured, or backwards or at random as far as the dependencies allow.
+/// Returns an order of the nodes: as captured, or reversed or random as far as dependencies allow.
 static std::vector<int> schedule(const std::vector<Node>& nodes) {
     std::vector<int> order;
     std::vector<bool> done(nodes.size(), false);
@@ -112,7 +112,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* to) {
     for (auto& member : capture->streams) member->capture.reset(), member->frontier.clear();
     captures().erase(capture);
     std::vector<Node> nodes = std::move(capture->nodes);
-    // The capture and its origin hold each other.
+    // The capture and its origin refer to each other.
     capture->streams.clear();
     capture->origin.reset();
     if (capture->invalid || settings().refused == "end") return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

@@ -1,6 +1,8 @@
-// Device memory and pinned memory: each allocation of the device has its own pages with unmapped ones before and after it, ends
-// where its pages end (but for the 256 bytes of alignment, which are checked when it is freed), begins filled with NaN, and can
-// be touched only while work of the device runs.
+// Device memory and pinned memory.
+//
+// Each device allocation has its own pages, with unmapped pages before and after it. It ends at the end of its pages,
+// except for up to 255 bytes of alignment, which are checked when it is freed. New memory is filled with NaN, and it
+// can be accessed only while work of the device runs.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -58,7 +60,8 @@ std::string describe_address(CUdeviceptr at) {
     return text;
 }
 
-/// A bad address within the device's range, or in its work, gets a sentence before the process dies of it; any other goes to the handler before.
+/// If an invalid address is in the device's range or was used by device work, prints a message before the process dies.
+/// Otherwise calls the previous handler.
 static void on_fault(int number, siginfo_t* info, void* context) {
     static CUdeviceptr at;
     at = reinterpret_cast<CUdeviceptr>(info->si_addr);
@@ -104,7 +107,7 @@ CUresult allocate(int device, size_t bytes, CUdeviceptr* to) {
     reserve();
     if (bytes == 0) return refuse(CUDA_ERROR_INVALID_VALUE, "an allocation of 0 bytes");
     size_t room = (bytes + ALIGN - 1) / ALIGN * ALIGN, span = (room + PAGE - 1) / PAGE * PAGE;
-    // Like the driver, which keeps a part of the GPU for itself, take what is asked and no more.
+    // The whole memory is available, although a real driver reserves a part of it.
     if (room > settings().memory || used[device] + room > settings().memory) return CUDA_ERROR_OUT_OF_MEMORY;
     if (range_next + PAGE + span + PAGE > range_begin + RANGE) die("the address range for device memory is used up");
     CUdeviceptr pages = range_next + PAGE, at = pages + span - room;
@@ -135,7 +138,7 @@ CUresult release(CUdeviceptr at) {
     mprotect(pages, a.span, PROT_READ | PROT_WRITE);
     check_edge(pages, memory, a, "before");
     check_edge(memory + a.bytes, pages + a.span, a, "past the end of");
-    // The address is never used again, so that a use after the free faults.
+    // The address is never used again, so that any use after the free causes a fault.
     mmap(pages, a.span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     used[a.device] -= (a.bytes + ALIGN - 1) / ALIGN * ALIGN;
     allocations().erase(found);
@@ -173,7 +176,7 @@ CUresult cuMemFree_v2(CUdeviceptr at) {
     if (CUresult e = enter("cuMemFree")) return e;
     if (CUresult e = unsafe_while_capturing("cuMemFree")) return e;
     if (!at) return CUDA_SUCCESS;
-    // The driver too waits for the device before it unmaps.
+    // The real driver also waits for the device before it frees memory.
     drain_device(current_device());
     return release(at);
 }
@@ -185,7 +188,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* to, size_t bytes, CUstream handle) {
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture) return refuse(CUDA_ERROR_NOT_SUPPORTED, "cuMemAllocAsync while capturing: the emulator has no memory nodes");
     CUresult e = allocate(current_device(), bytes, to);
-    // What streams have freed counts only once they have run so far.
+    // Memory freed in streams is available only after the streams have run.
     if (e == CUDA_ERROR_OUT_OF_MEMORY) drain_device(current_device()), e = allocate(current_device(), bytes, to);
     return e;
 }
@@ -251,7 +254,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* to, void* at, unsigned) {
     return pinned(at, 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/// Attribute 2 is the kind of memory: 1 host, 2 device.
+/// Attribute 2 is the memory type: 1 is host, 2 is device.
 CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr at) {
     std::lock_guard guard(lock());
     if (attribute != 2) return refuse(CUDA_ERROR_INVALID_VALUE, "cuPointerGetAttribute: unknown attribute %d", attribute);

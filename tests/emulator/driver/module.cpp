@@ -1,4 +1,5 @@
-// Modules, functions and launches. A module is a shared library that the stand-in NVRTC compiled, loaded from memory.
+// Modules, functions and launches. A module is a shared library that the emulated NVRTC compiled. It is loaded from
+// memory.
 #include <atomic>
 #include <dlfcn.h>
 #include <link.h>
@@ -17,7 +18,7 @@ struct CUfunc_st {
 
 struct CUmod_st {
     void* handle;
-    /// Stays open, since the dynamic loader takes two libraries of one path for one.
+    /// Stays open, because the dynamic loader treats two libraries with the same path as one.
     int file;
     const emulator::Module* module;
     size_t shared_bytes;
@@ -26,13 +27,13 @@ struct CUmod_st {
 
 namespace emulator {
 
-/// Copies memory that may not be there: an image comes without its length.
+/// Copies memory that may not exist, because an image is passed without its length. Returns false on failure.
 static bool peek(const void* from, void* to, size_t bytes) {
     iovec local{to, bytes}, remote{const_cast<void*>(from), bytes};
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
-/// The image within emulated PTX.
+/// Decodes the image in emulated PTX.
 static bool decode_ptx(const char* text, std::vector<char>& image) {
     text += sizeof PTX_HEAD - 1;
     auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
@@ -56,7 +57,7 @@ static CUresult read_image(const void* from, Image& head, std::vector<char>& lib
     if (!peek(static_cast<const char*>(from) + sizeof head, library.data(), head.size)) return broken;
     if (fnv(library.data(), library.size()) != head.hash) return broken;
     int device = settings().capability, arch = (int)head.arch;
-    // A cubin runs on its own generation and on later GPUs of it, PTX on all later ones.
+    // A cubin runs on the same or a later GPU of its own generation, PTX on all later GPUs.
     if (arch > device || (!ptx && arch / 10 != device / 10)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     return CUDA_SUCCESS;
 }
@@ -77,7 +78,8 @@ static CUresult load(const std::vector<char>& library, CUmodule* to) {
         if (n <= 0) break;
         written += (size_t)n;
     }
-    // The loader takes two libraries of one path for one, and a library that it cannot unload keeps its path: each gets its own.
+    // The loader treats two libraries with the same path as one, and a library that it cannot unload keeps its path, so
+    // each gets a unique path.
     static std::atomic<unsigned> count{0};
     std::string path = "/proc/self/";
     for (unsigned i = count++; i > 0; --i) path += "./";
@@ -95,13 +97,13 @@ static CUresult load(const std::vector<char>& library, CUmodule* to) {
     return CUDA_SUCCESS;
 }
 
-/// Whether every pointer among the parameters points to memory that there is.
+/// Checks that every pointer parameter points to existing memory.
 static CUresult check_pointers(const Kernel& kernel, void** parameters) {
     for (unsigned i = 0; i < kernel.parameters; ++i) {
         if (!kernel.pointers[i]) continue;
         CUdeviceptr at;
         memcpy(&at, parameters[i], sizeof at);
-        // One past the end may be passed, as to any function.
+        // A pointer to the end of an allocation is allowed.
         if (at && !on_device(at, 0) && !pinned(reinterpret_cast<void*>(at), 0))
             return refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: parameter %u is %s", kernel.name, i, describe_address(at).c_str());
     }
@@ -137,7 +139,7 @@ CUresult cuModuleUnload(CUmodule module) {
 CUresult cuModuleGetFunction(CUfunction* to, CUmodule module, const char* name) {
     std::lock_guard guard(lock());
     if (CUresult e = enter("cuModuleGetFunction")) return e;
-    // Only the names of extern "C" functions are as they are written.
+    // Only names of extern "C" functions are not mangled.
     for (unsigned i = 0; i < module->module->count; ++i) {
         const Kernel& kernel = module->module->kernels[i];
         if (strcmp(kernel.name, name) || !dlsym(module->handle, name)) continue;
@@ -191,7 +193,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
     launch->grid = {gx, gy, gz};
     launch->block = {bx, by, bz};
     size_t bytes = 0;
-    // Each parameter on a boundary that suits any type.
+    // Align each parameter for any type.
     for (unsigned i = 0; i < kernel.parameters; ++i) bytes += (kernel.sizes[i] + 31) / 16 * 16;
     launch->bytes.resize(bytes + 16);
     size_t at = (16 - reinterpret_cast<uintptr_t>(launch->bytes.data()) % 16) % 16;

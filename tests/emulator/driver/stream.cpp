@@ -1,4 +1,4 @@
-// Streams, events, copies and fills: enqueuing, and running what somebody waits for.
+// Streams, events, copies and fills. Work is enqueued, and runs when something waits for it.
 #include <chrono>
 #include <cstring>
 #include <set>
@@ -40,7 +40,7 @@ static double now() {
 
 static bool idle(const Stream& stream) { return stream.next == stream.queue.size(); }
 
-/// Runs the first piece of work that waits in the stream, and what it waits for.
+/// Runs the first item of work in the stream, and everything that it waits for.
 static void step(Stream& stream) {
     Work work = std::move(stream.queue[stream.next++]);
     if (idle(stream)) stream.queue.clear(), stream.next = 0;
@@ -59,14 +59,14 @@ static void step(Stream& stream) {
     }
 }
 
-/// Whether its next piece of work waits for nothing.
+/// Returns true if the next item of work can run without waiting.
 static bool ready(const Stream& stream) {
     if (idle(stream) || stream.waits) return false;
     const Work& next = stream.queue[stream.next];
     return !next.wait || next.wait->done(next.ticket);
 }
 
-/// In the random order, other streams get on now and then; not those that wait for an event.
+/// In the random order, lets other streams run from time to time, except those that wait for an event.
 static void wander() {
     if (settings().order != Settings::Random || streams().empty()) return;
     while (chance(3) == 0) {
@@ -116,7 +116,7 @@ CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
     }
     bool is_default = stream == stream_of(nullptr);
     if (is_default) {
-        // The default stream waits for all blocking streams, and they for it: it is never left with work.
+        // The default stream waits for all blocking streams, and they wait for it, so its work always runs at once.
         for (auto& [handle, other] : streams())
             if (other->device == stream->device && other->blocking) {
                 if (other->capture) return refuse(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "%s on the default stream", work.label.c_str());
@@ -138,7 +138,7 @@ CUresult enqueue(CUstream handle, std::string label, std::function<void()> run, 
     return enqueue_on(stream, std::move(work));
 }
 
-/// Both ends of a copy, host memory as an address too.
+/// Copies memory. `to` and `from` may be host addresses.
 static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, size_t bytes, CUstream handle, bool wait) {
     if (bytes == 0) return CUDA_SUCCESS;
     if ((to_device && !on_device(to, bytes)) || (from_device && !on_device(from, bytes)))
@@ -156,7 +156,7 @@ static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from
     if ((pageable_source || pageable_target) && stream->capture)
         return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a copy of pageable host memory while capturing");
     if (pageable_source) {
-        // The driver copies pageable memory to a buffer of its own before it returns.
+        // The driver copies pageable memory to its own buffer before it returns.
         auto* bytes_of = static_cast<const unsigned char*>(source);
         auto kept = std::make_shared<std::vector<unsigned char>>(bytes_of, bytes_of + bytes);
         return enqueue(handle, "a copy to the device", [=] { memcpy(target, kept->data(), bytes); }, CU_GRAPH_NODE_TYPE_MEMCPY);
@@ -176,7 +176,7 @@ static CUresult fill(CUdeviceptr to, T value, size_t count, CUstream handle) {
     return enqueue(handle, "a fill", [=] { std::fill_n(target, count, value); }, CU_GRAPH_NODE_TYPE_MEMSET);
 }
 
-/// What synchronising calls have in common; gives the stream.
+/// The common part of synchronising calls. Sets `stream`.
 static CUresult before_wait(const char* call, CUstream handle, std::shared_ptr<Stream>& stream) {
     if (CUresult e = enter(call)) return e;
     stream = stream_of(handle);

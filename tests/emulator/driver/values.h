@@ -1,4 +1,4 @@
-// Tensors' element types for the stand-in libraries: everything is computed in f32.
+// Element types of tensors for the emulated libraries. Everything is computed in f32.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -43,7 +43,7 @@ inline void write(void* to, Element e, size_t i, float value) {
     }
 }
 
-/// What tensor cores make of an f32 factor: 10 bits behind the point.
+/// Rounds an f32 factor as tensor cores do, to 10 bits of mantissa.
 inline float tf32(float value) { return bits_to_float((float_to_bits(value) + 0x1000) & ~0x1fffu); }
 
 }  // namespace emulator

@@ -1,6 +1,8 @@
-// Included before every kernel source: CUDA's words for g++. Qualifiers, vector types, barriers and warp operations; arithmetic
-// intrinsics are in math.h beside this, half types in half.h. What is not here does not compile, so that kernels stay within
-// what the stand-in driver can run: static `__shared__` arrays, atomics on integers only, no PTX, no textures.
+// CUDA's keywords for g++, included before every kernel source: qualifiers, vector types, barriers and warp operations.
+// Arithmetic intrinsics are in math.h, half types in half.h.
+//
+// Anything else does not compile, so that kernels use only features that the emulated driver supports: static
+// `__shared__` arrays, atomics on integers only, no PTX, no textures.
 #pragma once
 #include <cfloat>
 #include <climits>
@@ -27,7 +29,7 @@ static const emulator::Thread* trireme_current;
 #define __device__
 #define __host__
 #define __constant__ static
-// Found again in the preprocessed text, to list the kernels.
+// These marks are searched for in the preprocessed text to list the kernels.
 #ifdef TRIREME_SCAN
 #define __global__ __trireme_global__
 #define __launch_bounds__(...) __trireme_bounds__(__VA_ARGS__)
@@ -38,7 +40,8 @@ static const emulator::Thread* trireme_current;
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// One block runs at a time and all its threads on one OS thread, whose thread-local storage the driver spoils before each block.
+// One block runs at a time, and all its threads run on one OS thread. The driver overwrites its thread-local storage
+// before each block.
 #define __shared__ static thread_local
 #define __grid_constant__
 
@@ -103,7 +106,8 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __trap() { trireme_current->hooks->fail("__trap"); }
 
-// One thread runs at a time, so that atomics are plain; on integers only, since the order of float additions is chance.
+// Only one thread runs at a time, so atomics are plain operations. They support integers only, because the order of
+// float additions would be random.
 template <class T, class U, class F>
 inline T trireme_atomic(T* to, U value, F f) {
     static_assert(std::is_integral_v<T>, "atomics on integers only: the order of float additions would be chance");
@@ -176,7 +180,7 @@ constexpr Kernel describe(const char* name, int max_threads, int = 0, int = 0) {
 
 }  // namespace emulator
 
-// Written behind the source, once it is known which kernels it has.
+// Appended to the source when its kernels are known.
 #define TRIREME_MODULE(...)                                                                                                 \
     static const emulator::Kernel trireme_kernels[] = {__VA_ARGS__};                                                        \
     static thread_local volatile char trireme_shared_anchor;                                                                \

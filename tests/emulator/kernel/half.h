@@ -1,5 +1,5 @@
-// CUDA's 16-bit floats for g++: storage and conversions, no arithmetic (kernels compute in f32). Stands in for cuda_fp16.h and
-// cuda_bf16.h; both names include it.
+// CUDA's 16-bit floats for g++: storage and conversions without arithmetic, because kernels compute in f32. Replaces
+// cuda_fp16.h and cuda_bf16.h.
 #pragma once
 
 struct alignas(2) __half {
@@ -23,7 +23,7 @@ inline float __half2float(__half h) { return (float)trireme_bits<_Float16>(h.bit
 inline __half __float2half_rn(float f) { return {trireme_bits<unsigned short>((_Float16)f)}; }
 inline __half __float2half(float f) { return __float2half_rn(f); }
 inline float __bfloat162float(__nv_bfloat16 b) { return __uint_as_float((unsigned)b.bits << 16); }
-// To the nearest, ties to even; every NaN becomes 0x7fff, as on the device.
+// Rounds to nearest, ties to even. Every NaN becomes 0x7fff, as on the device.
 inline __nv_bfloat16 __float2bfloat16_rn(float f) {
     unsigned u = __float_as_uint(f);
     if (f != f) return {0x7fff};

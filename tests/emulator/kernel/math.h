@@ -1,5 +1,5 @@
-// CUDA's arithmetic intrinsics, each rounded as the name says. Approximate ones (`__expf`) give the exact function: a test must
-// leave room for a device's error.
+// CUDA's arithmetic intrinsics, rounded as their names say. Approximate ones such as `__expf` return the exact
+// function, so tests must allow for a device's error.
 #pragma once
 
 // max, min and abs are overloaded in CUDA.
@@ -35,7 +35,7 @@ inline float __cosf(float x) { return cosf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __frsqrt_rn(float x) { return (float)(1.0 / ::sqrt((double)x)); }
 
-// Never contracted to a fused multiply-add, whatever --fmad says.
+// Never contracted to a fused multiply-add, regardless of --fmad.
 #define TRIREME_PLAIN __attribute__((noinline, optimize("fp-contract=off")))
 TRIREME_PLAIN inline float __fadd_rn(float a, float b) { return a + b; }
 TRIREME_PLAIN inline float __fsub_rn(float a, float b) { return a - b; }
@@ -68,7 +68,7 @@ inline int __double2hiint(double x) { return (int)(trireme_bits<uint64_t>(x) >> 
 inline int __double2loint(double x) { return (int)trireme_bits<uint64_t>(x); }
 inline double __hiloint2double(int hi, int lo) { return trireme_bits<double>((uint64_t)(unsigned)hi << 32 | (unsigned)lo); }
 
-// Out of range saturates and NaN gives 0 on the device (0x8000000000000000 for 64 bits), as here.
+// As on the device, values out of range saturate and NaN gives 0, or 0x8000000000000000 for 64 bits.
 template <class T>
 inline T trireme_to_int(double x) {
     if (x != x) return sizeof(T) == 8 ? (T)(1ull << 63) : 0;

@@ -1,5 +1,5 @@
-// The stand-in NCCL, for one rank: sums of one are copies. More ranks than one are refused once all are there, as NCCL refuses two on one
-// device.
+// The emulated NCCL for one rank, where sums are copies. If there are more ranks, it returns an error after all have
+// met, as NCCL does if two ranks use one device.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ struct ncclComm {
     int device;
 };
 
-/// Bytes of an element by NCCL's numbers of types.
+/// Returns the size of an element for NCCL's type numbers.
 static size_t size_of(int type) {
     switch (type) {
         case 0: case 1: return 1;
@@ -48,12 +48,13 @@ static ncclResult_t copy(const void* from, void* to, size_t count, int type, CUs
     return enqueue(stream, what, [=] { memmove(to, from, bytes); }) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-/// How many ranks have come to a meeting, and how many of them have seen that all are there.
+/// How many ranks have arrived, and how many of them have seen that all have arrived.
 struct Meeting {
     std::atomic<int> there, gone;
 };
 
-/// Waits for all ranks, without end, as the real one does. They meet in a file whose name the id is; the last to go removes it.
+/// Waits for all ranks without a time limit, as the real NCCL does. They meet in a file with the id as its name, and
+/// the last rank removes it.
 static bool meet(const ncclUniqueId& id, int ranks) {
     int file = open(id.internal, O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, sizeof(Meeting))) return false;

@@ -1,4 +1,5 @@
-// Finds the kernels of a preprocessed source, in which `__global__` and `__launch_bounds__` stand as marks of their own.
+// Finds the kernels in a preprocessed source. In the source, special marks replace `__global__` and
+// `__launch_bounds__`.
 #include "kernels.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace emulator {
 
 static bool word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-/// Past the parenthesis that closes the one at `open`.
+/// Returns the position after the parenthesis that closes the one at `open`.
 static size_t closing(const std::string& text, size_t open) {
     int depth = 0;
     for (size_t at = open; at < text.size(); ++at) {

@@ -1,4 +1,4 @@
-// Finds the kernels of a preprocessed source.
+// Finds the kernels in a preprocessed source.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct Found {
     std::string bounds;
 };
 
-/// All `__global__` functions that have a body and are no templates.
+/// Returns all `__global__` functions that have a body and are not templates.
 std::vector<Found> find_kernels(const std::string& preprocessed);
 
 }  // namespace emulator

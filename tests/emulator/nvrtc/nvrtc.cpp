@@ -1,6 +1,8 @@
-// The stand-in NVRTC: g++ compiles the source, with CUDA's words from ../kernel/cuda.h, to a shared library that the stand-in
-// driver loads. Compiled libraries are kept (TRIREME_EMULATED_CACHE, or a folder `cache` beside this library), so that a source is
-// compiled once.
+// The emulated NVRTC: g++ compiles the source with the CUDA keywords in ../kernel/cuda.h to a shared library, which the
+// emulated driver loads.
+//
+// Compiled libraries are cached in `TRIREME_EMULATED_CACHE`, or in a folder `cache` next to this library, so that each
+// source is compiled only once.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -50,7 +52,7 @@ static bool write_file(const std::string& path, const std::string& text) {
     return (bool)file.flush();
 }
 
-/// Runs a program with stdout and stderr in files; gives its status, or -1.
+/// Runs a program with its stdout and stderr in files. Returns its exit status, or -1.
 static int run(const std::vector<std::string>& words, const std::string& out, const std::string& err) {
     std::vector<char*> arguments;
     for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
@@ -59,7 +61,7 @@ static int run(const std::vector<std::string>& words, const std::string& out, co
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    // g++ must not load the stand-ins, nor what else was meant for the program under test.
+    // g++ must not load the emulated libraries or anything else that was preloaded for the program under test.
     std::vector<char*> environment;
     for (char** e = environ; *e; ++e)
         if (strncmp(*e, "LD_", 3)) environment.push_back(*e);
@@ -73,7 +75,7 @@ static int run(const std::vector<std::string>& words, const std::string& out, co
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// The folder of this library.
+/// Returns the folder of this library.
 static std::string home() {
     Dl_info info;
     dladdr(reinterpret_cast<void*>(&read_file), &info);
@@ -81,7 +83,7 @@ static std::string home() {
     return path.substr(0, path.rfind('/') + 1);
 }
 
-/// The processor's features: libraries are compiled for them.
+/// Returns the processor's features, for which libraries are compiled.
 static std::string processor() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);)
@@ -89,7 +91,7 @@ static std::string processor() {
     return "";
 }
 
-/// CUDA's half headers are replaced by our own, but must lie where the source would find them.
+/// CUDA's half headers are replaced by our own, but must exist where the source would find them.
 static bool headers_found(const Program& program, std::string& log) {
     for (const char* header : {"cuda_fp16.h", "cuda_bf16.h"}) {
         size_t at = program.source.find(header);
@@ -105,8 +107,9 @@ static bool headers_found(const Program& program, std::string& log) {
     return true;
 }
 
-/// How kernels are compiled. No TLS descriptors (-mtls-dialect=gnu2): with glibc before 2.40 the first look at shared memory, which is
-/// thread-local here, may spoil vector registers. What is the same in several modules must stay each one's own.
+/// Compiler flags for kernels. TLS descriptors (-mtls-dialect=gnu2) are not used: with glibc before 2.40, the first
+/// access to shared memory, which is thread-local here, may overwrite vector registers. -fno-gnu-unique gives each
+/// module its own copy of equal symbols.
 static const char* const FLAGS[] = {"-O2", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing",
                                     "-fvisibility=hidden", "-fno-gnu-unique"};
 
@@ -245,7 +248,7 @@ nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
     return NVRTC_SUCCESS;
 }
 
-/// No cubin for a virtual architecture, as NVRTC has it.
+/// As in NVRTC, there is no cubin for a virtual architecture.
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t* size) {
     if (program->library.empty()) return NVRTC_ERROR_INVALID_PROGRAM;
     *size = program->options.virtual_arch ? 0 : image(*program).size();

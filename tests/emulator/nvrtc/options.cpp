@@ -1,11 +1,11 @@
-// Which options NVRTC takes, and what they mean.
+// The options that NVRTC accepts, and their meaning.
 #include "options.h"
 
 #include <cstdlib>
 
 namespace emulator {
 
-/// What follows one of the spellings of an option with a value.
+/// Finds the value of an option that has more than one spelling.
 static bool value_of(const std::string& text, std::initializer_list<const char*> names, std::string& value) {
     for (const char* name : names) {
         std::string begin = std::string(name) + "=";
@@ -48,7 +48,7 @@ static bool parse_one(const std::string& text, Options& to) {
 std::string parse_options(int count, const char* const* texts, Options& to) {
     for (int i = 0; i < count; ++i) {
         std::string text = texts[i];
-        // g++ has no folder here that NVRTC would not look into; a short option may have its value in the next word.
+        // A short option may have its value in the next word.
         if ((text == "-I" || text == "-D") && i + 1 < count) text += texts[++i];
         if (!parse_one(text, to)) return text;
     }

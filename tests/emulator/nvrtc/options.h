@@ -1,4 +1,4 @@
-// NVRTC's options as far as they mean something to g++. An option that NVRTC does not know is an error here too.
+// NVRTC's options, as far as they matter for g++. An option that NVRTC does not know is an error here too.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,12 +10,12 @@ struct Options {
     bool virtual_arch = true;
     bool fmad = true;
     std::vector<std::string> includes;
-    /// `-D` and `-U`, as g++ takes them.
+    /// `-D` and `-U` options in g++'s form.
     std::vector<std::string> macros;
     std::string standard = "c++17";
 };
 
-/// Gives the first option that is none, or an empty string.
+/// Returns the first unknown option, or an empty string.
 std::string parse_options(int count, const char* const* texts, Options& to);
 
 }  // namespace emulator

@@ -1,23 +1,21 @@
-//! crossbeam's channels, as far as they are used, out of loom's lock and condition variable.
+//! The part of crossbeam's channels that we use, implemented with loom's mutex and condition variable.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
-/// See crossbeam.
 pub struct Sender<T>(Arc<Channel<T>>);
-/// See crossbeam.
 pub struct Receiver<T>(Arc<Channel<T>>);
 
-/// Why nothing was received.
+/// The reason why nothing was received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TryRecvError {
     Empty,
     Disconnected,
 }
 
-/// Why nothing was sent: there is no room, or no receiver.
+/// The value that could not be sent because the channel is full or has no receiver.
 #[derive(Debug)]
 pub struct NotSent<T>(pub T);
 
@@ -33,14 +31,12 @@ struct State<T> {
     receivers: usize,
 }
 
-/// See crossbeam.
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     let state = State { queue: VecDeque::new(), room, senders: 1, receivers: 1 };
     let channel = Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new() });
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 
-/// See crossbeam.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     bounded(usize::MAX)
 }
@@ -66,7 +62,7 @@ impl<T> Channel<T> {
 }
 
 impl<T> Sender<T> {
-    /// Waits for room.
+    /// Waits until there is room.
     pub fn send(&self, value: T) -> Result<(), NotSent<T>> {
         let mut state = self.0.state();
         while state.receivers > 0 && state.queue.len() >= state.room {
@@ -75,14 +71,14 @@ impl<T> Sender<T> {
         self.0.put(state, value)
     }
 
-    /// Does not wait.
+    /// Sends without waiting.
     pub fn try_send(&self, value: T) -> Result<(), NotSent<T>> {
         self.0.put(self.0.state(), value)
     }
 }
 
 impl<T> Receiver<T> {
-    /// Waits for a value or for the end of all senders.
+    /// Waits for a value or until all senders are gone.
     pub fn recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.0.state();
         while state.queue.is_empty() && state.senders > 0 {
@@ -91,17 +87,15 @@ impl<T> Receiver<T> {
         self.take(state)
     }
 
-    /// Does not wait.
+    /// Receives without waiting.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.take(self.0.state())
     }
 
-    /// Values under way.
     pub fn len(&self) -> usize {
         self.0.state().queue.len()
     }
 
-    /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,7 +141,7 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.receivers -= 1;
-        // what nobody will receive is dropped with the last of them
+        // with the last receiver, the values that nobody will receive are dropped
         let rest = if state.receivers == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
         drop(state);
         drop(rest);

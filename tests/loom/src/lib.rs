@@ -1,12 +1,12 @@
-//! The sources of the protocols by which threads wait for each other, compiled against loom's locks, atomics and threads in place of
-//! std's and crossbeam's. The tests run each protocol in every order in which its threads can be interleaved.
+//! Compiles the protocols by which threads wait for each other with loom's locks, atomics and threads instead of those
+//! of std and crossbeam. The tests run each protocol with every interleaving of its threads.
 //!
-//! The ring of the loader, whole: consumer, slots, tokens, jobs and threads; [`stand_ins`] has what it fills batches with. The tickets of
-//! the thread that owns MPI. The hand-over between training and the thread that writes checkpoints.
+//! The protocols are the whole ring of the loader, where [`stand_ins`] replaces the code that fills batches, the
+//! tickets of the thread that owns MPI, and the hand-over between training and the thread that writes checkpoints.
 
-#![allow(dead_code, unused_imports)] // a part of the loader, without its bench and its other formats
+#![allow(dead_code, unused_imports)] // only part of the loader is compiled, without its bench and its other formats
 
-// what the protocols of `comm` and `training` import from `base::sync` is in this crate
+// the protocols of `comm` and `training` import `base::sync`, which this crate provides as `sync`
 extern crate self as base;
 
 mod channel;
@@ -37,7 +37,7 @@ pub mod order {
     pub use job::{Job, Order};
 }
 
-/// The ring, as it is, but for the files of the stand-ins.
+/// The real ring, except for the replaced files.
 #[path = "../../../loaders/src/ring"]
 pub mod ring {
     pub mod batch;

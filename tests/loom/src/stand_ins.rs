@@ -1,14 +1,16 @@
-//! What the ring of the loader uses and does not decide: records, transforms, priorities. A batch is its job's ids, nothing is read.
+//! Replacements for code that the loader's ring calls, but that does not affect its protocol: records, transforms and
+//! priorities. Nothing is read, and a batch contains the ids of its job.
 
 use std::cell::Cell;
 
-/// The sample whose record cannot be used.
+/// The id of a sample whose record is invalid.
 pub const FAULTY: u64 = 1000;
 
-/// The sample whose record cannot even be requested.
+/// The id of a sample whose record cannot even be requested.
 pub const LOST: u64 = 3000;
 
-/// Buffers that were made since the last call: all threads of a model share one of the system's.
+/// Returns the number of buffers made since the last call. All threads of a loom model run on one system thread, so a
+/// thread-local counter works.
 pub fn buffers() -> usize {
     BUFFERS.take()
 }
@@ -18,7 +20,6 @@ thread_local! {
 }
 
 pub mod error {
-    /// The errors of a ring.
     #[derive(Debug)]
     pub enum Error {
         Nice { nice: i32, source: std::io::Error },
@@ -32,7 +33,8 @@ pub mod error {
 
 pub mod storage {
     pub mod mapping {
-        /// Each buffer is populated once, by its first piece: it is small.
+        /// Counts the buffer. Each buffer is so small that its first piece populates all of it, so this runs once per
+        /// buffer.
         pub fn populate_fresh(_: &mut [f32]) {
             super::super::BUFFERS.set(super::super::BUFFERS.get() + 1);
         }
@@ -45,7 +47,7 @@ pub mod storage {
     }
 
     pub mod dataset {
-        /// Any number of samples.
+        /// A split with any number of samples.
         #[derive(Debug)]
         pub struct Split;
     }
@@ -53,7 +55,7 @@ pub mod storage {
     pub mod read_plan {
         use crate::error::Error;
 
-        /// Whether threads take their next job before they fill one.
+        /// A read plan whose threads may take their next job before they fill one.
         #[derive(Debug)]
         pub struct ReadPlan {
             pub ahead: bool,
@@ -93,7 +95,7 @@ pub mod storage {
 }
 
 pub mod mix {
-    /// Images stay as they are.
+    /// Images are not mixed.
     #[derive(Debug, Clone, Copy)]
     pub struct Mix;
 }
@@ -101,7 +103,7 @@ pub mod mix {
 pub mod transform {
     use crate::spec::ImageSpec;
 
-    /// Images of one value.
+    /// A pipeline for images with a single value.
     #[derive(Debug)]
     pub struct Pipeline;
 
@@ -119,7 +121,7 @@ pub mod options {
     use crate::ring::shared::Division;
     use crate::storage::read_plan::ReadPlan;
 
-    /// As the loader's, but for reading.
+    /// The loader's options without those for reading.
     #[derive(Debug, Clone, Copy)]
     pub struct Options {
         pub threads: usize,
@@ -193,7 +195,7 @@ pub mod fill {
 
     pub fn fill(shared: &Shared, piece: &mut Piece, _: &mut ThreadState) -> Result<Outcome, Error> {
         let Piece { job, memory, samples, index, .. } = piece;
-        // as the loader: before each sample
+        // as in the loader, before each sample
         for (at, id) in job.ids.iter().enumerate() {
             match *id {
                 _ if shared.stops() => return Ok(Outcome::Stopped),

@@ -1,4 +1,4 @@
-//! The names of `sync` in the program and in `loaders`, as loom has them.
+//! The names in the `sync` modules of the program and of `loaders`, with loom's types.
 
 pub use crate::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};

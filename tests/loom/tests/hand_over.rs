@@ -1,12 +1,12 @@
-//! The hand-over between training and the thread that writes checkpoints, in every order: each job is done once, its answer comes back, and
-//! a job under way is finished before the end.
+//! The hand-over between training and the thread that writes checkpoints, in every interleaving. Each job is done once,
+//! its answer comes back, and a job in progress is finished before the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trireme_loom::hand_over::HandOver;
 
-/// In every order, with a thread that squares numbers; gives how many it squared.
+/// Runs `train` in every interleaving with a thread that squares numbers, and checks how many it has squared.
 fn check(train: fn(HandOver<u64, u64>), expected: usize) {
     loom::model(move || {
         let (begun, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

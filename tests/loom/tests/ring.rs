@@ -1,4 +1,5 @@
-//! The loader's ring in every order of its threads: batches come once and in order, memory stays in its slots, and every thread ends.
+//! The loader's ring in every interleaving of its threads. Batches come once and in order, memory stays in its slots,
+//! and every thread ends.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use trireme_loom::storage::dataset::Split;
 use trireme_loom::transform::Pipeline;
 use trireme_loom::{FAULTY, LOST, buffers};
 
-/// Stands for a job without samples, as a short last step has them.
+/// An id that means a job without samples, as in a short last step.
 const NOBODY: u64 = 2000;
 
-/// Jobs of so many samples each, or of none.
+/// Jobs with `each` samples, or without samples.
 struct Samples {
     ids: std::vec::IntoIter<u64>,
     each: usize,
@@ -33,13 +34,13 @@ impl Order for Samples {
     }
 }
 
-/// How a ring is set up.
+/// The settings of a ring.
 #[derive(Clone, Copy)]
 struct Ring {
     threads: usize,
     slots: usize,
     ahead: bool,
-    /// Samples of a batch, of which each is a piece if threads do not look ahead.
+    /// Samples in a batch. Each is a piece of its own if threads do not look ahead.
     each: usize,
 }
 
@@ -51,7 +52,7 @@ impl Ring {
         Loader::start(Arc::new(Split), Pipeline, Box::new(order), options).unwrap()
     }
 
-    /// Runs `consume` with this ring in every order; no order makes more buffers than there are slots.
+    /// Runs `consume` with this ring in every interleaving. No run may create more buffers than there are slots.
     fn check(self, ids: &'static [u64], consume: fn(Loader)) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
@@ -65,7 +66,7 @@ impl Ring {
     }
 }
 
-/// Takes all batches, and gives each back before the next.
+/// Takes all batches and returns each before the next.
 fn take_all(mut loader: Loader) {
     let mut taken = 0;
     while let Some(batch) = loader.next().unwrap() {
@@ -95,7 +96,7 @@ fn two_threads_that_take_their_next_jobs_early() {
     Ring { threads: 2, slots: 3, ahead: true, each: 1 }.check(&[7, 8, 9], take_all);
 }
 
-/// Threads that share batches, the last of them short: samples in order, each made once.
+/// Two threads share batches, and the last batch is short. Samples come in order, and each is made once.
 #[test]
 fn pieces_of_a_batch_by_two_threads() {
     Ring { threads: 2, slots: 2, ahead: false, each: 2 }.check(&[7, 8, 9], |mut loader| {
@@ -105,7 +106,7 @@ fn pieces_of_a_batch_by_two_threads() {
     });
 }
 
-/// The other pieces of the batch are made, too, by one thread or two, and none fails unheard.
+/// The other pieces of the batch are still made, by one thread or two, and each error is returned.
 #[test]
 fn errors_of_pieces_come_once_in_their_turn() {
     for threads in [1, 2] {
@@ -117,9 +118,9 @@ fn errors_of_pieces_come_once_in_their_turn() {
     }
 }
 
-/// A thread that cannot request its records still hears that it is to end.
+/// A thread that cannot request its records still gets the signal to end.
 #[test]
-fn requests_that_fail_lose_no_word() {
+fn failed_requests_lose_no_end_signal() {
     for threads in [1, 2] {
         Ring { threads, slots: 2, ahead: true, each: 1 }.check(&[7, LOST, LOST, LOST], |mut loader| {
             assert_eq!(loader.next().unwrap().unwrap().ids(), [7]);
@@ -128,7 +129,8 @@ fn requests_that_fail_lose_no_word() {
     }
 }
 
-/// A request ahead that fails ends the batch that it was for; what is ready is what is due.
+/// An early request that fails ends only the batch that it was for. `is_ready` is true only if the next batch needs no
+/// waiting.
 #[test]
 fn requests_that_fail_end_their_own_batch() {
     for threads in [1, 2] {
@@ -137,14 +139,14 @@ fn requests_that_fail_end_their_own_batch() {
                 let ready = loader.is_ready();
                 let waited = loader.stats().wait;
                 assert_eq!(loader.next().unwrap().unwrap().ids(), [id]);
-                assert!(!ready || loader.stats().wait == waited, "a batch that was ready was waited for");
+                assert!(!ready || loader.stats().wait == waited, "the consumer waited for a batch that was ready");
             }
             assert!(matches!(loader.next(), Err(Error::Record)));
         });
     }
 }
 
-/// The loader ends while one thread has a piece of a batch and the other has none, or both have.
+/// The loader ends while one thread or both are making a piece of a batch.
 #[test]
 fn threads_end_between_pieces() {
     Ring { threads: 2, slots: 1, ahead: false, each: 2 }.check(&[7, 8, 9, 10], |mut loader| {
@@ -154,7 +156,7 @@ fn threads_end_between_pieces() {
     });
 }
 
-/// A batch outlives its loader, which ends while the other slots are anywhere.
+/// A batch outlives its loader, which ends while the other slots are in any state.
 #[test]
 fn threads_end_with_their_loader() {
     for ahead in [false, true] {
@@ -175,8 +177,8 @@ fn an_error_comes_in_its_turn_and_ends_all_threads() {
     });
 }
 
-/// The last batch goes back on another thread while the consumer asks for the next: it gets it, or hears that it holds all slots, and then
-/// gets it once the batch is back.
+/// Another thread returns the last batch while the consumer asks for the next. The consumer gets the next batch, or the
+/// error that it holds all slots, and then gets the batch after the slot is back.
 #[test]
 fn a_slot_that_comes_back_on_another_thread() {
     Ring { threads: 1, slots: 1, ahead: false, each: 1 }.check(&[7, 8], |mut loader| {

@@ -1,5 +1,5 @@
-//! The tickets of the thread that owns MPI, in every order of the threads that draw them: one operation at a time, in the order of the
-//! tickets, and nobody waits for ever.
+//! The tickets of the thread that owns MPI, in every interleaving of the threads that draw them. Only one operation
+//! runs at a time, in the order of the tickets, and no thread waits forever.
 
 use std::sync::Arc;
 
@@ -7,36 +7,37 @@ use loom::cell::UnsafeCell;
 use trireme_loom::sync::{Builder, Receiver, Sender, unbounded};
 use trireme_loom::turns::Turns;
 
-/// The order, and what it protects.
+/// The tickets and the data that they protect.
 struct Shared {
     turns: Turns,
-    /// The tickets that were served. loom ends a test in which two threads are here at once, or one does not see what the last has done.
+    /// The served tickets. loom fails a test if two threads access this at once, or if a thread does not see what the
+    /// previous one wrote.
     served: UnsafeCell<Vec<u64>>,
 }
 
-// SAFETY: that is what the tests are to show of `served`; loom watches over each access
+// SAFETY: the tests check that accesses to `served` are exclusive; loom observes each access
 unsafe impl Sync for Shared {}
 
 impl Shared {
     fn serve(&self, ticket: u64) {
         self.turns.wait(ticket);
-        // SAFETY: it is this ticket's turn; loom checks that nobody else is here
+        // SAFETY: it is this ticket's turn; loom checks that no other thread is here
         self.served.with_mut(|served| unsafe { (*served).push(ticket) });
         self.turns.next();
     }
 
-    /// On the calling thread, as `Comm::run` does it.
+    /// Runs an operation on the calling thread, as `Comm::run` does.
     fn run(&self) -> bool {
         self.turns.draw(|_| true).map(|ticket| self.serve(ticket)).is_some()
     }
 
-    /// On the owner's thread, as `Comm::start` does it.
+    /// Queues an operation for the owner's thread, as `Comm::start` does.
     fn start(&self, queue: &Sender<u64>) -> bool {
         self.turns.draw(|ticket| queue.send(ticket).is_ok()).is_some()
     }
 }
 
-/// The thread that owns MPI: the start, what is queued, then the end.
+/// The thread that owns MPI: it serves the start and then the queue until its end.
 fn own(shared: &Shared, queue: &Receiver<u64>) {
     shared.serve(0);
     while let Ok(ticket) = queue.recv() {
@@ -44,7 +45,7 @@ fn own(shared: &Shared, queue: &Receiver<u64>) {
     }
 }
 
-/// Runs an owner beside `others`; gives the tickets in the order in which they were served.
+/// Runs an owner and `others`, and checks that all tickets were served in order.
 fn check(expected: u64, others: fn(&Arc<Shared>, Sender<u64>)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -92,7 +93,7 @@ fn two_threads_queue_at_once() {
     });
 }
 
-/// Whoever comes after the last ticket gets none; whoever came before it is served.
+/// `draw` returns `None` after the last ticket. A ticket drawn before the last one is still served.
 #[test]
 fn nothing_comes_after_the_end() {
     let mut model = loom::model::Builder::new();
@@ -108,12 +109,12 @@ fn nothing_comes_after_the_end() {
             })
         });
         turns.draw_last(|ticket| queue.send(ticket).is_ok());
-        turns.draw_last(|_| unreachable!("there is one end"));
+        turns.draw_last(|_| unreachable!("the end may be drawn only once"));
         assert_eq!(turns.draw(|_| true), None);
         turns.next();
         let end = work.recv().unwrap();
         turns.wait(end);
         let drawn = other.join().unwrap();
-        assert!(drawn.is_none_or(|ticket| ticket < end), "{drawn:?} beside {end}");
+        assert!(drawn.is_none_or(|ticket| ticket < end), "ticket {drawn:?} was drawn after the end {end}");
     });
 }

@@ -1,4 +1,5 @@
-//! Memory of the remote device, and its copies to the host: each copy is a thread that waits for the buffer's own mark.
+//! Memory of the remote device and its copies to the host. Each copy is a thread that waits until the device reaches
+//! the buffer's mark.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,7 +9,6 @@ use backend::{Buffer, Error};
 
 use super::queue::{Event, Line, Memory, Task, ask};
 
-/// Memory of the device.
 #[derive(Default)]
 pub struct RemoteBuf(Option<Inner>);
 
@@ -17,7 +17,7 @@ struct Inner {
     memory: Arc<Memory>,
     len: usize,
     marked: Arc<Event>,
-    /// The thread that enqueues.
+    /// The thread that enqueues operations.
     owner: ThreadId,
     arriving: Option<Receiver<Vec<f32>>>,
     mirror: Vec<f32>,
@@ -42,9 +42,9 @@ impl RemoteBuf {
         Ok(self.inner()?.memory.clone())
     }
 
-    /// What marks the buffer once the device comes to it.
+    /// Returns the task that marks the buffer when the device reaches it.
     pub fn mark(&self) -> Task {
-        Task::mark(&self.inner().expect("a buffer that was taken is not marked").marked)
+        Task::mark(&self.inner().expect("a buffer that was taken must not be marked").marked)
     }
 }
 
@@ -71,13 +71,14 @@ impl Buffer for RemoteBuf {
         let (memory, marked, last) = (inner.memory.clone(), inner.marked.clone(), inner.marked.last());
         let copy = move || {
             marked.wait(last);
-            // a buffer that is given up in between needs no answer
+            // the receiver is gone if the buffer was dropped in the meantime
             let _ = sender.send(memory.lock().0.clone());
         };
         if last > 0 {
             thread::spawn(copy);
         } else {
-            // never marked: after all that was enqueued, which only the thread that enqueues can know
+            // The buffer was never marked, so the copy must follow everything enqueued so far. Only the enqueuing
+            // thread knows how much that is.
             assert_eq!(thread::current().id(), inner.owner, "an unmarked buffer is fetched by another thread");
             ask(&inner.line, |_| ())?;
             copy();
@@ -98,12 +99,12 @@ impl Buffer for RemoteBuf {
     fn unstage(&mut self) -> Result<(), Error> {
         let inner = self.inner_mut()?;
         let (values, memory) = (inner.mirror.clone(), inner.memory.clone());
-        // no earlier than what was enqueued before, no later than what comes
+        // the copy takes its place in the queue, after everything enqueued so far and before all later work
         let back = Task::new(move |_| {
             memory.lock().0.copy_from_slice(&values);
             Ok(())
         });
-        inner.line.send(back).expect("the thread that computes lives");
+        inner.line.send(back).expect("the compute thread is running");
         Ok(())
     }
 

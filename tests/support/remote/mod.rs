@@ -1,8 +1,11 @@
-//! A device that the host cannot look into, made of the reference backend behind two threads: one computes what is enqueued, in
-//! order and late; one copies to and from the host, and waits only for what was marked. A pass that is enqueued a
-//! third time under one key is replayed from what was recorded, without calling the code that enqueued it.
+//! A test device with memory that the host cannot read directly. It runs the reference backend in a thread of its own.
 //!
-//! What the training loop forgets to mark, to wait for, or to hand over before a replay comes out wrong here as on a GPU.
+//! This thread executes enqueued operations in order and with a delay. Copies to the host run in other threads and wait
+//! only for marked buffers. A pass that is enqueued for the third time under the same key is replayed from a recording,
+//! without calling the code that enqueued it.
+//!
+//! If the training loop forgets to mark a buffer, to wait for it, or to pass a new value before a replay, the results
+//! are wrong here as they would be on a GPU.
 
 mod buffer;
 mod plan;
@@ -24,19 +27,18 @@ use backend::{
 pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 
-/// The device.
 pub struct Remote {
     queues: Rc<Queues>,
-    /// By the key of the pass: seen once, or recorded.
+    /// For each key of a pass: `None` after the first time, then the recording.
     passes: RefCell<HashMap<u64, Option<Vec<Task>>>>,
-    /// What was sent ahead, and where it lay.
+    /// The prefetched images, with their host address.
     ahead: RefCell<Option<(usize, Vec<f32>)>>,
-    /// Passes that were replayed.
+    /// Number of replayed passes.
     replayed: RefCell<usize>,
 }
 
 impl Remote {
-    /// With threads of its own.
+    /// Starts the device's thread.
     pub fn new() -> Self {
         Self {
             queues: Rc::new(Queues::new()),
@@ -46,7 +48,7 @@ impl Remote {
         }
     }
 
-    /// How many passes were replayed so far.
+    /// Returns how many passes were replayed so far.
     pub fn replayed(&self) -> usize {
         *self.replayed.borrow()
     }
@@ -56,7 +58,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Changes `to` by what `from` holds.
+    /// Enqueues a change of `to` that reads `from`.
     fn combine(
         &self,
         to: &mut RemoteBuf,
@@ -77,7 +79,7 @@ impl Remote {
     }
 }
 
-/// Where images lie on the host.
+/// Returns the host address of the images.
 fn place_of(images: &Input<'_>) -> usize {
     match images {
         Input::Values(values) => values.as_ptr() as usize,
@@ -86,7 +88,7 @@ fn place_of(images: &Input<'_>) -> usize {
     }
 }
 
-/// What the host hands over, as plain values; kept pictures are looked up later.
+/// Converts the images that the host passes to plain values. Kept pictures are taken from `device`.
 fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usize, usize, usize)) -> Vec<f32> {
     let (c, h, w) = shape;
     let plain = |n: usize, at: &dyn Fn(usize, usize, usize, usize) -> f32| {
@@ -115,7 +117,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
                 tables[channel][if inside { pictures[at] as usize } else { 0 }]
             })
         }
-        Input::Held(_) => panic!("this device holds no batch"),
+        Input::Held(_) => panic!("this device cannot hold a batch"),
     }
 }
 
@@ -253,7 +255,7 @@ impl Backend for Remote {
         let Input::Kept { views, tables, .. } = start.images else {
             let images = values(&start.images, None, self.queues.input());
             if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
-                assert_eq!(ahead, images, "what was sent ahead has changed since");
+                assert_eq!(ahead, images, "prefetched images have changed");
             }
             return self.enqueue(move |device| {
                 device.now = now.clone();
@@ -281,7 +283,7 @@ impl Backend for Remote {
     ) -> Result<Option<LossSums>, Error> {
         let (desc, weight, x, dx) = (*desc, ask.weight, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
         self.enqueue(move |device| {
-            // what the host asks for now is not what it will ask for in a replay
+            // a replay must use the labels and the scale of its own pass, not those of the recording
             let (labels, smoothing, scale) = device.now.loss.as_ref().expect("a loss was begun");
             let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale, weight };
             let mut dx = dx.as_ref().map(|dx| dx.lock());
@@ -355,7 +357,7 @@ impl Backend for Remote {
             let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
             let update = device.update.expect("an update was begun").0;
             assert_eq!(discriminant(&update.rule), discriminant(&rule));
-            // the second pass of a rule is told by its kernel, and reads the same numbers
+            // the second pass of a rule is recognised by its kernel and reads the same numbers
             let second = update.rule.second().filter(|second| second.kernel().name == rule.kernel().name);
             let update = Update { rule: second.unwrap_or(update.rule), ..update };
             let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;

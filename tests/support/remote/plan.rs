@@ -1,4 +1,4 @@
-//! Operations whose plans live on the remote device; the host has their outlines.
+//! Operations that are planned on the remote device. The host keeps only their outlines.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use net::{Op, Shape};
 use super::queue::{Memory, Queues, Task};
 use super::{Remote, RemoteBuf};
 
-/// What the host knows of a plan.
+/// The host's outline of a plan.
 pub struct RemotePlan {
     queues: Rc<Queues>,
     number: u64,
@@ -18,13 +18,13 @@ pub struct RemotePlan {
     formats: Vec<usize>,
     alias: Option<usize>,
     adds: bool,
-    /// Channels, where it is a batch normalisation.
+    /// Number of channels of a batch normalisation, otherwise 0.
     channels: usize,
-    /// Sums and count of the last pass in training.
+    /// Sums and count of the last training pass.
     statistics: Arc<Mutex<(Vec<f64>, u64)>>,
 }
 
-/// What a pass needs, in memory of the device.
+/// Everything that a pass needs, in device memory.
 #[derive(Clone)]
 struct Site {
     number: u64,
@@ -39,7 +39,7 @@ fn memories(buffers: &[&RemoteBuf]) -> Result<Vec<Arc<Memory>>, Error> {
     buffers.iter().map(|buffer| buffer.memory()).collect()
 }
 
-/// The elements out of their memory for a while; two names of one memory get copies.
+/// Copies the buffers. Two inputs may share one memory, which must not be locked twice.
 fn take(memory: &[Arc<Memory>]) -> Vec<HostBuf> {
     memory.iter().map(|memory| HostBuf(memory.lock().0.clone())).collect()
 }
@@ -62,7 +62,7 @@ impl Site {
         })
     }
 
-    /// Runs `f` with the plan and a pass of the reference.
+    /// Runs `f` with the plan and a pass of the reference backend.
     fn with(
         &self,
         device: &mut super::queue::Device,
@@ -154,7 +154,7 @@ impl Planned<Remote> for RemotePlan {
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
         let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
         let dx = dx.collect::<Result<Vec<_>, _>>()?;
-        // chunks that have left are not this op's
+        // chunks that were already taken away belong to other ops
         let chunks = g.dparams.chunks.iter().map(|chunk| chunk.memory().ok()).collect::<Vec<_>>();
         self.queues.enqueue(Task::new(move |device| {
             let (inputs, output) = (take(&x), HostBuf(y.lock().0.clone()));

@@ -1,4 +1,4 @@
-//! The thread that computes, what it remembers between operations, and the tasks sent to it.
+//! The thread that computes, its state between operations, and the tasks sent to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,10 +10,9 @@ use backend::reference::{HostBuf, Reference};
 use backend::{Error, LossSums, PassInput, Planned, Update};
 use net::Shape;
 
-/// How late every operation is.
+/// Delay before every operation.
 const LATE: Duration = Duration::from_micros(20);
 
-/// Memory of the device.
 #[derive(Default)]
 pub struct Memory(Mutex<HostBuf>);
 
@@ -27,7 +26,7 @@ impl Memory {
     }
 }
 
-/// A point in a queue that others can wait for: how often it was enqueued, and how often reached.
+/// A point in the queue that other threads can wait for. Counts how often it was enqueued and how often it was reached.
 #[derive(Default)]
 pub struct Event {
     counts: Mutex<[u64; 2]>,
@@ -44,7 +43,7 @@ impl Event {
         self.reached.notify_all();
     }
 
-    /// The last time that it was enqueued until now.
+    /// Returns how often the event has been enqueued so far.
     pub fn last(&self) -> u64 {
         self.counts.lock().unwrap()[0]
     }
@@ -55,16 +54,16 @@ impl Event {
     }
 }
 
-/// What a pass was begun with.
+/// The values with which a pass was begun.
 #[derive(Clone, Default)]
 pub struct Now {
     pub seed: u64,
     pub epoch: u32,
     pub ids: Vec<u64>,
     pub running: Vec<f32>,
-    /// Labels, smoothing, scale.
+    /// Labels, label smoothing and scale.
     pub loss: Option<(Vec<u32>, f32, f32)>,
-    /// Weights and targets of the rows.
+    /// The table of soft targets.
     pub targets: Option<Vec<f32>>,
 }
 
@@ -77,27 +76,27 @@ impl Now {
     }
 }
 
-/// What lives on the device.
+/// State of the device.
 #[derive(Default)]
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
     pub now: Now,
-    /// What an optimizer step was begun with, and the weight of its averages.
+    /// The update with which an optimizer step was begun, and the weight of its averages.
     pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
-    /// Times since they were taken.
+    /// Time stamps since they were last taken.
     pub stamps: Vec<Instant>,
-    /// Whether an update has left a parameter that is not finite.
+    /// True if an update has produced a parameter that is not finite.
     pub broken: bool,
     /// Pictures, height, width.
     pub kept: (Vec<u8>, usize, usize),
-    /// The first operation that failed.
+    /// The message of the first operation that failed.
     failed: Option<String>,
 }
 
 type Work = Arc<dyn Fn(&mut Device) -> Result<(), Error> + Send + Sync>;
 
-/// An operation; if it is one that others wait for, its event.
+/// An operation, and its event if other threads wait for it.
 #[derive(Clone)]
 pub struct Task {
     work: Work,
@@ -119,10 +118,10 @@ impl Task {
     }
 }
 
-/// Sends tasks to the thread that computes.
+/// The channel to the thread that computes.
 pub type Line = Sender<Task>;
 
-/// The queue, and what is being recorded of it.
+/// The queue and its current recording.
 pub struct Queues {
     line: Line,
     tape: RefCell<Option<Vec<Task>>>,
@@ -149,7 +148,7 @@ impl Queues {
         self.line.clone()
     }
 
-    /// A number for a new plan, whose first input is of this shape: that of the first plan of all is the network's.
+    /// Returns a number for a new plan. The first plan's input shape is the shape of the network's input.
     pub fn number(&self, shape: Shape) -> u64 {
         let number = self.plans.get();
         if number == 0 {
@@ -171,7 +170,7 @@ impl Queues {
         }
     }
 
-    /// From here on operations are recorded, not done.
+    /// From now on, operations are recorded instead of executed.
     pub fn record(&self) {
         *self.tape.borrow_mut() = Some(Vec::new());
     }
@@ -180,9 +179,9 @@ impl Queues {
         self.tape.take().unwrap_or_default()
     }
 
-    /// Waits for all that was enqueued, and for the answer.
+    /// Runs `f` on the device after everything enqueued so far and waits for its result.
     pub fn ask<R: Send + 'static>(&self, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
-        assert!(self.tape.borrow().is_none(), "the host waits in the middle of a pass that is recorded");
+        assert!(self.tape.borrow().is_none(), "the host must not wait while a pass is recorded");
         ask(&self.line, f)
     }
 }
@@ -191,10 +190,11 @@ fn send(line: &Line, task: Task) {
     if let Some(event) = &task.event {
         event.enqueued();
     }
-    line.send(task).expect("the thread that computes lives");
+    line.send(task).expect("the compute thread is running");
 }
 
-/// Waits for all that was enqueued, and for the answer.
+/// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier
+/// operation failed.
 pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
     let (answer, answered) = channel();
     let task = Task::new(move |device| {
@@ -207,6 +207,6 @@ pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send +
         Ok(())
     });
     send(line, task);
-    let answer = answered.recv().expect("the thread that computes lives");
+    let answer = answered.recv().expect("the compute thread is running");
     answer.map_err(|why| Error::Unsupported { op: "the remote device".into(), why })
 }

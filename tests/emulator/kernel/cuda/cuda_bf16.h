@@ -1,2 +1,2 @@
-// Stands in for CUDA's header of this name.
+// Replaces CUDA's header of the same name.
 #include "../half.h"
