@@ -103,7 +103,7 @@ test_pbs() {
     job 1 arguments '-q workq'
     job 1 arguments 'select=2:ncpus=4:mpiprocs=1:ompthreads=4 -l walltime=1800'
     code 1 75
-    job 1 log 'goes on as job 2.server'
+    job 1 log 'continues as job 2.server'
     goes_on
     code 2 0
     cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
@@ -116,14 +116,14 @@ test_pbs() {
     started
     scheduler signal 1 USR1
     code 1 75
-    job 1 log 'restarted 0 times, which is enough'
+    job 1 log 'restarted 0 times, which is the limit'
     clean
     "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
     started
     touch "$SITES/no-qsub"
     scheduler signal 1 USR1
     code 1 75
-    job 1 log 'took no further job'
+    job 1 log 'refused the next job'
     [ ! -e "$SITES/jobs/2" ] || fail 'a second job'
 }
 
@@ -151,7 +151,7 @@ test_lsf() {
     started
     scheduler signal 1 USR1
     code 1 143
-    job 1 log 'restarted 0 times, which is enough'
+    job 1 log 'restarted 0 times, which is the limit'
     [ ! -e broken ] || fail 'the counter was run as a command'
 }
 
@@ -159,7 +159,7 @@ test_flux() {
     [ "$(TIME=30 WARN=1620 GPUS=1 "$scripts/flux.sh" -q pbatch -- "${train[@]}")" = f1 ] || fail "no id"
     job 1 arguments '-n 2 -c 4 -t 30m --signal=USR1@1620s -g 1 -q pbatch'
     code 1 75
-    job 1 log 'goes on as job f2'
+    job 1 log 'continues as job f2'
     goes_on f2 ''
     code 2 0
     cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
