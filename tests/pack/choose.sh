@@ -97,7 +97,7 @@ expect '*expected openmpi, mpich or own*' TRIREME_MPI=lam
 # a family without its library
 : >"$work/cache"
 rm "$work/system/libmpich.so.12"
-expect '*does not find its library libmpi.so.40*' OMPI_COMM_WORLD_SIZE=2
+expect '*does not find libmpi.so.40*' OMPI_COMM_WORLD_SIZE=2
 expect "mpich trireme/mpi/lib $words" PMI_RANK=0 MPI_LOCALNRANKS=2
 # the mpirun beside the script, and a link to the script
 cp "$work/hydra/bin/mpiexec.hydra" "$there/mpi/bin/mpirun"
