@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs fuzz targets one after another: run.sh SECONDS [TARGET...]
 #
-# The stable compiler does it: RUSTC_BOOTSTRAP=1 lets it take the flags that cargo-fuzz sets. libjpeg-turbo is built by clang with the
-# same address sanitizer and the same counters; its assembler code is not used, since the sanitizer does not see what that touches.
-# What is found lies in fuzz/found, the growing corpora below the target folder.
+# Uses the stable compiler. RUSTC_BOOTSTRAP=1 lets it accept the flags that cargo-fuzz sets. clang builds libjpeg-turbo with the same
+# address sanitizer and the same counters, but without its assembler code, because the sanitizer cannot check that. Findings are stored in
+# fuzz/found and the growing corpora below the target folder.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -26,7 +26,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
     -Ccodegen-units=1"
 
-# $1: a target; where its corpus begins, beside fuzz/seeds: a folder on each line
+# Prints the folders that the corpus of target $1 starts with, one per line, in addition to fuzz/seeds.
 seeds() {
     case $1 in
     decode | recode) printf '%s\n' ../loaders/tests/golden/pictures ;;
@@ -56,10 +56,10 @@ for target in "${targets[@]}"; do
     mapfile -t begin < <(seeds "$target")
     log=$CARGO_TARGET_DIR/$target.log
     echo "fuzz $target, $seconds s"
-    # the rule of memory is each target's own (src/lib.rs); these limits are for what would end the machine before it is looked at
+    # each target checks its own memory limit (src/lib.rs); these limits only protect the machine
     if "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=600 \
         -print_final_stats=1 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" >"$log" 2>&1; then
-        # executions, edges that were reached (cov), inputs that are kept (corp)
+        # executions, reached edges (cov), kept inputs (corp)
         sed -n 's/^#\([0-9]*\)\tDONE */    \1 executions, /p' "$log"
     else
         failed+=("$target")
@@ -68,4 +68,4 @@ for target in "${targets[@]}"; do
 done
 rm -f "${TMPDIR:-/tmp}"/trireme-fuzz-[0-9]*
 rmdir --ignore-fail-on-non-empty found
-[ ${#failed[@]} = 0 ] || { echo "found in fuzz/found: ${failed[*]}" >&2; exit 1; }
+[ ${#failed[@]} = 0 ] || { echo "findings are in fuzz/found, for these targets: ${failed[*]}" >&2; exit 1; }
