@@ -55,7 +55,7 @@ class Bench:
         try:
             done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=min(limit, left), env=self.environment)
         except subprocess.TimeoutExpired:
-            return self.failed(what, f"not done after {min(limit, left):.0f} s")
+            return self.failed(what, f"not finished after {min(limit, left):.0f} s")
         except OSError as error:
             return self.failed(what, str(error))
         if done.returncode != 0:
@@ -273,7 +273,7 @@ def main():
     print("\n".join(bench.log))
     show(table, peaks)
     if a.tiny:
-        print("--tiny: this checked the script; the figures mean nothing")
+        print("--tiny: this checked the script; the results have no meaning")
     if not all(row.get("trireme") for row in table):
         sys.exit(1)
 

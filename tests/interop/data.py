@@ -116,7 +116,7 @@ def main(trireme, folder, mxnet=None):
         run("convert", "recordio", source, folder / "rec")
         same("mxnet to trireme", records(folder / "rec", "train"))
     else:
-        print("NOT CHECKED with mxnet: give a Python that has it (1.9.1, numpy below 1.24)")
+        print("NOT CHECKED with mxnet: needs a Python with mxnet (1.9.1, numpy below 1.24)")
 
 
 main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:4])

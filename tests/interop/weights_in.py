@@ -186,7 +186,7 @@ def check_tuning(trireme, folder, photos, file):
     run(trireme, "train", folder / "nothing.toml", "--data", data, "--out", out, "--set", "epochs=5")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     nothing = [line["top1"] for line in lines if line["event"] == "eval"]
-    print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from nothing, 5 epochs: {nothing}")
+    print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from scratch, 5 epochs: {nothing}")
     assert len(tuned) == 1 and len(nothing) == 5 and tuned[0] > max(nothing)
 
 
@@ -203,7 +203,7 @@ def main():
     if photos:
         check_tuning(trireme, folder, photos, file)
     else:
-        print("  NOT CHECKED: fine-tuning, for want of photos; PHOTOS=FOLDER with train/CLASS/*.jpg and val/CLASS/*.jpg")
+        print("  NOT CHECKED: fine-tuning, because there are no photos; set PHOTOS to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
     print("weights in: all agree")
 
 

@@ -116,7 +116,7 @@ def main():
         memory = "" if row.ranks > 1 else f"{memory[0]:,.0f}, {memory[1]:,.0f}"
         lines.append(f"| {row} | {rates[0]} | {rates[1]} | {ratio:.2f} | {memory} |")
         print(lines[-1], file=sys.stderr, flush=True)
-    print(f"{datetime.date.today()}, {processor()}; PyTorch {version}, channels_last; trireme on {backend}; images per second, {a.rounds} rounds in turn.\n")
+    print(f"{datetime.date.today()}, {processor()}; PyTorch {version}, channels_last; trireme on {backend}; images per second, {a.rounds} alternating rounds.\n")
     print("| work | PyTorch | trireme | ratio | MB, both |\n|---|---|---|---|---|")
     print("\n".join(lines))
 

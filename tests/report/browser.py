@@ -65,7 +65,7 @@ class Browser:
             ready, _, _ = select.select([self.read_end], [], [], max(0, until - time.monotonic()))
             part = os.read(self.read_end, 1 << 20) if ready else b""
             if not part:
-                raise RuntimeError(f"the browser is silent for {self.patience} s, or gone")
+                raise RuntimeError(f"the browser did not answer for {self.patience} s, or it has ended")
             self.buffer += part
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)

@@ -197,7 +197,7 @@ def odd_runs(page, root, made):
 def main(trireme, folder):
     program = browser.find()
     if not program:
-        print("NOT CHECKED: there is no Chromium; install it (Debian: apt-get install chromium), or name one: CHROMIUM=/path make test-report", file=sys.stderr)
+        print("NOT CHECKED: there is no Chromium; install it (Debian: apt-get install chromium), or set its path: CHROMIUM=/path make test-report", file=sys.stderr)
         return 1
     root = pathlib.Path(folder).resolve()
     make_runs.main(root)
