@@ -1,6 +1,6 @@
-# trireme: `make demo` and `make test` are the two to begin with; `make help` lists the rest.
+# trireme: begin with `make demo` and `make test`. `make help` lists all targets.
 #
-# What is there already is not made again: packages, the binary, the data set and the demo's model each have a check.
+# Existing packages, binaries, data sets and the model of the demo are not made again.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -21,29 +21,29 @@ DATA := data/fashion-mnist
 RUN := runs/demo
 RECIPE := recipes/fashion-mnist-lenet.toml
 
-# To build (MPI, HDF5, oneDNN, and what bindgen needs to read their headers), to run, and the demo's images.
+# Packages to build and run: MPI, HDF5, oneDNN, the tools that bindgen needs to read their headers, and the images of the demo.
 PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmake nasm pkg-config dataset-fashion-mnist
 
-# Of `make fuzz`: libjpeg-turbo under the address sanitizer.
+# For `make fuzz`: builds libjpeg-turbo with the address sanitizer.
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 
-# What `make test-slurm` and `make test-mpich` need beside; MPICH lies beside Open MPI, with suffixes.
+# For `make test-slurm` and `make test-mpich`. MPICH can be installed together with Open MPI, because its files have suffixes.
 SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
 MPICH_PACKAGES := mpich libmpich-dev
 
-# What packing needs, and what a bare Debian is made by.
+# For packing, and for creating a minimal Debian.
 PACK_PACKAGES := patchelf python3-pip xz-utils
 BARE_PACKAGES := debootstrap
 
-# Open MPI refuses root unless both are set; MPICH ignores the variables.
+# Open MPI refuses to run as root unless both are set. MPICH ignores these variables.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-# $(call mpi_flags,RANKS): Open MPI alone needs leave to let ranks move between cores and to outnumber them.
+# $(call mpi_flags,RANKS): flags that let ranks move between cores, and more ranks than cores. Only Open MPI needs them.
 mpi_flags = $$($(MPIRUN) --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE' && { echo --bind-to none; \
 	[ "$$(nproc)" -ge $(1) ] || echo --oversubscribe; } || true)
 
-# $(call install,PACKAGES): those that are missing, by apt-get.
+# $(call install,PACKAGES): installs the missing packages with apt-get.
 define install
 missing=''; for package in $(1); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Abbrev}' $$package 2>/dev/null | cut -c1-2)" = ii ] || missing="$$missing $$package"; \
@@ -52,40 +52,40 @@ missing=''; for package in $(1); do \
 	[ -n "$$missing" ] || exit 0; \
 	echo "installing$$missing"; \
 	root=''; [ "$$(id -u)" = 0 ] || root=sudo; \
-	[ -z "$$root" ] || command -v sudo >/dev/null || { echo "not root and no sudo; ask for:$$missing" >&2; exit 1; }; \
+	[ -z "$$root" ] || command -v sudo >/dev/null || { echo "this needs root or sudo to install:$$missing" >&2; exit 1; }; \
 	install="$$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends$$missing"; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	$$install >"$$log" 2>&1 || { $$root apt-get -qq update && $$install >"$$log" 2>&1; } || { cat "$$log" >&2; exit 1; }
 endef
 
-help: ## this list
+help: ## list all targets
 	@echo 'trireme: trains image classifiers data-parallel over MPI'
 	@echo
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: ## install the Debian packages that are missing (root or sudo)
+setup: ## install missing Debian packages (root or sudo)
 	@$(call install,$(PACKAGES))
 
-build: ## target/release/trireme
+build: ## build target/release/trireme
 	@command -v $(CARGO) >/dev/null || { echo 'no cargo; install Rust from https://rustup.rs' >&2; exit 1; }
 	@$(CARGO) build --release --locked || { echo 'the build failed; if a library is missing, run: make setup' >&2; exit 1; }
 
-# Where `make install` puts things. A shell other than bash hands on ~ as it is.
+# Destination of `make install`. Shells other than bash pass on ~ unexpanded.
 PREFIX ?= /usr/local
 DESTDIR ?=
 AT = $(patsubst ~/%,$(HOME)/%,$(PREFIX))
 
-install: ## PREFIX=~/.local: program, man pages, completions, job scripts and recipes; DESTDIR= for those who make packages
+install: ## install program, man pages, completions, job scripts and recipes: PREFIX=~/.local; DESTDIR= for packagers
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory install-files
 
 install-files:
 	@DESTDIR='$(DESTDIR)' build/install.sh install '$(BIN)' '$(AT)'
 
-uninstall: ## PREFIX=~/.local: remove what `make install` put there; an edited env.sh stays
+uninstall: ## remove the files that `make install` installed in PREFIX=~/.local, but keep an edited env.sh
 	@DESTDIR='$(DESTDIR)' build/install.sh uninstall '$(AT)'
 
-demo: ## train LeNet on Fashion-MNIST for an epoch with two ranks, and score it
+demo: ## train LeNet on Fashion-MNIST for one epoch with two ranks, and score it
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory $(RUN)/model.h5
@@ -107,7 +107,7 @@ $(DATA)/dataset.json:
 	mkdir -p $(dir $(DATA)); \
 	$(BIN) data convert fashion-mnist "$$(dirname "$$source")" $(DATA) --shards 16
 
-# The data set and the recipe are no reason to train again: a model that is there stays until `make clean`.
+# A newer data set or recipe does not cause a new training: an existing model stays until `make clean`.
 $(RUN)/model.h5: | $(DATA)/dataset.json
 	@if [ -d $(RUN) ]; then echo 'an earlier demo did not finish; it starts again'; rm -rf $(RUN); fi
 	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN)
@@ -119,10 +119,10 @@ test: ## build and run every test
 	@tests/pack/choose.sh
 	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'
 
-test-sites: ## the job scripts of PBS, LSF, Flux and of plain machines, against commands that stand in for theirs (under a minute)
+test-sites: ## test the job scripts for PBS, LSF, Flux and ssh with replacements for their commands (less than a minute)
 	@tests/sites/run.sh
 
-test-install: build ## `make install` and `make uninstall` in temporary folders
+test-install: build ## test `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
 test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
@@ -130,32 +130,32 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
 
-test-networks: ## every network against torchvision's, timm's or plain PyTorch's numbers; recipes of large ones for twenty steps (minutes)
+test-networks: ## compare every network with torchvision, timm or plain PyTorch, run recipes of large ones for twenty steps (minutes)
 	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
 	@$(CARGO) test --locked --test runs -- recipes:: --include-ignored --nocapture --test-threads 1
 
-test-readme: ## every command of README.md as printed, and what it answers, after `make demo` (some five minutes)
+test-readme: ## run every command of README.md after `make demo` and compare the output (five minutes)
 	@$(MAKE) --no-print-directory demo
 	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))'
 
-test-many-ranks: ## 64 ranks (RANKS=) on the cores that there are: start, steps, checkpoint, kill, resume; messages and memory counted (minutes)
+test-many-ranks: ## 64 ranks (RANKS=) on the available cores: start, steps, checkpoint, kill, resume; counts messages and memory (minutes)
 	@RANKS='$(if $(filter command line environment,$(origin RANKS)),$(RANKS),64)' \
 		$(CARGO) test --locked --test runs -- many:: --ignored --nocapture --test-threads 1
 
-soak: build ## MINUTES=60 of trainings with a fault every 15 seconds: equal bits after every resume, flat memory; SEED= repeats it
+soak: build ## train for MINUTES=60 with a fault every 15 seconds: equal bits after every resume, constant memory; SEED= repeats a run
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' $(CARGO) test --locked --release --test soak -- soak --ignored --nocapture
 
-sanitize: sanitize-orders sanitize-memory sanitize-threads ## orders of threads by loom, memory by valgrind, races by TSan (minutes)
+sanitize: sanitize-orders sanitize-memory sanitize-threads ## thread orders with loom, memory with valgrind, races with TSan (minutes)
 
-# A package of its own: neither the program nor its lock file knows loom.
+# Loom's tests are a separate package, so that neither the program nor its lock file depends on loom.
 sanitize-orders:
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
 		$(CARGO) test --locked --release --manifest-path tests/loom/Cargo.toml
 
-# Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512. The emulated GPU takes addresses that valgrind has for
-# itself: without g++ on the PATH, the tests of numerics leave it out.
+# Each test binary runs under valgrind, which emulates AVX2 but not AVX-512. The emulated GPU uses addresses that valgrind reserves. Without
+# g++ on the PATH, the numerics tests skip the emulated GPU.
 VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
-# libjpeg-turbo's SIMD code reads columns beyond an image's edge that nobody has written; its plain code does not.
+# libjpeg-turbo's SIMD code reads uninitialised columns past the edge of an image. Its plain code does not.
 VALGRIND_PLAIN := "env", "JSIMD_FORCENONE=1", $(VALGRIND)
 VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
 under = --config 'target."cfg(all())".runner = [$(1)]'
@@ -167,34 +167,34 @@ sanitize-memory:
 	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 
-# What is compiled with ThreadSanitizer fits nothing else: a folder of its own.
+# Code compiled with ThreadSanitizer cannot be mixed with other code, so it has its own build folder.
 sanitize-threads:
 	@$(call install,$(PACKAGES))
 	@CARGO='$(CARGO)' tests/sanitize/threads.sh
 
-test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
+test-digests: build ## OLD=PATH of an earlier build: train the same short runs with both builds and compare the bits (minutes)
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
 	@tests/cost/digests.sh '$(OLD)' '$(BIN)'
 
-test-report: build ## report.html in a headless Chromium: opens at once, no word in the console, its numbers are the log's; screenshots
+test-report: build ## open report.html in a headless Chromium: loads at once, no console output, numbers equal the log; takes screenshots
 	@$(PYTHON) tests/report/check.py '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/report'
 
-# Packages of Python in a folder of their own; what is there is not installed again.
-test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, events in TensorBoard, data sets from and to TensorFlow, WebDataset, Hugging Face, MXNet and DALI, from PyPI (7 GB once, then minutes); NETWORKS=: some; PHOTOS=: fine-tune on them
+# Python packages go into a separate folder. Existing packages are not installed again.
+test-interop: build ## models in PyTorch, ONNX Runtime, Keras and back, events in TensorBoard, data sets from and to other packages, from PyPI (7 GB once, then minutes); NETWORKS= selects networks; PHOTOS= fine-tunes on photos
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
 		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
-test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
+test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
 	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
-fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/testing.md)
+fuzz: ## run each fuzz target for SECONDS=60 with the address sanitizer; TARGETS= selects targets (see docs/testing.md)
 	@$(call install,$(PACKAGES) $(FUZZ_PACKAGES))
 	@fuzz/run.sh '$(or $(SECONDS),60)' $(TARGETS)
 
-# A folder of its own, as the mpi crate does not notice another mpicc. Plain mpicc and mpirun stay Open MPI's.
-test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
+# MPICH has its own build folder, because the mpi crate does not notice another mpicc. Plain mpicc and mpirun remain Open MPI's.
+test-mpich: ## run the tests of MPI and ranks with MPICH instead of Open MPI, then compare the bits of both
 	@$(call install,$(PACKAGES) $(MPICH_PACKAGES))
 	@export MPICC=mpicc.mpich MPIRUN=mpirun.mpich CARGO_TARGET_DIR=target-mpich CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0; \
 		$(CARGO) test --locked -p comm --test comm -- --test-threads=2; \
@@ -202,10 +202,10 @@ test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead o
 	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
 	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
 
-# NVIDIA's compiler of kernels needs neither a GPU nor a driver. The hash in the list pins what is fetched.
+# NVIDIA's kernel compiler needs neither a GPU nor a driver. The list pins the download by its hash.
 CUDA_CHECK := $(or $(CARGO_TARGET_DIR),target)/cuda-check
 
-setup-cuda-check: ## NVIDIA's compiler and disassembler of GPU kernels (95 MB, from PyPI) into target/cuda-check
+setup-cuda-check: ## install NVIDIA's compiler and disassembler for GPU kernels (95 MB, from PyPI) into target/cuda-check
 	@if ! cmp -s tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; then \
 		($(call install,python3-pip)) || exit 1; \
 		rm -rf $(CUDA_CHECK); \
@@ -215,55 +215,55 @@ setup-cuda-check: ## NVIDIA's compiler and disassembler of GPU kernels (95 MB, f
 		cp tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; \
 	fi
 
-test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, sm_75 to sm_120: a table; fails on spills, crowded blocks
+test-cuda-check: setup-cuda-check ## compile every GPU kernel with NVIDIA's compiler for sm_75 to sm_120 and print a table; fails on spills and low occupancy
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
 		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn
 
-build-bundled: ## target/release/trireme with oneDNN 3.14.1 in it (half an hour of processor time, most of it once)
+build-bundled: ## build target/release/trireme with oneDNN 3.14.1 included (half an hour of processor time, mostly only once)
 	@$(BUNDLED) build $(WITH_ONEDNN)
 
-# Left out: with the sums of 3.14.1 on two threads LeNet's losses are PyTorch's to 2e-7 for seven steps, then a value near 0 falls on ReLU's
-# other side, and the tenth is 1.4e-4 off, where the test allows 1e-4.
-test-bundled: ## the CPU's kernels and numbers with oneDNN 3.14.1 compiled in
+# Skipped test: with oneDNN 3.14.1 and two threads, LeNet's losses agree with PyTorch's to 2e-7 for seven steps. Then a value near 0 has
+# another sign before ReLU, and the tenth loss differs by 1.4e-4, while the test allows 1e-4.
+test-bundled: ## test the CPU kernels and numbers with oneDNN 3.14.1 included
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) -p backend --lib cpu
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --test numerics -- --skip golden::networks_learn_as_in_pytorch
 
-test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
+test-gpu: build ## on a machine with a GPU: test operations, networks and laws on the GPU
 	@tests/gpu/test.sh
 
-bench-peers: build ## on a quiet machine: training on CPUs beside PyTorch's, in turn, one table (installs PyTorch; some 40 minutes)
+bench-peers: build ## on a quiet machine: compare training on CPUs with PyTorch, alternating runs, one table (installs PyTorch; 40 minutes)
 	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)
 
-bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same GPU, one table (under ten minutes)
+bench-gpu: ## on a machine with a GPU: compare speed with PyTorch on the same GPU, in a table (less than ten minutes)
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
 
-pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine with a GPU and nothing else
+pack-gpu: build ## make target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine that only has a GPU and its driver
 	@$(call install,$(PACK_PACKAGES))
 	@tests/gpu/pack.sh
 
-test-pack-gpu: pack-gpu ## that archive on a bare Debian of another release: doctor, golden numbers, two ranks (root; some minutes)
+test-pack-gpu: pack-gpu ## test that archive on a minimal Debian of another release: doctor, golden numbers, two ranks (root; minutes)
 	@$(call install,$(BARE_PACKAGES))
 	@tests/gpu/test-pack.sh
 
-pack: build ## target/trireme-VERSION-x86_64.tar.xz: for any Linux with glibc 2.31, for Open MPI and for MPICH, with its libraries
+pack: build ## make target/trireme-VERSION-x86_64.tar.xz: for Linux with glibc 2.31 or later, for Open MPI and MPICH, with its libraries
 	@$(call install,$(PACK_PACKAGES))
 	@packaging/pack.sh
 
-test-pack: pack ## that archive on bare Debians 11, 12 and 13 (RELEASES=), with each one's MPIs and with Intel's (root; some minutes)
+test-pack: pack ## test that archive on minimal Debians 11, 12 and 13 (RELEASES=), with the MPIs of each and with Intel's (root; minutes)
 	@$(call install,$(BARE_PACKAGES))
 	@tests/pack/test.sh $(RELEASES)
 
-image: pack ## target/trireme-VERSION-x86_64.oci.tar for Apptainer, Podman and Docker: that archive and Open MPI on a bare Debian 12 (root)
+image: pack ## make target/trireme-VERSION-x86_64.oci.tar for Apptainer, Podman and Docker: archive and Open MPI on Debian 12 (root)
 	@$(call install,$(BARE_PACKAGES))
 	@packaging/image.sh
 
-test-image: image ## that image, unpacked by umoci in Debian: doctor, 100 steps of the demo, two ranks (root)
+test-image: image ## test that image, unpacked by umoci on Debian: doctor, 100 steps of the demo, two ranks (root)
 	@tests/pack/image.sh
 
-bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
+bench: build ## measure the speeds in docs/performance.md, as JSON lines (minutes; keep the machine idle)
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 2
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 1
 	@$(BIN) bench step --model lenet --batch 64 --threads 2
@@ -272,38 +272,40 @@ bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes
 	else echo 'no data/cifar10 for `bench loader`; make it with: trireme data convert cifar10 SRC data/cifar10' >&2; fi
 	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) bench allreduce
 
-# In turn, since a machine's clock wanders; the first says why where the processor cannot.
-bench-bf16: build ## with AVX512-BF16: tests of bf16 on this processor, then ResNet-50's step in f32 and in bf16 (ten minutes)
+# Alternates between both precisions, because the clock frequency of a machine varies. If the processor has no bf16, the first command says
+# so.
+bench-bf16: build ## with AVX512-BF16: run the bf16 tests on this processor, then measure ResNet-50's step in f32 and bf16 (ten minutes)
 	@$(BIN) bench step --device cpu --model lenet --batch 4 --seconds 0.1 --precision bf16
 	@$(CARGO) test --locked --test numerics -- bf16:: --nocapture
 	@for precision in f32 bf16 f32 bf16; do \
 		$(BIN) bench step --device cpu --model resnet50 --batch 32 --seconds 20 --precision $$precision; \
 	done
 
-# The table to be measured, the networks whose convolutions it has, and a command, if need be, that keeps the machine quiet for each.
+# TABLE is the table to measure, OPS_MODELS are the networks with its convolutions. MEASURE is an optional command that keeps the machine
+# quiet during each measurement.
 TABLE ?=
 OPS_MODELS := lenet cifarnet resnet20 wrn16_2 wrn28_10 airbench94 resnet18 alexnet vgg16 squeezenet1_0 googlenet densenet121 inception_v3 inception_v4
 MEASURE ?=
 
-bench-ops: build ## TABLE=zen4 on a quiet machine: that table of crates/backend/src/cpu/choices measured anew (two minutes; then build again)
-	@[ -f crates/backend/src/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, zen5, intel-avx512 or avx2' >&2; exit 1; }
+bench-ops: build ## TABLE=zen4 on a quiet machine: measure this table of crates/backend/src/cpu/choices (two minutes; then build again)
+	@[ -f crates/backend/src/cpu/choices/$(TABLE).txt ] || { echo 'unknown TABLE: expected zen4, zen5, intel-avx512 or avx2' >&2; exit 1; }
 	@for model in $(OPS_MODELS); do \
 		$(MEASURE) $(BIN) bench ops --model $$model --most-gflop 10 --seconds 0.1 \
 			--table crates/backend/src/cpu/choices/$(TABLE).txt >/dev/null || exit 1; \
 	done
 
-# Sets that are there: real photos as they are and as `convert --resize 256 --raw` made them, and CIFAR-10.
+# Data sets to measure, if they exist: photos as JPEG files, the same converted with `--resize 256 --raw`, and CIFAR-10.
 JPEG ?= data/jpeg10
 RAW256 ?= data/jpeg10-raw256
 CIFAR10 ?= data/cifar10
 CROPS := random_resized_crop(224),flip,normalize
 
-bench-change: build ## CHANGE=KEY=VALUE RECIPE= [RANKS=2] [ARGUMENTS=] on a quiet machine: what that change of a recipe adds to a step
+bench-change: build ## CHANGE=KEY=VALUE RECIPE= [RANKS=2] [ARGUMENTS=] on a quiet machine: time that this change of a recipe adds to a step
 	@$(if $(and $(CHANGE),$(RECIPE)),,echo 'make bench-change CHANGE=reduce.codec=exact RECIPE=recipes/cifar10-resnet20.toml [RANKS=2] [ARGUMENTS="--data DIR --threads 1"]' >&2; exit 2)
 	@$(PYTHON) tests/cost/change.py $(BIN) $(RECIPE) $(CHANGE) --ranks $(RANKS) $(OPTIONS) -- $(ARGUMENTS)
 
-bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far as they are there, 1 and 2 threads, floats and bytes
-	@measure() { [ -f "$$1/dataset.json" ] || { echo "no $$1: left out" >&2; return 0; }; \
+bench-loader: build ## measure only the loader on JPEG=, RAW256= and CIFAR10=, if they exist, with 1 and 2 threads, floats and bytes
+	@measure() { [ -f "$$1/dataset.json" ] || { echo "no $$1: skipped" >&2; return 0; }; \
 	for form in "" --bytes; do for threads in 1 2; do \
 		$(BIN) bench loader "$$1" --transform "$$2" --batch "$$3" --threads $$threads --epochs "$$4" $$form; \
 	done; done; }; \
@@ -311,27 +313,27 @@ bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far a
 	measure '$(RAW256)' '$(CROPS)' 64 9; \
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
-lint: ## rustfmt and clippy, warnings are errors; the lock file of the fuzz targets is that of today's crates; loom's tests compile
+lint: ## run rustfmt and clippy, warnings are errors; check the lock file of the fuzz targets and compile the tests of loom
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
 		$(CARGO) check --locked --quiet --tests --manifest-path tests/loom/Cargo.toml
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
-# Into the build folder, not into the user's own cargo.
+# Installs into the build folder instead of the user's cargo folder.
 DENY_VERSION := 0.20.2
 DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)
 
-deny: ## licences, doubled crates, sources and known holes of all crates, as deny.toml allows (installs cargo-deny: minutes)
+deny: ## check licences, duplicates, sources and known vulnerabilities of all crates with deny.toml (installs cargo-deny: minutes)
 	@[ "$$($(DENY_ROOT)/bin/cargo-deny --version 2>/dev/null)" = 'cargo-deny $(DENY_VERSION)' ] || \
 		$(CARGO) install --quiet --locked --root '$(DENY_ROOT)' cargo-deny@$(DENY_VERSION)
 	@$(DENY_ROOT)/bin/cargo-deny --locked check --hide-inclusion-graph licenses bans sources
 	@if $(DENY_ROOT)/bin/cargo-deny fetch db; then $(DENY_ROOT)/bin/cargo-deny --locked check --disable-fetch advisories; \
-	else echo 'NOT CHECKED for known holes: the database of advisories cannot be fetched from here' >&2; fi
+	else echo 'NOT CHECKED for known vulnerabilities: the advisory database cannot be fetched' >&2; fi
 
-doc: ## target/doc/trireme/index.html, warnings are errors
+doc: ## build target/doc/trireme/index.html, warnings are errors
 	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --quiet
 
-clean: ## remove what build and demo made
+clean: ## remove the results of build and demo
 	@$(CARGO) clean --quiet
 	@rm -rf $(RUN) $(DATA)

@@ -1,16 +1,16 @@
 #!/bin/bash
-# Puts what was built where a system looks for it, and takes it away again: `make install PREFIX=~/.local`, `make uninstall`.
+# Installs the build into a system, and removes it again: `make install PREFIX=~/.local`, `make uninstall`.
 #
 #   build/install.sh install BIN PREFIX        # bin, man pages, completions; job scripts and recipes in PREFIX/share/trireme
 #   build/install.sh uninstall PREFIX
 #
-# DESTDIR, from the environment, stands before PREFIX while files are copied, for those who make packages. What is installed is listed in
-# PREFIX/share/trireme/installed. An env.sh that was edited is never replaced nor removed.
+# With the environment variable DESTDIR, files are copied to DESTDIR/PREFIX, for packagers. PREFIX/share/trireme/installed lists the
+# installed files. An edited env.sh is never replaced or removed.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# put MODE FILE PATH: copies the file to PATH below PREFIX, and lists it.
+# put MODE FILE PATH: copies the file to PATH below PREFIX and adds it to the list.
 put() {
     install -D -m "$1" "$2" "$to/$3"
     echo "$3" >>"$list"
@@ -22,11 +22,11 @@ put_env() {
     if [ -e "$to/$path" ] && ! cmp -s "$before" "$to/$path"; then
         put 644 "$root/jobscripts/env.sh" "$path.new"
         echo "$path" >>"$list"
-        echo "kept your $PREFIX/$path; that of this version is $path.new" >&2
+        echo "kept your $PREFIX/$path; the new version of the file is $path.new" >&2
     else
         put 644 "$root/jobscripts/env.sh" "$path"
     fi
-    # by which an edited one is told
+    # used to recognize an edited file
     put 644 "$root/jobscripts/env.sh" "$ours"
 }
 
@@ -62,7 +62,7 @@ install_all() {
     esac
 }
 
-# What an earlier version installed and this one does not.
+# Removes files of an earlier version that this version does not install.
 remove_old() {
     local path
     [ -e "$to/$installed" ] || return 0
@@ -82,7 +82,7 @@ uninstall_all() {
     echo "$installed" >>"$work/list"
     while read -r path; do
         rm -f "$to/$path"
-        # folders go when they are empty
+        # remove empty folders
         (cd "$to" && rmdir -p "$(dirname "$path")" 2>/dev/null) || true
     done <"$work/list"
     echo "removed $(wc -l <"$work/list") files from $PREFIX"
@@ -99,7 +99,7 @@ uninstall) [ $# = 2 ] || exit 2; PREFIX=$2 ;;
 esac
 case $PREFIX in
 /*) ;;
-*) echo "PREFIX=$PREFIX is no absolute path" >&2; exit 2 ;;
+*) echo "PREFIX=$PREFIX is not an absolute path" >&2; exit 2 ;;
 esac
 to=${DESTDIR:-}$PREFIX
 "$1_all"

@@ -1,6 +1,7 @@
-# What `make build-bundled` compiles of oneDNN: the primitives that crates/backend/src/cpu/ calls, and the matrix products that its inner products
-# are made of. A toolchain file, since CMake reads it before the project's own; libjpeg-turbo, which is built by CMake too, knows none of
-# these names and is C. -O1, since what computes is made at run time by oneDNN's assembler.
+# The parts of oneDNN that `make build-bundled` compiles: the primitives that crates/backend/src/cpu/ calls, and the matrix products that
+# the inner products need. This is a toolchain file, because CMake reads it before the settings of the project. It does not affect
+# libjpeg-turbo, which CMake also builds, because that is C and has none of these options. -O1 is enough, because oneDNN generates the
+# kernels at run time.
 set(ONEDNN_ENABLE_PRIMITIVE "CONVOLUTION;INNER_PRODUCT;MATMUL;REORDER" CACHE STRING "" FORCE)
 set(ONEDNN_CPU_RUNTIME OMP CACHE STRING "" FORCE)
 set(ONEDNN_GPU_RUNTIME NONE CACHE STRING "" FORCE)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs fuzz targets one after another: run.sh SECONDS [TARGET...]
 #
-# A stable compiler suffices: with RUSTC_BOOTSTRAP=1 it accepts the unstable flags that cargo-fuzz sets. clang builds libjpeg-turbo with
-# the same address sanitizer and coverage counters. Its assembler code is disabled, because the sanitizer does not check the memory accesses
-# of assembler code. Failing inputs are written to fuzz/found, and the growing corpora to the target folder.
+# Uses the stable compiler. RUSTC_BOOTSTRAP=1 lets it accept the flags that cargo-fuzz sets. clang builds libjpeg-turbo with the same
+# address sanitizer and the same counters, but without its assembler code, because the sanitizer cannot check that. Findings are stored in
+# fuzz/found and the growing corpora below the target folder.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -26,7 +26,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
     -Ccodegen-units=1"
 
-# prints the folders with the first inputs of target $1, one per line
+# Prints the folders that the corpus of target $1 starts with, one per line, in addition to fuzz/seeds.
 seeds() {
     case $1 in
     decode | recode) printf '%s\n' ../loaders/tests/golden/pictures ;;
@@ -56,10 +56,10 @@ for target in "${targets[@]}"; do
     mapfile -t begin < <(seeds "$target")
     log=$CARGO_TARGET_DIR/$target.log
     echo "fuzz $target, $seconds s"
-    # each target checks its own memory limit (src/lib.rs) after an input; these limits protect the machine while an input runs
+    # each target checks its own memory limit (src/lib.rs); these limits only protect the machine
     if "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=600 \
         -print_final_stats=1 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" >"$log" 2>&1; then
-        # number of executions, reached edges (cov), kept inputs (corp)
+        # executions, reached edges (cov), kept inputs (corp)
         sed -n 's/^#\([0-9]*\)\tDONE */    \1 executions, /p' "$log"
     else
         failed+=("$target")
@@ -68,4 +68,4 @@ for target in "${targets[@]}"; do
 done
 rm -f "${TMPDIR:-/tmp}"/trireme-fuzz-[0-9]*
 rmdir --ignore-fail-on-non-empty found
-[ ${#failed[@]} = 0 ] || { echo "failed, inputs in fuzz/found: ${failed[*]}" >&2; exit 1; }
+[ ${#failed[@]} = 0 ] || { echo "findings are in fuzz/found, for these targets: ${failed[*]}" >&2; exit 1; }

@@ -1,20 +1,20 @@
 #!/bin/bash
-# Trains on several machines without a scheduler, by ssh and mpirun; stops cleanly, and can go on by itself.
+# Trains on more than one machine with ssh and mpirun, without a scheduler. Stops cleanly and can restart itself.
 #
 #   jobscripts/hosts.sh [-r RESTARTS] HOSTFILE RECIPE [OPTIONS OF trireme train]
-#   jobscripts/hosts.sh -c HOSTFILE                      # only looks whether the machines are ready
+#   jobscripts/hosts.sh -c HOSTFILE                      # only checks whether the machines are ready
 #   jobscripts/hosts.sh -r 9 hosts recipes/cifar10-resnet20.toml --out runs/r20 --time-limit 8h
 #
-# HOSTFILE has a machine a line and how many ranks it gets [1]: `n17 slots=4`, `n17:4` or `n17 4`; # begins a comment. Every machine must
-# have this folder and the program at the same path (a shared file system), and let you in by ssh without a question. Before the start
-# each is asked, and after a failure once more; the one that fails is named.
+# HOSTFILE has one machine per line with its number of ranks [1]: `n17 slots=4`, `n17:4` or `n17 4`. # begins a comment. Every machine must
+# have this folder and the program at the same path (a shared file system) and accept ssh without asking for a password. The script checks
+# each machine before the start and after a failure, and names a machine that fails.
 #
-# TERM, and the first Ctrl-C, become USR1 for the ranks: they write a checkpoint and end with code 75; the same command goes on from
-# there (`--resume auto`). Further ones go to the ranks on their machines by ssh: after a second they still end with code 75, a third
-# Ctrl-C ends them at once. -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C caused.
-# From the environment: MPIRUN, MPIRUN_FLAGS; SSH [ssh], which mpirun then uses, too.
+# TERM and the first Ctrl-C become USR1 for the ranks. They write a checkpoint and end with code 75. The same command then continues
+# (`--resume auto`). Later signals are sent to the ranks on their machines by ssh. After a second Ctrl-C they still end with code 75. A
+# third Ctrl-C ends them at once. -r N: restarts at most N times after a stop (code 75) that neither TERM nor Ctrl-C caused. Environment
+# variables: MPIRUN, MPIRUN_FLAGS, and SSH [ssh], which mpirun then uses, too.
 #
-# Tried with a command that stands in for ssh, and mpirun's ranks all on one machine.
+# Tested with a replacement for ssh, and with all ranks of mpirun on one machine.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
@@ -40,7 +40,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The machine of each rank, a line each, into $work/ranks; each machine once into the array `hosts`.
+# Writes the machine of each rank to $work/ranks, one per line. Stores each machine once in the array `hosts`.
 read_hosts() {
     local host count
     [ -r "$hostfile" ] || { say "$hostfile: cannot be read"; exit 2; }
@@ -57,24 +57,24 @@ read_hosts() {
     [ "${#hosts[@]}" -gt 0 ] || { say "$hostfile: names no machine"; exit 2; }
 }
 
-# on HOST WORDS...: runs bash there with the script from standard input and the words as its arguments.
+# on HOST WORDS...: runs the bash script from standard input on HOST, with the words as its arguments.
 on() {
     local host=$1
     shift
-    # shellcheck disable=SC2029 # the words are quoted for the other shell
+    # shellcheck disable=SC2029 # the words are quoted for the remote shell
     timeout 30 "${SSH:-ssh}" -o BatchMode=yes -o ConnectTimeout=10 "$host" "bash -s -- $(printf '%q ' "$@")"
 }
 
-# What a machine must have; prints what it lacks.
+# The check of a machine. It prints the reason if the machine is not ready.
 # shellcheck disable=SC2016
 ready='cd "$1" 2>/dev/null || { echo "has no folder $1"; exit 1; }
 [ -x "$2" ] || { echo "has no program $2"; exit 1; }
-[ "$(cksum <"$2")" = "$3" ] || { echo "has another program at $2; copy the same one to all machines"; exit 1; }'
+[ "$(cksum <"$2")" = "$3" ] || { echo "has a different program at $2; copy the same program to all machines"; exit 1; }'
 
-# Asks all machines at once; fails if one is not ready, and names each that is not.
+# Checks all machines at once. Fails and names each machine that is not ready.
 ask() {
     local host bad='' sum program
-    program=$(command -v "$TRIREME") || { say "no program $TRIREME; env.sh names it"; exit 2; }
+    program=$(command -v "$TRIREME") || { say "no program $TRIREME; set TRIREME in env.sh"; exit 2; }
     sum=$(cksum <"$program")
     for host in "${hosts[@]}"; do
         { on "$host" "$PWD" "$program" "$sum" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
@@ -86,7 +86,7 @@ ask() {
         [ -e "$work/$host.failed" ] || continue
         bad=yes
         case $(<"$work/$host.failed") in
-        124) say "$host: gives no answer within 30 s" ;;
+        124) say "$host: did not answer within 30 s" ;;
         255) say "$host: cannot be reached by ssh: $(tail -n 1 "$work/$host.said")" ;;
         *) say "$host: $(tail -n 1 "$work/$host.said")" ;;
         esac

@@ -1,11 +1,11 @@
-# What pbs.sh, lsf.sh, flux.sh, hosts.sh and local.sh share: settings, the command line of trireme, starting and stopping it.
-# Nothing here differs from site to site; that stands in env.sh, which this file reads.
+# Functions shared by pbs.sh, lsf.sh, flux.sh, hosts.sh and local.sh: settings, the command line of trireme, starting and stopping it. Site
+# settings are in env.sh, which this file reads.
 # shellcheck shell=bash disable=SC2034 # the scripts that read this file use what it sets
 
 script=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 me=$(basename "$0")
 
-# The settings that a user gave, as lines of a shell script; env.sh fills in others on the node where the job runs.
+# The settings that the user gave, as lines of a shell script. env.sh sets the other settings on the node where the job runs.
 settings=$(for name in TRIREME_HOME TRIREME RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS MPIRUN MPIRUN_FLAGS; do
     [ -z "${!name+given}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 done)
@@ -28,13 +28,13 @@ say() {
     echo "$me: $(date '+%F %T') $*" >&2
 }
 
-# The comment at the head of the script, and the end.
+# Prints the comment at the head of the script and exits.
 usage() {
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script" >&2
     exit 2
 }
 
-# split ARGUMENTS...: what stands before `--` goes into the array `options`, what follows into `command`.
+# split ARGUMENTS...: stores the words before `--` in the array `options` and the words after it in `command`.
 split() {
     options=() command=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -46,7 +46,7 @@ split() {
     command=("$@")
 }
 
-# job_text RESTARTS ARGUMENTS...: a job script that runs this one with --run on the nodes.
+# job_text RESTARTS ARGUMENTS...: prints a job script that runs this script with --run on the nodes.
 job_text() {
     local restarts=$1
     shift
@@ -58,10 +58,11 @@ job_text() {
     echo ' </dev/null'
 }
 
-# The command line of trireme, from `command` into `line`: what a job adds to each subcommand. Whether it runs on all ranks: `parallel`.
+# Builds the command line of trireme from `command` in `line`, with the options that a job adds to each subcommand. Sets `parallel` if it
+# runs on all ranks.
 trireme_line() {
     line=("$TRIREME" "${command[@]}") parallel=''
-    # with a GPU, the cores per rank are left to the loader
+    # with a GPU, leave the cores per rank to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
     threads_of "$wanted" "$THREADS"
     case ${command[0]} in
@@ -76,12 +77,12 @@ trireme_line() {
     esac
 }
 
-# mpi_flags [HOSTFILE]: flags of mpirun, into `flags`: cores are divided by trireme, and the machines are those of the file, which
-# names one for each rank. MPIRUN_FLAGS, if set, stands for all that is not about the machines.
+# mpi_flags [HOSTFILE]: stores mpirun's flags in `flags`. trireme itself divides the cores. The file has the machine of each rank.
+# MPIRUN_FLAGS, if set, replaces all flags that are not about machines.
 mpi_flags() {
     local version plain file
     mpirun=${MPIRUN:-mpirun}
-    version=$("$mpirun" --version 2>&1) || { say "no $mpirun; MPIRUN names another"; exit 2; }
+    version=$("$mpirun" --version 2>&1) || { say "cannot run $mpirun; set MPIRUN to another launcher"; exit 2; }
     case $version in
     *'Open MPI'* | *OpenRTE*) plain='--bind-to none --oversubscribe' file=--hostfile ;;
     *) plain='' file=-f ;;
@@ -92,8 +93,8 @@ mpi_flags() {
 
 launcher='' interrupted='' early='' stopped='' signals=0 code=0
 
-# USR1 and the first TERM or INT become USR1 for the launcher, which hands it to the ranks. A second USR1 adds nothing: some schedulers
-# send it to all processes of a job, some only to this one. Further TERM and INT are `again`'s, which a script may define.
+# Passes USR1 and the first TERM or INT to the launcher as USR1, which passes it to the ranks. A second USR1 has no effect, because some
+# schedulers send it to all processes of a job and some only to this one. Later TERM and INT call `again`, which a script may define.
 stop() {
     interrupted=yes
     if [ "$1" != USR1 ]; then
@@ -116,21 +117,21 @@ catch_signals() {
     done
 }
 
-# launch COMMAND...: runs it, and leaves in `code` what it ended with.
+# launch COMMAND...: runs the command and stores its exit code in `code`.
 launch() {
-    # a signal that came before there was anything to stop
+    # a signal arrived before anything was started
     if [ -n "$early" ]; then
         early='' code=75
         return 0
     fi
     "$@" </dev/null &
     launcher=$!
-    # A signal that comes while the launcher ends can make `wait` lose what it ended with, so `wait` comes after the end. A signal to all
-    # processes of a job ends the sleep too.
+    # If a signal arrives while the launcher ends, `wait` can lose its exit code. So the script calls `wait` after the end of the launcher.
+    # A signal to all processes of a job also ends the sleep.
     while kill -0 "$launcher" 2>/dev/null; do
         { sleep 1 || true; } 2>/dev/null
     done
-    # A signal ends `wait` early; another one then gives the code.
+    # A signal ends `wait` early. Another `wait` then returns the exit code.
     while
         interrupted=''
         code=0
@@ -140,22 +141,22 @@ launch() {
     launcher=''
 }
 
-# in_session COMMAND...: the same in a session of its own, so that Ctrl-C at the terminal reaches this script alone.
+# in_session COMMAND...: like launch, but in a new session, so that only this script receives Ctrl-C from the terminal.
 in_session() {
     launch setsid "$@"
 }
 
-# A word in the environment of every rank, by which `signal_marked` finds them.
+# A marker in the environment of every rank, which `signal_marked` looks for.
 mark=trireme-$$-$RANDOM
 
-# Sends signal $1 to the processes whose environment has the mark $2; for `bash -c` here and on other machines.
+# Sends signal $1 to the processes with the marker $2 in their environment. Used with `bash -c` on this and other machines.
 # shellcheck disable=SC2016
 signal_marked='for file in $(grep -lzxF "TRIREME_MARK=$2" /proc/[0-9]*/environ 2>/dev/null); do
     process=${file#/proc/}
     kill -s "$1" "${process%/environ}" 2>/dev/null || true
 done'
 
-# repeat RESTARTS COMMAND...: `in_session`, and once more, RESTARTS times at most, after a stop (75) that neither TERM nor INT caused.
+# repeat RESTARTS COMMAND...: runs `in_session`, and again at most RESTARTS times after a stop (75) that neither TERM nor INT caused.
 repeat() {
     local left=$1
     shift
@@ -163,6 +164,6 @@ repeat() {
     for (( ; ; left--)); do
         in_session "$@"
         [ "$code" = 75 ] && [ -z "$stopped" ] && [ "$left" -gt 0 ] || return 0
-        say "goes on from the checkpoint ($((left - 1)) restarts left)"
+        say "continues from the checkpoint ($((left - 1)) restarts left)"
     done
 }

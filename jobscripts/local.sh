@@ -1,15 +1,15 @@
 #!/bin/bash
-# Trains on this machine under mpirun; stops cleanly, and can go on by itself.
+# Trains on this machine with mpirun. Stops cleanly and can restart itself.
 #
 #   jobscripts/local.sh [-n RANKS] [-r RESTARTS] RECIPE [OPTIONS OF trireme train]
 #   jobscripts/local.sh -n 4 recipes/cifar10-resnet20.toml --out runs/r20
 #   jobscripts/local.sh -n 4 -r 9 recipes/cifar10-resnet20.toml --out runs/r20 --time-limit 30m
 #
-# TERM, and the first Ctrl-C, become USR1 for the ranks: they write a checkpoint and end with code 75; the same command goes on from
-# there (`--resume auto`). Open MPI's mpirun itself would leave them about one second after TERM. Further ones go to the ranks and not to
-# mpirun, which would crash: after a second they still end with code 75, a third Ctrl-C ends them at once.
-# -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C caused, such as --time-limit.
-# From the environment: MPIRUN [mpirun], MPIRUN_FLAGS [what lets trireme divide the cores itself]; the program as env.sh names it.
+# TERM and the first Ctrl-C become USR1 for the ranks. They write a checkpoint and end with code 75. The same command then continues
+# (`--resume auto`). Open MPI's mpirun by itself would kill them about one second after TERM. Later signals are sent to the ranks and not to
+# mpirun, which would crash. After a second Ctrl-C they still end with code 75. A third Ctrl-C ends them at once. -r N: restarts at most N
+# times after a stop (code 75) that neither TERM nor Ctrl-C caused, such as --time-limit. Environment variables: MPIRUN [mpirun],
+# MPIRUN_FLAGS [flags that let trireme divide the cores]. env.sh sets the program.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh

@@ -1,36 +1,36 @@
 #!/bin/bash
-# Submits a command of trireme to LSF; a training goes on by itself when the time is over.
+# Submits a trireme command to LSF. LSF requeues a training when its time is over.
 #
 #   jobscripts/lsf.sh [OPTIONS OF bsub] -- COMMAND OF trireme
 #   RANKS=16 THREADS=8 jobscripts/lsf.sh -q normal -- train recipes/cifar10-resnet20.toml --out runs/r20
 #   RANKS=4 TIME=600 jobscripts/lsf.sh -gpu num=4 -R 'span[hosts=1]' -- train recipes/cifar10-resnet20.toml --out runs/r20
 #   RANKS=1 THREADS=16 jobscripts/lsf.sh -- data verify data/cifar10
 #
-# From the environment: RANKS [2], THREADS a rank [4], TIME in minutes [240], WARN in seconds, rounded up to minutes [120], MAX_RESTARTS
-# [100]; DEVICE=auto|cpu|cuda; STAGE=1: data set to the node's own disk first; MPIRUN, MPIRUN_FLAGS. A rank takes THREADS slots, all on one
-# machine (span[block]). GPUs are for bsub's own options; `-gpu num=N` counts for each machine. Options for all jobs: BSUB_OPTIONS in
-# env.sh.
+# Environment variables: RANKS [2], THREADS per rank [4], TIME in minutes [240], WARN in seconds, rounded up to minutes [120], MAX_RESTARTS
+# [100], DEVICE=auto|cpu|cuda, MPIRUN, MPIRUN_FLAGS. STAGE=1 copies the data set to the node's local disk first. A rank uses THREADS slots
+# on one machine (span[block]). Request GPUs with bsub's own options: `-gpu num=N` is the number per machine. Options for all jobs:
+# BSUB_OPTIONS in env.sh.
 #
-# WARN before the run limit (-W) LSF sends USR1 (-wa, -wt), which goes on to the ranks: they write a checkpoint and end with code 75, and
-# LSF puts the job back into its queue, under the same id (-Q 75). `--resume auto` then goes on, also after `brequeue JOB` and when LSF
-# has rerun the job (-r) after a node failed. To stop and go on: bkill -s USR1 JOB. To stop for good: bkill JOB; the script then ends
-# with code 143 in place of 75. LSF counts restarts by itself where MAX_JOB_REQUEUE is set; the script does in
-# .trireme-JOB.restarts beside the log.
+# LSF sends USR1 (-wa, -wt) WARN seconds before the run limit (-W). It reaches the ranks, which write a checkpoint and end with code 75. LSF
+# then requeues the job under the same id (-Q 75). `--resume auto` continues the training, also after `brequeue JOB` and when LSF has rerun
+# the job (-r) after the failure of a node. To stop and continue: bkill -s USR1 JOB. To stop for good: bkill JOB. The script then ends with
+# code 143 instead of 75. If MAX_JOB_REQUEUE is set, LSF itself limits restarts. The script also counts them, in .trireme-JOB.restarts next
+# to the log.
 #
-# Written after LSF 10.1's manual; tried only against commands that stand in for LSF's, never under LSF.
+# Written from the manual of LSF 10.1. Tested only with replacements for LSF's commands, never under LSF.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
 . "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 
-# From standard input: on its command line bsub would hand words with blanks to a shell as they are.
+# The job script is passed on standard input, because bsub passes words with blanks on its command line to a shell without quoting.
 submit() {
     local own=(-J trireme -o 'trireme-%J.log' -r -Q 75 -n "$((RANKS * THREADS))" -R "span[block=$THREADS]")
     own+=(-W "$TIME" -wa USR1 -wt "$(((WARN + 59) / 60))")
     job_text 0 "$@" | bsub "${own[@]}" ${BSUB_OPTIONS[@]+"${BSUB_OPTIONS[@]}"} "${options[@]}"
 }
 
-# The machine of each rank, a line each, into the file $1: LSB_MCPU_HOSTS, as `n17 8 n18 4`, counts slots.
+# Writes the machine of each rank to the file $1, one per line. LSB_MCPU_HOSTS has slots per machine, such as `n17 8 n18 4`.
 write_hosts() {
     local words i rank
     read -ra words <<<"$LSB_MCPU_HOSTS"
@@ -57,17 +57,17 @@ run() {
     [ -z "$hosts" ] || rm -f "$hosts"
 }
 
-# LSF requeues after every 75, so a stop that is to last ends with another code.
+# LSF requeues a job after every exit code 75, so a stop for good needs another code.
 again_or_not() {
     local counter=.trireme-$LSB_JOBID.restarts restarts=0
     # another user may have created this file, so accept only a number
     [ ! -f "$counter" ] || read -r restarts <"$counter" || true
     [[ $restarts =~ ^[0-9]{1,9}$ ]] || restarts=0
     if [ "$code" = 75 ] && [ -n "$stopped" ]; then
-        say 'stopped for good; to go on, submit the same again'
+        say 'stopped for good. To continue, submit the same command again'
         code=143
     elif [ "$code" = 75 ] && [ "$restarts" -ge "$MAX_RESTARTS" ]; then
-        say "restarted $restarts times, which is enough; to go on, submit the same again"
+        say "restarted $restarts times, which is the limit. To continue, submit the same command again"
         code=143
     elif [ "$code" = 75 ]; then
         say 'LSF requeues the job'

@@ -1,27 +1,29 @@
 #!/bin/bash
-# Submits a command of trireme to PBS Pro or OpenPBS; a training goes on by itself when the time is over.
+# Submits a trireme command to PBS Pro or OpenPBS. A training continues in a new job when its time is over.
 #
 #   jobscripts/pbs.sh [OPTIONS OF qsub] -- COMMAND OF trireme
 #   RANKS=16 THREADS=8 jobscripts/pbs.sh -q workq -- train recipes/cifar10-resnet20.toml --out runs/r20
 #   RANKS=4 GPUS=1 TIME=600 jobscripts/pbs.sh -P project -- train recipes/cifar10-resnet20.toml --out runs/r20
 #   RANKS=1 THREADS=16 jobscripts/pbs.sh -- data verify data/cifar10
 #
-# From the environment: RANKS [2], THREADS a rank [4], GPUS a rank [0], TIME in minutes [240], WARN in seconds [120], MAX_RESTARTS [100];
-# DEVICE=auto|cpu|cuda; STAGE=1: data set to the node's own disk first; MPIRUN, MPIRUN_FLAGS. They and qsub's options hold for what
-# follows, too. Select and walltime come from them and not from options; options for all jobs: QSUB_OPTIONS in env.sh.
+# Environment variables: RANKS [2], THREADS per rank [4], GPUS per rank [0], TIME in minutes [240], WARN in seconds [120], MAX_RESTARTS
+# [100], DEVICE=auto|cpu|cuda, MPIRUN, MPIRUN_FLAGS. STAGE=1 copies the data set to the node's local disk first. These variables and the
+# options of qsub also apply to the jobs that continue a training. The variables set select and walltime, so do not set these as options.
+# Options for all jobs: QSUB_OPTIONS in env.sh.
 #
-# WARN seconds before the walltime is over this script sends USR1 to the ranks: they write a checkpoint and end with code 75, and the
-# script submits the job again from its node, under a new id. (PBS itself sends TERM at the end, and KILL `kill_delay` seconds later, 10
-# by default: too late. `qrerun` is for PBS's operators.) `--resume auto` then goes on, also when PBS has rerun the job (-r y) after a
-# node failed. To stop and go on: qsig -s USR1 JOB. To stop for good: qdel JOB, which keeps the last checkpoint.
+# This script sends USR1 to the ranks WARN seconds before the end of the walltime. They write a checkpoint and end with code 75. The script
+# then submits the job again from its node, under a new id. (PBS itself sends TERM at the end and KILL `kill_delay` seconds later, by
+# default 10, which is too late. `qrerun` is only for PBS operators.) `--resume auto` continues the training, also when PBS has rerun the
+# job (-r y) after the failure of a node. To stop and continue: qsig -s USR1 JOB. To stop for good: qdel JOB, which keeps the last
+# checkpoint.
 #
-# Written after the manuals of PBS and OpenPBS's source; tried only against commands that stand in for PBS's, never under PBS.
+# Written from the manuals of PBS and the source of OpenPBS. Tested only with replacements for PBS's commands, never under PBS.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
 . "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 
-# submit RESTARTS ARGUMENTS...: prints the id of the job.
+# submit RESTARTS ARGUMENTS...: submits the job and prints its id.
 submit() {
     local restarts=$1 chunk="$RANKS:ncpus=$THREADS:mpiprocs=1:ompthreads=$THREADS"
     shift
@@ -30,24 +32,24 @@ submit() {
         ${QSUB_OPTIONS[@]+"${QSUB_OPTIONS[@]}"} "${options[@]}"
 }
 
-# warn_in SECONDS: sends USR1 to this script then; PBS has nothing that does. `timer` is the process.
+# warn_in SECONDS: sends USR1 to this script after that time, because PBS cannot. `timer` is the process.
 warn_in() {
     say "time for $1 s"
     (trap 'kill "$!"; exit' TERM; sleep "$1" & wait "$!" && kill -s USR1 "$$") </dev/null >/dev/null 2>&1 &
     timer=$!
 }
 
-# again_or_not ARGUMENTS...: what follows a stop with code 75.
+# again_or_not ARGUMENTS...: decides whether to submit the job again after a stop with code 75.
 again_or_not() {
     local next
     if [ -n "$stopped" ]; then
-        say 'stopped for good; to go on, submit the same again'
+        say 'stopped for good. To continue, submit the same command again'
     elif [ "$RESTARTS" -ge "$MAX_RESTARTS" ]; then
-        say "restarted $RESTARTS times, which is enough; to go on, submit the same again"
+        say "restarted $RESTARTS times, which is the limit. To continue, submit the same command again"
     elif next=$(cd "$PBS_O_WORKDIR" && submit $((RESTARTS + 1)) "$@"); then
-        say "goes on as job $next"
+        say "continues as job $next"
     else
-        say 'PBS took no further job from this node; to go on, submit the same again'
+        say 'PBS refused the next job from this node. To continue, submit the same command again'
     fi
 }
 

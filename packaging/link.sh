@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The linker that pack.sh gives to rustc: links for the C library in OLD_SYSTEM, which is older than this machine's, with the oneDNN in DNNL
-# and with HDF5 inside, so that libhdf5's two dozen libraries (curl, TLS, Kerberos) need not travel.
+# The linker that pack.sh passes to rustc. It links against the C library in OLD_SYSTEM, which is older than this machine's, and the oneDNN
+# in DNNL. It links HDF5 statically, so that the archive does not need the two dozen libraries of libhdf5 (curl, TLS, Kerberos).
 set -euo pipefail
 
 args=()
@@ -9,7 +9,7 @@ for arg in "$@"; do
     if [ -n "$skip" ]; then
         skip=''
         case $arg in
-        # this machine's C library lies there
+        # the C library of this machine
         /usr/lib | /lib | /usr/lib/x86_64-linux-gnu | /lib/x86_64-linux-gnu) continue ;;
         *) args+=(-L) ;;
         esac
@@ -22,6 +22,7 @@ for arg in "$@"; do
     esac
 done
 lib=$OLD_SYSTEM/usr/lib/x86_64-linux-gnu
-# Libraries of this machine that the program is linked with ask for a newer glibc; they are not those that it will run with.
+# This machine's libraries need a newer glibc. At run time the program uses other copies of these libraries, so unresolved symbols are
+# allowed.
 exec cc --sysroot="$OLD_SYSTEM" -B"$lib" -L"$DNNL" -L"$lib" -L"$OLD_SYSTEM/lib/x86_64-linux-gnu" "${args[@]}" \
     -Wl,--allow-shlib-undefined -Wl,--enable-new-dtags -Wl,-rpath,"\$ORIGIN/../../../lib" -L/usr/lib/x86_64-linux-gnu

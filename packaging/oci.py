@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes an OCI image of one layer as a tar file: packaging/oci.py LAYER.tar.gz CONFIG.json NAME OUT.tar
+"""Writes an OCI image with a single layer as a tar file: packaging/oci.py LAYER.tar.gz CONFIG.json NAME OUT.tar
 
-LAYER is a gzipped tar of the root, CONFIG has what a container starts with (OCI image-spec, "config": Env, Cmd, Labels, ...). Apptainer,
-Podman, Docker from 25 on, Skopeo and Umoci read the result as oci-archive:OUT.tar. The same input gives the same bytes."""
+LAYER is a gzipped tar file of the root folder. CONFIG has the settings of a container (OCI image-spec, "config": Env, Cmd, Labels, ...).
+Apptainer, Podman, Docker 25 or later, Skopeo and Umoci read the result as oci-archive:OUT.tar. Equal inputs produce equal bytes."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ BLOCK = 1 << 20
 
 
 def digest(stream):
-    """sha256 and size of what a stream still gives."""
+    """Returns the sha256 and the size of the rest of a stream."""
     sum_, size = hashlib.sha256(), 0
     while block := stream.read(BLOCK):
         sum_.update(block)
@@ -24,7 +24,7 @@ def digest(stream):
 
 
 def descriptor(kind, content):
-    """How an index or a manifest names a JSON blob."""
+    """Returns the entry for a JSON blob in an index or a manifest."""
     sum_, size = digest(io.BytesIO(content))
     return {"mediaType": f"application/vnd.oci.image.{kind}.v1+json", "digest": sum_, "size": size}
 
@@ -40,7 +40,7 @@ def add(out, name, content):
 
 
 def add_folder(out, name):
-    """Readers that make no folders by themselves, such as Apptainer's, need it."""
+    """Adds a folder. Some readers, such as Apptainer's, do not create folders themselves."""
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode = tarfile.DIRTYPE, 0o755
     out.addfile(entry)

@@ -1,22 +1,23 @@
 #!/bin/sh
-# Starts the trireme that fits the MPI of this machine: the one for Open MPI (4 and 5) or the one for MPICH's common interface (MPICH,
-# Cray MPICH, Intel MPI, MVAPICH). The family is, by the first that answers:
+# Starts the trireme that matches the MPI of this machine: one build for Open MPI (4 and 5), or one for the common interface of MPICH
+# (MPICH, Cray MPICH, Intel MPI, MVAPICH). The first of these that applies selects the MPI family:
 #
-#   TRIREME_MPI=openmpi or mpich, or own: the MPICH that lies beside this script, for one machine
-#   the mpirun that started this process, by its variables
+#   TRIREME_MPI=openmpi or mpich, or own: the MPICH next to this script, for a single machine
+#   the mpirun that started this process, recognized by its environment variables
 #   the mpirun on the PATH
 #   Cray's module, then the library that the loader finds
 #   own
 #
-# The family's library is that of LD_LIBRARY_PATH, else the one beside mpirun, else the system's. TRIREME_MPI_SHOW=1 prints the choice.
+# The library of the family comes from LD_LIBRARY_PATH, otherwise from the installation of mpirun, otherwise from the system.
+# TRIREME_MPI_SHOW=1 prints the choice.
 set -eu
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 
-# given LIBRARY: it lies in a folder of LD_LIBRARY_PATH.
+# given LIBRARY: succeeds if the library is in a folder of LD_LIBRARY_PATH.
 given() { ( IFS=:; set -f; for folder in ${LD_LIBRARY_PATH:-}; do [ ! -e "$folder/$1" ] || exit 0; done; exit 1 ); }
 
-# visible LIBRARY: the loader finds it.
+# visible LIBRARY: succeeds if the loader finds the library.
 visible() {
     ! given "$1" || return 0
     for folder in /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu /lib64 /usr/lib64 /usr/lib; do
@@ -25,14 +26,14 @@ visible() {
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*$1 "
 }
 
-# also FOLDER: the loader looks there, too, after the folders that the user gave.
+# also FOLDER: adds a folder for the loader, after the folders that the user set.
 also() { LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$1; }
 
 mpirun=$(command -v mpirun || command -v mpiexec || true)
 
 by_mpirun() {
     [ -n "$mpirun" ] || return 1
-    # by where its links lead, else by what it says, which takes longer
+    # checks the target of its links first, then its output, which is slower
     case $(readlink -f "$mpirun") in
     "$root"/*) family=own ;;
     */orterun | */prterun | */prte) family=openmpi ;;
@@ -69,7 +70,7 @@ own) library=libmpi.so.12 program=mpich; LD_LIBRARY_PATH=$root/mpi/lib${LD_LIBRA
 *) echo "TRIREME_MPI=$family: expected openmpi, mpich or own" >&2; exit 2 ;;
 esac
 
-# Cray's modules put their library where only their own compilers look.
+# Cray's modules put their library where only their own compilers search.
 [ -z "${CRAY_MPICH_DIR:-}" ] || [ "$program" = openmpi ] || also "$CRAY_MPICH_DIR/lib-abi-mpich:$CRAY_MPICH_DIR/lib"
 if ! given "$library" && [ -n "$mpirun" ]; then
     prefix=$(dirname "$(dirname "$(readlink -f "$mpirun")")")
@@ -77,16 +78,16 @@ if ! given "$library" && [ -n "$mpirun" ]; then
 fi
 if ! visible "$library"; then
     if [ "$program" = openmpi ]; then
-        echo "trireme: Open MPI is wanted here, but the loader does not find its library $library: load its module, add the" \
+        echo "trireme: the loader does not find $library, the library of Open MPI: load its module, add the" \
             "library's folder to LD_LIBRARY_PATH, or set TRIREME_MPI=mpich or own" >&2
         exit 1
-    # Debian's MPICH has another name for it
+    # Debian's MPICH has another file name
     elif visible libmpich.so.12; then also "$root/lib/debian"
-    # ranks that MPICH's mpirun has started may also use ours
+    # ranks that MPICH's mpirun started can also use our MPICH
     else also "$root/mpi/lib"; fi
 fi
 
-# a system that has no C++ at all
+# a system without a C++ library
 visible libstdc++.so.6 || also "$root/lib/gcc"
 
 [ -z "${LD_LIBRARY_PATH:-}" ] || export LD_LIBRARY_PATH

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What one change of a recipe costs a step: change.py TRIREME RECIPE CHANGE [--ranks 2] [--slices 40] [--steps 8] [-- ARGUMENTS OF train]
+"""Measures the time that a change of a recipe adds to a step:
+change.py TRIREME RECIPE CHANGE [--ranks 2] [--slices 40] [--steps 8] [-- ARGUMENTS OF train]
 
-Two trainings, without and with `--set CHANGE`, run in turn for slices of a few steps, the other one stopped (SIGSTOP) meanwhile: a machine
-whose speed wanders slows both alike, which whole runs in turn do not achieve. Prints the median step of both and the median of what the
-change adds, over neighbouring slices, with its quartiles. For a machine that does nothing else.
+Two trainings, without and with `--set CHANGE`, alternate in slices of a few steps while the other is stopped (SIGSTOP). If the speed of the
+machine varies, both are slowed equally, which is not the case for alternating whole runs. Prints the median step of both, and the median
+increase over neighbouring slices with its quartiles. Use it on a machine without other load.
 """
 import argparse
 import json
@@ -16,12 +17,12 @@ import sys
 import tempfile
 import time
 
-# steps at the start of a slice that hold the stop before, or whose data the caches have lost
+# steps at the start of a slice that include the previous stop, or whose data is no longer in the caches
 COLD = 2
 
 
 class Training:
-    """A training whose processes run or are stopped together."""
+    """A training whose processes are run or stopped together."""
 
     def __init__(self, command, out):
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -32,7 +33,7 @@ class Training:
                 [*command, "--out", str(out)], stdout=log, stderr=log, env={**os.environ, **root}, start_new_session=True)
 
     def pids(self):
-        """mpirun gives each rank a process group of its own, but keeps them in its session."""
+        """Returns the processes of the session. mpirun gives each rank its own process group, but keeps all in one session."""
         pids = []
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -51,7 +52,7 @@ class Training:
                 pass
 
     def more(self):
-        """Reads on; the milliseconds of all steps so far."""
+        """Continues reading, and returns the milliseconds of all steps so far."""
         if self.metrics.exists():
             with self.metrics.open() as file:
                 file.seek(self.read)
@@ -67,7 +68,7 @@ class Training:
             raise SystemExit(f"a training ended with exit status {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
 
     def slice(self, count):
-        """Runs for so many steps and some cold ones before; their median in milliseconds."""
+        """Runs some cold steps and then this number of steps, and returns their median in milliseconds."""
         before = len(self.more()) + COLD
         self.signal(signal.SIGCONT)
         while len(self.more()) < before + count:
@@ -112,14 +113,14 @@ def main():
 def measure(both, args):
     medians, costs = ([], []), []
     for n in range(args.slices):
-        # each goes first in every other pair
+        # each training is first in every second pair
         times = {i: both[i].slice(args.steps) for i in ((0, 1) if n % 2 == 0 else (1, 0))}
         for i in 0, 1:
             medians[i].append(times[i])
         costs.append(100 * (times[1] / times[0] - 1))
     low, middle, high = statistics.quantiles(costs, n=4)
     without, changed = map(statistics.median, medians)
-    print(f"{pathlib.Path(args.recipe).stem}, {args.ranks} rank(s), {args.change}: {without:.2f} ms a step, with it {changed:.2f}; "
+    print(f"{pathlib.Path(args.recipe).stem}, {args.ranks} rank(s), {args.change}: {without:.2f} ms per step, {changed:.2f} with the change; "
           f"{middle:+.2f} %, quartiles {low:+.2f} and {high:+.2f} % of {args.slices} pairs of slices of {args.steps} steps")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Do two builds of trireme compute the same? Both train the same short runs on this machine; the digest of all that training has made
-# (the last event of metrics.jsonl) and the bytes of model.h5 must be equal. Nothing is recorded: digests differ between kinds of
-# processors. Data: Debian's dataset-fashion-mnist.
+# Checks that two builds of trireme compute the same. Both train the same short runs on this machine. The digest of the results (the last
+# event of metrics.jsonl) and the bytes of model.h5 must be equal. No digests are recorded, because they differ between kinds of processors.
+# Data: Debian's dataset-fashion-mnist.
 #
-#   tests/cost/digests.sh OLD NEW       # paths of two binaries; some three minutes on two cores
+#   tests/cost/digests.sh OLD NEW       # paths of two binaries; three minutes on two cores
 set -euo pipefail
 
 [ $# = 2 ] || { echo "usage: $0 OLD NEW" >&2; exit 2; }
@@ -17,10 +17,10 @@ flags=()
 if "$MPIRUN" --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then flags=(--bind-to none --oversubscribe); fi
 failed=0
 
-# big_endian NUMBER: its four bytes.
+# big_endian NUMBER: prints its four bytes.
 big_endian() { printf '%b' "$(printf '\\x%02x' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)))"; }
 
-# subset SPLIT COUNT: the first COUNT images and labels of a split, in IDX's form: magic number, count, [rows, columns,] bytes.
+# subset SPLIT COUNT: writes the first COUNT images and labels of a split in IDX format: magic number, count, [rows, columns,] bytes.
 subset() {
     local images=$1-images-idx3-ubyte labels=$1-labels-idx1-ubyte
     zcat "$SOURCE/$images.gz" >"$work/images"
@@ -30,7 +30,7 @@ subset() {
     { big_endian $((0x801)); big_endian "$2"; head -c $(($2 + 8)) "$work/labels" | tail -c +9; } | gzip -1 >"$work/source/$labels.gz"
 }
 
-# Of every run that does not name another.
+# The default optimizer.
 optimizer='kind = "sgd", momentum = 0.9, nesterov = true, weight_decay = 1e-4'
 
 # train PROGRAM RANKS OUT [ARGUMENT]...
@@ -44,7 +44,7 @@ train() {
 
 digest() { sed -n 's/.*"digest": *"\([^"]*\)".*/\1/p' "$work/$1/metrics.jsonl" | tail -n 1; }
 
-# compare NAME RANKS OUT-OF-OLD OUT-OF-NEW: a line of the table.
+# compare NAME RANKS OUT-OF-OLD OUT-OF-NEW: prints a line of the table.
 compare() {
     local old new equal=equal
     old=$(digest "$3") new=$(digest "$4")
@@ -54,7 +54,7 @@ compare() {
     printf '%-42s %5s  %-26s %s\n' "$1" "$2" "${old:-none}" "$equal"
 }
 
-# both NAME RANKS [KEY=VALUE]...: a run by either program.
+# both NAME RANKS [KEY=VALUE]...: trains with both programs and compares.
 both() {
     local name=$1 ranks=$2 program sets=()
     shift 2
@@ -66,8 +66,8 @@ both() {
     compare "$name" "$ranks" OLD NEW
 }
 
-# resumed NAME RANKS,RANKS... [KEY=VALUE]...: a run that stops on 2 ranks and goes on, on each of RANKS: with OLD, with NEW, and with NEW
-# from OLD's checkpoint.
+# resumed NAME RANKS,RANKS... [KEY=VALUE]...: stops a run on 2 ranks and resumes it on each number of ranks: with OLD, with NEW, and with
+# NEW from OLD's checkpoint.
 resumed() {
     local name=$1 on=$2 program sets=()
     shift 2
@@ -141,5 +141,5 @@ optimizer='kind = "adam"' resumed 'ternary, error feedback, Adam' 1,2 reduce.cod
     schedule.base_lr=0.001
 resumed 'EASGD' 2 workers=2 'sync="easgd(3, 0.4)"'
 
-[ "$failed" = 0 ] || { echo 'the two differ' >&2; exit 1; }
-echo 'the two compute the same'
+[ "$failed" = 0 ] || { echo 'the two builds differ' >&2; exit 1; }
+echo 'both builds compute the same'

@@ -1,8 +1,10 @@
-"""Writes agc.json: one SGD step of a convolution with bias and a linear layer after timm's adaptive_clip_grad, by whose units gradients are limited.
+"""Writes agc.json: one SGD step of a convolution with bias and a linear layer, with timm's adaptive_clip_grad, which limits gradients per
+unit.
 
-    python agc.py [OUT.json]        (in an environment with PyTorch and timm; default: agc.json beside this file)
+    python agc.py [OUT.json]        (in an environment with PyTorch and timm; default: agc.json in this folder)
 
-Weights and gradients are noise()s of golden.py; one unit has weights of norm 0, one a gradient within its limit. The step is repeated in plain Python.
+Weights and gradients are noise() of golden.py. One unit has weights with norm 0, and one has a gradient within its limit. The step is
+repeated in plain Python.
 """
 import math
 import pathlib
@@ -22,7 +24,8 @@ def spec(number, scale):
 
 
 def start():
-    """Weights: those of the convolution's second output are 0. Gradients: those of the linear layer's third output are small."""
+    """Returns weights and gradients. The weights of the convolution's second output are 0. The gradients of the linear layer's third
+    output are small."""
     w = {name: noise(shape, **spec(i, 0.5)).double() for i, (name, shape) in enumerate(SHAPES.items())}
     g = {name: noise(shape, **spec(i + 10, 1.0)).double() for i, (name, shape) in enumerate(SHAPES.items())}
     w["conv1.weight"][1] = 0.0

@@ -1,24 +1,26 @@
-"""Writes catalogue.json: what torchvision, timm or plain PyTorch answer for each network of the catalogue, all inputs by formulas.
+"""Writes catalogue.json: results of torchvision, timm or plain PyTorch for each network of the catalogue, with all inputs computed by
+formulas.
 
-    python catalogue.py [NETWORK...] [--threads N]        the others stay as they are
+    python catalogue.py [NETWORK...] [--threads N]        other networks keep their entries
     python catalogue.py --names NETWORK                   parameters and running statistics with their formulas
     needs torchvision==0.29.2 and timm==1.0.31
 
-Two images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. A tensor is noise by its name (`noise` in golden.py): k is the name's
-32-bit FNV-1a hash mod 1,000,003, and by its field
+Two images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. A tensor is noise that depends on its name (`noise` in golden.py). k
+is the 32-bit FNV-1a hash of the name mod 1,000,003. Scale and shift depend on its field:
 
     weight of two dimensions or more     scale sqrt(6 / fan in)          layer_scale     scale 0.1, shift 0.2
     weight of one                        scale 0.1, shift 1              bias            scale 0.1
     running_mean                         scale 0.1 sqrt(v)               running_var     scale 0.1 v, shift v
 
-where v, one number for each batch norm, is the variance of what comes in, measured here layer by layer and recorded, so that
-activations stay about 1 through any depth. Recorded are scores in eval mode; then, in training mode, the loss of the scores and the norms
-of the gradients of all losses, added up over the parameters that share the first parts of their names; and for some networks the losses of
-ten steps of SGD. All in float32: float64 takes PyTorch ten times as long.
+v is the variance of the input of a batch norm. It is measured here layer by layer and recorded, so that activations stay about 1 at any
+depth. The file has the scores in eval mode and, in training mode, the loss of the scores and the norms of the gradients of all losses,
+summed over the parameters whose names begin with the same parts. Some networks also have the losses of ten SGD steps. All numbers are
+float32, because PyTorch needs ten times as long for float64.
 
-Batch norm over a few values makes deep networks chaotic: at too high a rate float32's rounding alone decides where the third step goes. So
-each network learns at the highest of RATES at which PyTorch's own losses stay where they are, to a tenth of what the test allows, when the
-images are larger by one part in a million. Where the first gradients alone move by more than FIRM that way, `spread` says how far.
+Batch norm over a few values makes deep networks chaotic: if the rate is too high, float32 rounding determines the result of the third
+step. So each network learns at the highest rate in RATES at which PyTorch's own losses are stable. They must move by at most a tenth of
+the test's tolerance when the images are larger by one part in a million. If the first gradients move by more than FIRM, `spread` is the
+amount.
 """
 import argparse
 import functools
@@ -49,7 +51,7 @@ def fnv(text):
 
 
 def formula(name, shape, v=1.0):
-    """k, scale and shift of the tensor of this name."""
+    """Returns k, scale and shift for the tensor with this name."""
     field = name.rsplit(".", 1)[-1]
     if field == "layer_scale":
         scale, shift = 0.1, 0.2
@@ -66,12 +68,12 @@ def formula(name, shape, v=1.0):
 
 @functools.lru_cache(maxsize=4)
 def large(shape, k, scale, shift):
-    """The full layers of VGG are the same in all of them."""
+    """Returns noise for the large layers of VGG, cached because they are equal in all VGG networks."""
     return noise(shape, k, scale, shift)
 
 
 def fill(net):
-    """All parameters."""
+    """Sets all parameters."""
     with torch.no_grad():
         for name, p in net.named_parameters():
             make = large if p.numel() > 1e7 else noise
@@ -88,7 +90,7 @@ def fill_statistics(net, variances):
 
 
 def measure(net, x):
-    """Runs in eval mode, and sets the statistics of each norm by the variance of its input just before it runs."""
+    """Runs in eval mode and sets the statistics of each norm from the variance of its input just before the norm runs."""
     variances = {}
 
     def before(layer):
@@ -108,7 +110,7 @@ def measure(net, x):
 
 
 def losses(net, name, x, y):
-    """The loss of the scores, and the sum that is trained."""
+    """Returns the loss of the scores, and the weighted sum that is trained."""
     out = net(x)
     if name not in HEADS:
         loss = F.cross_entropy(out, y)
@@ -118,23 +120,23 @@ def losses(net, name, x, y):
 
 
 def group(name):
-    """The first parts of a parameter's name, and its field: what gradients are added up over."""
+    """Returns the first parts of a parameter's name, and its field. Gradient norms are summed over parameters with the same key."""
     layer, field = name.rsplit(".", 1)
     return ".".join(layer.split(".")[:2]) + "." + field
 
 
 def prepared(name, x):
-    """The network with its weights and statistics, and the variances of what comes into each norm."""
+    """Returns the network with its weights and statistics, and the variances of the inputs of the norms."""
     net = build(name)
     fill(net)
     variances = measure(net, x)
-    # statistics of auxiliary classifiers are of no effect in eval mode
+    # statistics of auxiliary classifiers have no effect in eval mode
     variances |= {n: 1.0 for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n not in variances}
     return net, variances
 
 
 def learn(net, name, x, y, lr, steps):
-    """Losses of the steps, and the norms of the first gradients."""
+    """Returns the losses of the steps and the norms of the first gradients."""
     net.train()
     opt = torch.optim.SGD(net.parameters(), lr, **SGD)
     seen, squares = [], {}
@@ -151,7 +153,7 @@ def learn(net, name, x, y, lr, steps):
 
 
 def spread_of(name, x, y):
-    """How far the norms of the gradients move when the images grow or shrink by one part in a million, as the test tells them apart."""
+    """Returns how far the gradient norms move, as the test measures it, if the images grow or shrink by one part in a million."""
     of = lambda factor: learn(prepared(name, x)[0], name, x * factor, y, 0.0, 1)[1]
     still, others = of(1.0), [of(1 + 1e-6), of(1 - 1e-6)]
     least = 0.01 * max(still.values())
@@ -159,16 +161,16 @@ def spread_of(name, x, y):
 
 
 def learn_calmly(name, x, y):
-    """The rate (see above), losses of the steps at it, and the norms of the first gradients."""
+    """Returns the rate (see above), the losses of the steps at this rate, and the norms of the first gradients."""
     for lr in RATES:
         seen, gradients = learn(prepared(name, x)[0], name, x, y, lr, STEPS)
         moved, _ = learn(prepared(name, x)[0], name, x * (1 + 1e-6), y, lr, STEPS)
         spread = max(abs(a - b) for a, b in zip(seen, moved)) / seen[0]
         print(name, f"rate {lr}: losses {seen[0]:.3f} to {seen[-1]:.3f}, moved by {spread:.1e} of the first", flush=True)
         if spread < 2e-3:
-            assert min(seen) < 0.9 * seen[0], f"{name} learns nothing at {lr}"
+            assert min(seen) < 0.9 * seen[0], f"{name} does not learn at rate {lr}"
             return lr, seen, gradients
-    raise SystemExit(f"{name}: chaotic at every rate; give it larger images")
+    raise SystemExit(f"{name}: chaotic at every rate; use larger images in PIXELS")
 
 
 def entry(name):

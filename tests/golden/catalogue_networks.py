@@ -1,6 +1,6 @@
-"""The networks of trireme's catalogue in PyTorch: torchvision's, timm's, and plain modules for those that neither has.
+"""The networks of trireme's catalogue in PyTorch, from torchvision, timm, or as plain modules if neither has them.
 
-Names of modules are those of the catalogue's layers. Dropout and stochastic depth are off.
+Module names are the names of the catalogue's layers. Dropout and stochastic depth are off.
 """
 import functools
 
@@ -16,7 +16,7 @@ CLASSES = 10
 
 
 class CifarNetSlim(nn.Module):
-    """TF-slim's: conv 5x5-64 ReLU, pool 2x2/2, LRN, twice (the second time LRN before the pool); fc 384, 192."""
+    """TF-slim's: conv 5x5-64 ReLU, pool 2x2/2, LRN, twice (the second time LRN precedes the pool); fc 384, 192."""
 
     def __init__(self, classes):
         super().__init__()
@@ -49,7 +49,7 @@ class WideBlock(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WRN-depth-width for CIFAR: three groups of pre-activated blocks, the shortcut projects what the first norm gives."""
+    """WRN-depth-width for CIFAR: three groups of pre-activated blocks. The shortcut projects the output of the first norm."""
 
     def __init__(self, depth, width, classes):
         super().__init__()
@@ -69,7 +69,7 @@ class WideResNet(nn.Module):
 
 
 class OverFeat(nn.Module):
-    """Sermanet et al. 2013, the fast one; `side` is the side of the last plane, 6 for images of 231."""
+    """The fast network of Sermanet et al. 2013. `side` is the side of the last plane, 6 for images of 231 pixels."""
 
     def __init__(self, classes, side):
         super().__init__()
@@ -86,7 +86,7 @@ class OverFeat(nn.Module):
 
 
 class TwoColumns(nn.Module):
-    """TernGrad's AlexNet: two towers that meet before conv3 and before fc6; SAME convolutions, LRN (radius 2, bias 2, 1e-4, 0.75)."""
+    """TernGrad's AlexNet: two towers that are joined at conv3 and fc6; SAME convolutions, LRN (radius 2, bias 2, 1e-4, 0.75)."""
 
     def __init__(self, classes, side):
         super().__init__()
@@ -119,13 +119,13 @@ class TwoColumns(nn.Module):
 
 
 def without_scale(norm):
-    """Batch norm with a shift alone."""
+    """Batch norm with a shift but no scale."""
     norm.register_parameter("weight", None)
     return norm
 
 
 class SlimInception(tv.Inception3):
-    """TF-slim's arrangement: norms have no scale, average pools do not count their padding."""
+    """TF-slim's variant: norms have no scale, average pools exclude their padding."""
 
     def __init__(self, classes):
         super().__init__(num_classes=classes, init_weights=False)
@@ -154,7 +154,7 @@ class ConvGroup(nn.Module):
 
 
 class Airbench94(nn.Module):
-    """Jordan 2024: conv 2x2-24, GELU, three groups, max pool 3x3, fc without a bias, over 9."""
+    """Jordan 2024: conv 2x2-24, GELU, three groups, max pool 3x3, fc without bias, divided by 9."""
 
     def __init__(self, classes):
         super().__init__()
@@ -167,7 +167,8 @@ class Airbench94(nn.Module):
         return self.head(F.max_pool2d(x, 3).flatten(1)) / 9
 
 
-# name: pixels of the image: the deepest planes have four positions or more if batch norm sees them, and ten steps are not chaos (catalogue.py)
+# Image size per network. The deepest planes have at least four positions if batch norm processes them, and ten steps are not chaotic
+# (catalogue.py).
 PIXELS = {
     "airbench94": 32, "inception_v3-slim": 299, "cifarnet-slim": 32, "wrn16_2": 32, "wrn28_10": 32, "alexnet-columns": 127, "overfeat": 127,
     "vgg11": 32, "vgg13": 32, "vgg16": 32, "vgg19": 32, "vgg11_bn": 32, "vgg13_bn": 32, "vgg16_bn": 32, "vgg19_bn": 32,
@@ -181,14 +182,14 @@ PIXELS = {
     "convnext_tiny": 32, "convnext_small": 32, "convnext_base": 32,
 }  # fmt: skip
 
-# one of each family learns for ten steps; of the Inceptions two, as Inception-v4 is chaotic at every rate
+# One network of each family learns for ten steps. Two of the Inceptions do, because Inception-v4 is chaotic at every rate.
 LEARNS = [
     "airbench94", "cifarnet-slim", "wrn16_2", "alexnet-columns", "overfeat", "vgg11", "vgg11_bn", "googlenet", "inception_v3",
     "inception_resnet_v2", "resnetv2_50", "resnext50_32x4d", "wide_resnet50_2", "seresnet50", "densenet121", "squeezenet1_1",
     "mobilenetv1_100", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "tf_efficientnet_lite0", "convnext_tiny",
 ]  # fmt: skip
 
-# weights of the losses of auxiliary classifiers, in the order of the outputs behind the first
+# Weights of the losses of the auxiliary classifiers, in the order of the outputs after the first.
 HEADS = {"googlenet": [0.3, 0.3], "inception_v3": [0.4], "inception_v3-slim": [0.4]}
 
 PLAIN = {
@@ -203,7 +204,7 @@ PLAIN = {
 
 
 def build(name):
-    """The network for ten classes, without randomness."""
+    """Returns the network for ten classes, without randomness."""
     if name in PLAIN:
         net = PLAIN[name]()
     elif name in tv.list_models():

@@ -1,10 +1,10 @@
-"""ResNet-20 on CIFAR-10 in PyTorch: the run to hold trireme's loss curve and score against.
+"""Trains ResNet-20 on CIFAR-10 in PyTorch, as a reference for trireme's loss curve and score.
 
     python cifar_resnet20.py [--data DIR] [--epochs 5] [--seed 1] [--threads 2]
 
-Batch 128, lr 0.1 falling by a cosine to 0 over all epochs, per step and without warm-up; SGD, momentum 0.9, no Nesterov, weight decay 1e-4
-on all parameters; pad_crop(4), flip, normalize with the train split's moments. Convolutions start as He normal (fan out). DIR holds the
-binary version's data_batch_1..5.bin and test_batch.bin.
+Batch 128, lr 0.1 with cosine decay to 0 over all epochs, per step and without warm-up; SGD, momentum 0.9, no Nesterov, weight decay 1e-4
+on all parameters; pad_crop(4), flip, normalize with the moments of the training split. Convolutions start as He normal (fan out). DIR
+has data_batch_1..5.bin and test_batch.bin of the binary version.
 """
 import pathlib
 
@@ -18,7 +18,7 @@ RECORD = 1 + 3 * 32 * 32
 
 
 def read(paths):
-    """uint8 NCHW images and int64 labels of whole files of (label, 3072 pixels in planes)."""
+    """Returns uint8 NCHW images and int64 labels from files of (label, 3072 pixels in planes)."""
     raw = b"".join(p.read_bytes() for p in paths)
     assert len(raw) % RECORD == 0, f"{paths[0]}: not records of {RECORD} bytes"
     r = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, RECORD)

@@ -1,4 +1,4 @@
-"""Loss curves in PyTorch with torchvision's transforms, to hold trireme's against: python curves.py CASE --data DIR [--seed 1] [--threads 2]
+"""Records reference loss curves in PyTorch with torchvision's transforms: python curves.py CASE --data DIR [--seed 1] [--threads 2]
 
 CASE                epochs  network, data and recipe
 wrn16_2             5       WRN-16-2, CIFAR-10: batch 128, SGD 0.9 Nesterov, decay 5e-4; pad_crop(4), flip
@@ -6,8 +6,9 @@ resnet20-mix        3       ResNet-20, CIFAR-10: batch 128, SGD 0.9, decay 1e-4;
 resnet18-photos     3       ResNet-18, folders of photos: batch 64, SGD 0.9 Nesterov, decay 1e-4 but for norms; RandomResizedCrop(112, (0.5, 1)),
                             flip, RandAugment(2, 9), mixup 0.2; scored on Resize(128), CenterCrop(112)
 
-All: rate 0.1 (photos 0.05) falling by a cosine to 0 over all steps, He normal (fan out) convolutions, normalised. DIR holds CIFAR-10's binary
-batches, or train/CLASS/*.jpg and val/CLASS/*.jpg. curves/CASE.toml is the same recipe for trireme. One JSON line an epoch.
+All cases: rate 0.1 (photos 0.05) with cosine decay to 0 over all steps, He normal (fan out) convolutions, normalised images. DIR has the
+binary batches of CIFAR-10, or train/CLASS/*.jpg and val/CLASS/*.jpg. curves/CASE.toml is the same recipe for trireme. Prints one JSON line
+per epoch.
 """
 import argparse
 import json
@@ -30,7 +31,7 @@ from training import evaluate, moments, normalize, pad_crop_flip
 
 
 class Cifar:
-    """The binary batches in memory."""
+    """Reads the binary batches into memory."""
 
     def __init__(self, folder, policy):
         self.train = read([folder / f"data_batch_{i}.bin" for i in range(1, 6)])
@@ -49,7 +50,7 @@ class Cifar:
 
 
 class Photos:
-    """Folders of JPEG files, decoded each time."""
+    """Folders of JPEG files, decoded in every epoch."""
 
     def __init__(self, folder, policy):
         classes = sorted(path.name for path in (folder / "train").iterdir())

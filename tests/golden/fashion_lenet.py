@@ -1,9 +1,9 @@
-"""TF-slim's LeNet on Fashion-MNIST (or MNIST) in PyTorch: the run to hold trireme's score against.
+"""Trains TF-slim's LeNet on Fashion-MNIST (or MNIST) in PyTorch, as a reference for trireme's score.
 
     python fashion_lenet.py [--data DIR] [--dropout 0.5] [--epochs 3] [--seed 1] [--threads 2]
 
-Batch 64, lr 0.05 falling by a cosine to 0 over all epochs, per step and without warm-up; SGD, momentum 0.9, no Nesterov, weight decay 1e-4
-on all parameters; normalize with the train split's moments, no augmentation; weights and biases start as PyTorch's own. DIR holds the four
+Batch 64, lr 0.05 with cosine decay to 0 over all epochs, per step and without warm-up; SGD, momentum 0.9, no Nesterov, weight decay 1e-4
+on all parameters; normalize with the moments of the training split, no augmentation; PyTorch's default initialisation. DIR has the four
 IDX files, plain or .gz.
 """
 import gzip
@@ -17,7 +17,7 @@ from training import arguments, train
 
 
 def idx(folder, name):
-    """The uint8 array of an IDX file."""
+    """Returns the uint8 array of an IDX file."""
     plain = folder / name
     raw = plain.read_bytes() if plain.exists() else gzip.decompress((folder / (name + ".gz")).read_bytes())
     zero, kind, dims = struct.unpack(">HBB", raw[:4])

@@ -1,9 +1,10 @@
-"""Writes imagenet.json: torchvision's networks for ImageNet with ten classes, all inputs made by a formula (`noise` in golden.py).
+"""Writes imagenet.json: torchvision's ImageNet networks with ten classes, with all inputs computed by a formula (`noise` in golden.py).
 
-    python imagenet.py [OUT.json]       (default: imagenet.json beside this file; needs torchvision)
+    python imagenet.py [OUT.json]       (default: imagenet.json in this folder; needs torchvision)
 
-Parameter j of named_parameters() is noise(k = j + 1), the images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. Two steps of
-SGD on one batch with label smoothing 0.1, then the batch's loss in eval mode. Each run is made in float64 and in float32; dropout is off.
+Parameter j of named_parameters() is noise(k = j + 1), the images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. A run takes two
+SGD steps on one batch with label smoothing 0.1, then computes the loss of the batch in eval mode. Each run is made in float64 and in
+float32. Dropout is off.
 """
 import math
 import pathlib
@@ -21,7 +22,7 @@ BATCH, STEPS, CLASSES, SMOOTHING = 4, 2, 10, 0.1
 SGD = {"lr": 0.001, "momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
 IMAGES = {"k": 999, "scale": 1.5, "shift": 0.0}
 LABELS = [i * 7 % 10 for i in range(BATCH)]
-# name, pixels, torchvision's published parameters with 1,000 classes, batch norms whose statistics are recorded
+# name, pixels, torchvision's published parameters with 1,000 classes, batch norms with recorded statistics
 NETWORKS = [
     ("resnet18", 64, 11_689_512, ["bn1", "layer2.0.downsample.1", "layer4.1.bn2"]),
     ("resnet50", 64, 25_557_032, ["bn1", "layer2.0.downsample.1", "layer4.2.bn3"]),
@@ -32,7 +33,7 @@ NETWORKS = [
 
 def parameter_fills(net):
     """Scale and shift by kind: weights uniform within sqrt(3 / fan_in), biases within 0.05, batch norm 1 +- 0.1 and 0 +- 0.1; the
-    last norm of a block 0.2 +- 0.02: with 1, rounding errors grow tenfold in a few blocks and nothing could be compared."""
+    last norm of a block 0.2 +- 0.02, because with 1 rounding errors would grow tenfold in a few blocks."""
     norms = {name for name, module in net.named_modules() if isinstance(module, nn.BatchNorm2d)}
     last = {f"{name}.bn{3 if hasattr(block, 'conv3') else 2}" for name, block in net.named_modules() if hasattr(block, "downsample")}
     fills = []
@@ -54,7 +55,7 @@ def build(name):
 
 
 def train(name, pixels, probed, dtype):
-    """One run: losses, step 1's logits and gradient norms, statistics after it, the loss in eval mode after the last step."""
+    """One run: losses, logits and gradient norms of step 1, statistics after it, the loss in eval mode after the last step."""
     net = build(name).to(dtype).train()
     for m in net.modules():
         if isinstance(m, nn.Dropout):
@@ -85,7 +86,7 @@ def train(name, pixels, probed, dtype):
 
 
 def entry(name, pixels, count, probed):
-    """Both runs of one network as one JSON entry, after the checks that do not rest on PyTorch."""
+    """Both runs of a network as one JSON entry, after the checks that are independent of PyTorch."""
     with torch.device("meta"):
         assert sum(p.numel() for p in getattr(tv, name)().parameters()) == count, name
     r64, r32 = (train(name, pixels, probed, dtype) for dtype in (torch.float64, torch.float32))
@@ -99,7 +100,7 @@ def entry(name, pixels, count, probed):
         "gradient_norms": max(abs(r32["gradient_norms"][n] / r64["gradient_norms"][n] - 1) for n in names),
     }
     print(name, pixels, r64["losses"], r64["eval_loss"], {k: f"{v:.1e}" for k, v in strayed.items()})
-    # a rounding before a ReLU may turn one pixel of few on or off: the gradients feel it, the scores do not
+    # rounding before a ReLU can turn one of few pixels on or off, which affects the gradients but not the scores
     assert max(strayed["logits"], strayed["losses"]) < 5e-5 and strayed["gradient_norms"] < 2e-3, f"{name}: {strayed}"
     e = {"name": name, "image_shape": [3, pixels, pixels], "params": parameter_fills(build(name))}
     e |= {"losses_float64": digits(r64["losses"], 12), "eval_loss_after_float64": r64["eval_loss"]}

@@ -1,10 +1,10 @@
-"""Writes multi_label.json: scores of images that may have several labels, by scikit-learn, and their loss, by PyTorch.
+"""Writes multi_label.json: scores of images with more than one label, from scikit-learn, and their loss, from PyTorch.
 
-    python multi_label.py [OUT.json]        (default: multi_label.json beside this file)
+    python multi_label.py [OUT.json]        (default: multi_label.json in this folder)
 
-40 images, 7 classes; one class has no image, one has all. Scores are multiples of 1/8, so that many are equal. Average precisions are those
-of average_precision_score, F1 those of f1_score where a score is above 0, the loss is that of binary_cross_entropy_with_logits, which for
-the mean over classes is also multilabel_soft_margin_loss. Before a number is written it is checked against the definition in plain loops.
+40 images, 7 classes. One class has no image, and one has all. Scores are multiples of 1/8, so that ties are frequent. Average precisions
+come from average_precision_score, F1 from f1_score for scores above 0, and the loss from binary_cross_entropy_with_logits. For the mean
+over classes this equals multilabel_soft_margin_loss. Each number is checked against its definition in plain loops before it is written.
 """
 import json
 import math
@@ -24,7 +24,8 @@ def draw(i, salt):
 
 
 def precision_of(truth, scores):
-    """At each score that images of the class have: the share of the class among all that reach it, times its share of the class."""
+    """Average precision: the sum over scores of images of the class of (fraction of the class among all images with at least this score) *
+    (fraction of the class with this score)."""
     images, total = sum(truth), 0.0
     for threshold in sorted(set(scores), reverse=True):
         reached = [t for t, s in zip(truth, scores) if s >= threshold]

@@ -1,13 +1,13 @@
-"""Writes nets.json: ten steps of SGD on one batch for each network, all inputs made by a formula (`noise` in golden.py).
+"""Writes nets.json: ten SGD steps on one batch for each network, with all inputs computed by a formula (`noise` in golden.py).
 
-    python nets.py [OUT.json]       (default: nets.json beside this file)
+    python nets.py [OUT.json]       (default: nets.json in this folder)
 
-Parameter j of named_parameters() is noise(k = j + 1), the images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. Each run is made
-twice, in float64 and in float32. A step's loss is the mean cross-entropy before the step's update, without the weight decay's term; the
-float32 run's is summed in float64 from its float32 logits. Dropout is off, batch norm is in training mode (momentum 0.1, eps 1e-5).
+Parameter j of named_parameters() is noise(k = j + 1), the images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. Each run is
+made in float64 and in float32. The loss of a step is the mean cross-entropy before the update, without the weight decay term. The
+float32 run sums it in float64 from its float32 logits. Dropout is off, batch norm is in training mode (momentum 0.1, eps 1e-5).
 
-An activation that is as near to zero as float32 rounds may stand on the other side of its ReLU, which moves the norms of gradients by more
-than rounding does. So step 1's norms are recorded for every choice of sides of the activations within REACH of zero.
+If an activation is within the rounding error of zero, it can be on the other side of its ReLU. This changes the norms of gradients by
+more than rounding does. So the norms of step 1 are recorded for every choice of sides of the activations within REACH of zero.
 """
 import itertools
 import math
@@ -27,12 +27,12 @@ SGD = {"lr": 0.005, "momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
 IMAGES = {"k": 999, "scale": 1.5, "shift": 0.0}
 LABELS = [i * 7 % 10 for i in range(BATCH)]
 PROBED = ["bn1", "layer3.2.bn2"]
-# what the sums of a float32 activation, itself about 1, may stray by
+# maximum error of the sums of a float32 activation with a magnitude of about 1
 REACH = 1.5e-6
 
 
 class Sided(torch.autograd.Function):
-    """ReLU whose gradient takes some activations to be on the other side of zero."""
+    """ReLU with a gradient that treats some activations as if they were on the other side of zero."""
 
     @staticmethod
     def forward(ctx, x, turned):
@@ -47,7 +47,7 @@ class Sided(torch.autograd.Function):
 
 
 class Sides(TorchFunctionMode):
-    """Counts ReLUs as they are called, notes activations near zero, and turns those of `turned`: (ReLU, element)."""
+    """Counts ReLU calls, records activations near zero, and flips those in `turned`: (ReLU, element)."""
 
     def __init__(self, turned=()):
         super().__init__()
@@ -63,7 +63,7 @@ class Sides(TorchFunctionMode):
 
 
 def first_norms(build, fills, turned=()):
-    """Norms of step 1's gradients in float64, and the activations near zero."""
+    """Returns the gradient norms of step 1 in float64, and the activations near zero."""
     net = build().double().train()
     fill(net, fills)
     with Sides(turned) as sides:
@@ -72,7 +72,7 @@ def first_norms(build, fills, turned=()):
 
 
 def sided_norms(build, fills):
-    """The norms for every choice of sides but the first, that of float64."""
+    """Returns the norms for every choice of sides except the first, which is the choice of float64."""
     norms, near = first_norms(build, fills)
     assert len(near) <= 5, f"{len(near)} activations are within {REACH} of zero"
     choices = itertools.chain.from_iterable(itertools.combinations(near, n) for n in range(1, len(near) + 1))
@@ -101,7 +101,8 @@ def parameter_fills(net):
 
 
 def train(build, fills, dtype):
-    """One run. Returns losses, step 1's logits and gradient norms, batch-norm statistics after 1 and 10 steps, the final state's loss."""
+    """One run. Returns losses, logits and gradient norms of step 1, batch norm statistics after 1 and 10 steps, the loss of the final
+    state."""
     net = build().to(dtype).train()
     fill(net, fills)
     x, y = noise((BATCH, *net.shape), **IMAGES).to(dtype), torch.tensor(LABELS)
@@ -133,7 +134,7 @@ def statistics(net):
 
 
 def entry(name, build):
-    """Both runs of one network as one JSON entry, after the checks that do not rest on PyTorch."""
+    """Both runs of a network as one JSON entry, after the checks that are independent of PyTorch."""
     fills = parameter_fills(build())
     r64, r32 = train(build, fills, torch.float64), train(build, fills, torch.float32)
     again, _ = plain.cross_entropy(r64["logits"].flatten().tolist(), [BATCH, 10], LABELS, 0.0)

@@ -1,4 +1,4 @@
-"""The networks whose numbers are recorded, in PyTorch, with the parameter names of trireme's catalogue. Dropout only where asked."""
+"""The networks with recorded numbers, in PyTorch, with the parameter names of trireme's catalogue. Dropout only on request."""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -23,7 +23,7 @@ class LeNet(nn.Module):
 
 
 class LeNetCaffe(nn.Module):
-    """Caffe's: 5x5 VALID convolutions of 20 and 50, each straight into a 2/2 max pool; fc 500, the only ReLU, fc 10."""
+    """Caffe's: 5x5 VALID convolutions of 20 and 50, each followed by a 2/2 max pool; fc 500 with the only ReLU, fc 10."""
 
     shape = (1, 28, 28)
 
@@ -39,7 +39,7 @@ class LeNetCaffe(nn.Module):
 
 
 def same_pool(x):
-    """3/2 max pool, TensorFlow's SAME on an even size: one pixel after, none before; padding never wins."""
+    """3/2 max pool with TensorFlow's SAME on an even size: one pixel after, none before. Padding is never the maximum."""
     return F.max_pool2d(F.pad(x, (0, 1, 0, 1), value=float("-inf")), 3, 2)
 
 
@@ -100,11 +100,11 @@ NETWORKS = {"lenet": LeNet, "lenet-caffe": LeNetCaffe, "cifarnet": CifarNet, "re
 
 
 def parameters(net):
-    """How many numbers a network trains."""
+    """Returns the number of trained values of a network."""
     return sum(p.numel() for p in net.parameters())
 
 
-# The published counts: a wrong layer does not pass.
+# The published counts, so that a wrong layer is detected.
 for _name, _count in {"lenet": 3274634, "lenet-caffe": 431080, "cifarnet": 1068298, "resnet20": 269722}.items():
     with torch.device("meta"):
         assert parameters(NETWORKS[_name]()) == _count, _name

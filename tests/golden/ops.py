@@ -1,11 +1,11 @@
-"""Writes ops.json: each operation's result and gradients by PyTorch, on small inputs made by the formula of golden.py.
+"""Writes ops.json: result and gradients of each operation from PyTorch, on small inputs from the formula in golden.py.
 
-    python ops.py [OUT.json]        (default: ops.json beside this file)
-    python ops.py --only NAME ...   (these cases alone, into ops.json; its others stay as they are)
+    python ops.py [OUT.json]        (default: ops.json in this folder)
+    python ops.py --only NAME ...   (replaces only these cases in ops.json)
 
-The numbers are PyTorch's in float64 on inputs that are exact in float32, so they hold no rounding worth naming; `float32_error`
-tells how far PyTorch's own float32 lies from them (largest absolute difference), as a measure for tolerances.
-Before a case is written, its forward result is checked against plain.py, and its gradients against central differences.
+The numbers are PyTorch's in float64 on inputs that are exact in float32, so their rounding errors are negligible. `float32_error` is the
+largest absolute difference of PyTorch's float32 results from them, as a measure for tolerances. Before a case is written, its forward
+result is checked against plain.py, and its gradients against central differences.
 """
 import math
 import pathlib
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import plain
 from golden import FORMULA, close, digits, example, fill, fill_plain, renew, write
 
-# Roles turn the fill's sequence by 0.382 of its period each (golden.py), so that no two tensors of a case look alike.
+# Roles shift the sequence of fill() by 0.382 of its period each (golden.py), so that the tensors of a case differ.
 ROLE = {name: 40507 * (i + 1) for i, name in enumerate(["x", "weight", "bias", "dy", "residual", "running_mean", "running_var", "third"])}
 INPUTS = ("x", "residual", "third")
 NO_PAD = {"top": 0, "bottom": 0, "left": 0, "right": 0}
@@ -33,7 +33,7 @@ def make(s, dtype):
 
 
 def evaluate(case, forward, dtype, nudge=None):
-    """Runs a case in `dtype`: the results by name. `nudge` = (input's name, direction * step) for the difference quotient."""
+    """Runs a case in `dtype` and returns the results by name. `nudge` = (name of the input, direction * step) for the difference quotient."""
     names = [n for n in INPUTS if n in case]
     t = {n: make(case[n], dtype) for n in names} | {n: make(s, dtype) for n, s in case.get("params", {}).items()}
     if nudge:
@@ -52,7 +52,7 @@ def evaluate(case, forward, dtype, nudge=None):
 
 
 def check_gradients(case, forward, result):
-    """<gradient, direction> against the central difference of <y, dy> along that direction, in float64."""
+    """Compares <gradient, direction> with the central difference of <y, dy> along that direction, in float64."""
     for name, g in result["grads"].items():
         v, eps = fill(g.shape, 77777, 1.0, 0.1).double(), 1e-6
         up, down = (evaluate(case, forward, torch.float64, (name, s * eps * v))["loss"] for s in (1, -1))
@@ -60,7 +60,7 @@ def check_gradients(case, forward, result):
 
 
 def add(name, op, forward, witness, config=None, **inputs):
-    """Evaluates, checks and appends one case. `witness(lists)` is the forward result again, by plain.py, as a flat list."""
+    """Evaluates, checks and appends a case. `witness(lists)` computes the forward result with plain.py, as a flat list."""
     case = {"name": name, "op": op, "config": config or {}} | inputs
     if "dy" in inputs:
         shape = list(evaluate({k: v for k, v in case.items() if k != "dy"}, forward, torch.float64)["y"].shape)
@@ -89,7 +89,7 @@ def add(name, op, forward, witness, config=None, **inputs):
 
 
 def rectify(y, on, name):
-    """ReLU where asked. A value so near to 0 that rounding may choose its side would make a case worthless: refused."""
+    """Applies ReLU if `on` is set. Refuses values so near to 0 that rounding could change their side, because the case would be useless."""
     if not on:
         return y
     nearest = y.detach().abs().min().item()
@@ -186,7 +186,7 @@ def linear(name, x, out, relu=False):
 
 
 def lrn(name, x, size, alpha, beta, k, scale):
-    """alpha is PyTorch's and Caffe's, which the formula divides by size; TensorFlow's is alpha / size."""
+    """alpha is defined as in PyTorch and Caffe: the formula divides it by size. TensorFlow's is alpha / size."""
     add(
         name, "lrn",
         lambda t: F.local_response_norm(t["x"], size, alpha, beta, k),
@@ -320,7 +320,7 @@ def ramp(a):
 
 
 def functions():
-    """PyTorch's functions of one element: name, function, its formula, half the width of the inputs' interval, where it bends."""
+    """Element-wise functions of PyTorch: name, function, formula, half the width of the input interval, positions of corners."""
     relu6 = lambda a: min(max(a, 0.0), 6.0)
     bend = lambda a: math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)
     table = [
@@ -354,7 +354,7 @@ def function_of_x(function, name, corners):
 
 
 def joins():
-    """Concatenations of two and three tensors, and products with one factor for each channel."""
+    """Concatenations of two and three tensors, and products with a factor per channel."""
     for name, channels in (("concat_2", [16, 8]), ("concat_3_uneven", [5, 16, 3])):
         shapes = {n: [2, c, 3, 4] for n, c in zip(INPUTS, channels)}
         add(
@@ -374,7 +374,7 @@ def joins():
 
 
 def sample_norms():
-    """Layer norm over the channels of each position, group norm, learned factors, and the maximum of a whole plane."""
+    """Layer norm over the channels of each position, group norm, layer scale, and global max pooling."""
     for name, x, eps, scale, shift in (
         ("layer_norm", [2, 16, 3, 4], 1e-6, 1.0, 0.5),
         ("layer_norm_uneven", [3, 5, 4, 2], 1e-6, 1.0, 0.5),

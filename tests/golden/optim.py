@@ -1,19 +1,18 @@
-"""Writes optim.json: ten steps of every optimizer on two tensors of seven and five numbers, the learning rate another at each step.
+"""Writes optim.json: ten steps of every optimizer on two tensors of seven and five numbers, with another learning rate at each step.
 
-    python optim.py --tf            (in an environment with TensorFlow: leaves its numbers in optim_tf.json beside this file)
-    python optim.py [OUT.json]      (in one with PyTorch: takes them in; default: optim.json beside this file)
-    python optim.py --only NAME ... (in one with PyTorch: these runs alone, none of them TensorFlow's, into optim.json; its others stay as
-                                    they are)
+    python optim.py --tf            (in an environment with TensorFlow: writes its numbers to optim_tf.json in this folder)
+    python optim.py [OUT.json]      (in an environment with PyTorch: includes them; default: optim.json in this folder)
+    python optim.py --only NAME ... (in an environment with PyTorch: replaces only these runs in optim.json, none of them TensorFlow's)
 
-Start and gradients are fill()s of golden.py; step t's gradient does not depend on the parameters. Numbers are float64's (TensorFlow: its own
-kernels run in float64 too, with decay, momentum and eps rounded to float32). Each run is checked against the update rule written out below; `float32_error` is the largest distance of the
-original's float32 run from its float64 run. Who printed what:
+Start values and gradients are fill() of golden.py. The gradients do not depend on the parameters. Numbers are from float64 runs.
+TensorFlow's kernels also run in float64, with decay, momentum and eps rounded to float32. Each run is checked against the update rule
+below. `float32_error` is the largest distance of the original's float32 run from its float64 run. Sources:
 
     torch   torch.optim.{SGD,Adam,AdamW,RMSprop,Adagrad}, torch.nn.utils.clip_grad_norm_ and clip_grad_value_
-    timm    timm.optim.{Lion,Lamb} (Lamb's own limit of the norm left out); the clipping is torch's
+    timm    timm.optim.{Lion,Lamb} (without Lamb's own limit of the norm); clipping by torch
     tf      tf.compat.v1.train.RMSPropOptimizer (kernels ApplyRMSProp, ApplyCenteredRMSProp); tf.train.ExponentialMovingAverage
-    paper   momentum correction, see corrected_by_torch(); LARS of You, Gitman, Ginsburg 2017 (arXiv 1708.03888, algorithm 1): no original code was published; by_hand() with torch
-            tensors here, written from the paper alone, beside the plain-Python rule
+    paper   momentum correction, see corrected_by_torch(); LARS of You, Gitman, Ginsburg 2017 (arXiv 1708.03888, algorithm 1). The authors
+            published no code, so algorithm 1 is implemented here with torch tensors, independently of the plain Python rule by_hand()
 """
 import json
 import math
@@ -32,7 +31,7 @@ SGD = [
     ("nesterov", {"momentum": 0.9, "nesterov": True}, 0.01),
     ("nesterov_without_decay", {"momentum": 0.9, "nesterov": True}, 0.0),
 ]
-# name, by whom, [optimizer] keys, weight decay, clipping
+# name, source, [optimizer] keys, weight decay, clipping
 RUNS = [(name, "torch", {"kind": "sgd"} | keys, wd, {}) for name, keys, wd in SGD] + [
     ("clip_norm", "torch", {"kind": "sgd", "momentum": 0.9}, 0.01, {"clip_norm": 0.8}),
     ("clip_value", "torch", {"kind": "sgd", "momentum": 0.9}, 0.01, {"clip_value": 0.25}),
@@ -68,7 +67,7 @@ EMA_DECAYS = [0.9999, 0.3]
 
 
 def fill_plain(n, k, scale, shift):
-    """fill() of golden.py rounded to float32, without torch."""
+    """Returns fill() of golden.py rounded to float32, without torch."""
     values = [((i * 2654435761 + k * 40503) % 2**32 >> 8) / 2**24 * 2 * scale - scale + shift for i in range(n)]
     return list(struct.unpack(f"{n}f", struct.pack(f"{n}f", *values)))
 
@@ -78,7 +77,7 @@ def tensors(specs):
 
 
 def by_torch(keys, weight_decay, clip, dtype):
-    """Parameters after each step, gradient norms before clipping, slots after the last step."""
+    """Returns the parameters after each step, gradient norms before clipping, and slots after the last step."""
     import torch
 
     timm = __import__("timm.optim").optim if keys["kind"] in ("lion", "lamb") else None
@@ -109,7 +108,7 @@ def by_torch(keys, weight_decay, clip, dtype):
 
 
 def by_tf(keys, dtype):
-    """The same by TensorFlow 1's optimizer; slot names translated to PyTorch's."""
+    """The same with TensorFlow 1's optimizer. Slot names are translated to PyTorch's."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -130,7 +129,7 @@ def by_tf(keys, dtype):
 
 
 def ema_by_tf(decay):
-    """Averages of `a` after each of ten steps; the value at step t is gradient t's formula, TensorFlow's num_updates is t from 1."""
+    """Averages of `a` after each of ten steps. The value at step t is the formula of gradient t, and TensorFlow's num_updates is t from 1."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -151,7 +150,7 @@ def ema_by_tf(decay):
 
 
 def lars_by_torch(keys, weight_decay, clip, dtype):
-    """Algorithm 1 of the paper over tensors; clipping by torch."""
+    """Algorithm 1 of the paper over tensors. torch clips the gradients."""
     import torch
 
     w = {name: torch.tensor(v, dtype=torch.float32).to(dtype) for name, v in tensors(START).items()}
@@ -174,8 +173,8 @@ def lars_by_torch(keys, weight_decay, clip, dtype):
 
 
 def corrected_by_torch(keys, weight_decay, clip, dtype):
-    """Momentum correction as Goyal et al. 2017 (arXiv 1706.02677, remark 2) write it: a buffer that holds the rate is multiplied by the ratio of
-    the rates when they change. The rules are the paper's LARS, and TensorFlow 1's RMSProp."""
+    """Momentum correction of Goyal et al. 2017 (arXiv 1706.02677, remark 2): a buffer that contains the rate is multiplied by the
+    ratio of the rates when the rate changes. The rules are the LARS of the paper and TensorFlow 1's RMSProp."""
     import torch
 
     w = {name: torch.tensor(v, dtype=torch.float32).to(dtype) for name, v in tensors(START).items()}
@@ -201,7 +200,7 @@ def corrected_by_torch(keys, weight_decay, clip, dtype):
 
 
 def by_hand(keys, wd, clip):
-    """Every rule in plain Python floats, one number after another."""
+    """Every rule in plain Python floats."""
     kind, m = keys["kind"], keys.get("momentum", 0.0)
     tf = keys.get("form") == "tf"
     alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf or kind == "adagrad" else 1e-6 if kind == "lamb" else 1e-8)
@@ -234,7 +233,7 @@ def by_hand(keys, wd, clip):
                     s[0] = m * s[0] + d
                     x -= lr * (d + m * s[0] if keys.get("nesterov") else s[0])
                 elif kind == "lars" and outside:
-                    # at a rate of 0 nothing moves any more
+                    # at a rate of 0 nothing changes
                     s[0] = m * s[0] + (rate / lr if lr else 0.0) * d
                     x -= lr * s[0]
                 elif kind == "lars":
@@ -265,12 +264,12 @@ def by_hand(keys, wd, clip):
 
 
 def record(name, by, keys, weight_decay, clip, runs):
-    """One entry, confirmed by the rule written out."""
+    """Returns an entry after checking it against the update rule."""
     from golden import close, digits
 
     (steps, norms, slots), single = runs
     for t, want in enumerate(by_hand(keys, weight_decay, clip)):
-        # TensorFlow's Python hands decay, momentum and eps to its kernels as float32, whatever the variables are
+        # TensorFlow's Python code passes decay, momentum and eps to its kernels as float32, regardless of the type of the variables
         close(steps[t], want, *((1e-7, 1e-8) if by == "tf" else (1e-12, 1e-13)), f"{name}: step {t + 1}")
     error = max(abs(a - b) for s, d in zip(single[0], steps) for a, b in zip(s, d))
     e = {"name": name, "by": by, "optimizer": keys | {"weight_decay": weight_decay} | clip, "params_after": [digits(s) for s in steps]}
@@ -279,7 +278,7 @@ def record(name, by, keys, weight_decay, clip, runs):
 
 
 def torch_entry(name, by, keys, weight_decay, clip):
-    """One entry of a run by PyTorch, or of the paper's."""
+    """Returns an entry for a run with PyTorch, or with the formula of a paper."""
     import torch
 
     of_paper = corrected_by_torch if "momentum_correction" in keys else lars_by_torch
@@ -289,7 +288,7 @@ def torch_entry(name, by, keys, weight_decay, clip):
 
 
 def tf_part(path):
-    """TensorFlow's numbers as a file of their own; golden.py needs torch, which is not there."""
+    """Writes TensorFlow's numbers to a separate file, because golden.py needs torch, which may be missing."""
     import tensorflow as tf
 
     runs = {r[0]: [by_tf(r[2], dtype) for dtype in (tf.float64, tf.float32)] for r in RUNS if r[1] == "tf"}

@@ -1,20 +1,21 @@
 """Compares the training loss in trireme and PyTorch. Both train from the same weights on the same pixel batches.
 
-    python paired.py CASE --trireme BIN --batches BIN --data DIR [--seeds 1-10] [--steps 300] [--last 100] [--threads 1] [--programs ...] >> results.jsonl
+    python paired.py CASE --trireme BIN --batches BIN --data DIR [--seeds 1-10] [--steps 300] [--last 100] [--threads 1]
+                     [--programs ...] >> results.jsonl
     python paired.py --summary results.jsonl
 
-CASE is resnet20, resnet20-mix (mixup 0.8), both on CIFAR-10 with pad_crop(4) and flip, or lenet (Caffe's, no dropout) on Fashion-MNIST; DIR is
-the data set as `trireme data convert` makes it. Batch 128, SGD 0.9 with decay 1e-4 at a constant rate of 0.1 (LeNet: 0.02), float32. For each
-seed the initial weights are trireme's, exported as safetensors, and the batches are those that its loader makes (`cargo build --release -p
-loaders --example batches`). Five programs train on them:
+CASE is resnet20 or resnet20-mix (mixup 0.8), both on CIFAR-10 with pad_crop(4) and flip, or lenet (Caffe's, without dropout) on
+Fashion-MNIST. DIR is the data set that `trireme data convert` writes. Batch 128, SGD 0.9 with decay 1e-4 at a constant rate of 0.1 (LeNet:
+0.02), float32. For each seed the initial weights are trireme's, exported as safetensors, and the batches come from its loader (`cargo build
+--release -p loaders --example batches`). Five programs train on them:
 
     trireme     its own choice of kernels
     onednn      trireme with oneDNN's kernels for every convolution (TRIREME_CPU_TABLE)
     torch       PyTorch
-    torch+1e-6  PyTorch, each weight moved by a random 1e-6 of its size: how far rounding alone carries a run
+    torch+1e-6  PyTorch, each weight moved by a random 1e-6 of its size, to measure the effect of rounding
     torch64     PyTorch in float64 (only if --programs names it)
 
-Each prints a JSON line with its losses; --summary prints, for each pair, the mean difference of the mean loss of the last steps over the
+Each prints a JSON line with its losses. For each pair, --summary prints the difference in the mean loss of the last steps, averaged over the
 seeds, with its 95 % confidence interval.
 """
 import argparse

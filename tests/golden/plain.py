@@ -1,4 +1,4 @@
-"""The forward formulas once more, as loops over flat Python lists: a witness against PyTorch that shares no code with it.
+"""The forward formulas as loops over flat Python lists: an independent check of PyTorch that shares no code with it.
 
 Layouts: activations NCHW, convolution weights (out, in / groups, kh, kw), linear weights (out, in).
 """
@@ -10,7 +10,8 @@ def _at(shape, n, c, h, w):
 
 
 def out_size(size, kernel, stride, before, after, ceil=False):
-    """Floor of the usual formula; in ceil mode a last window that would start beyond the input and its front padding is dropped."""
+    """Output size: floor of the usual formula. In ceil mode a last window that would start after the input and its front padding is
+    dropped."""
     span = size + before + after - kernel
     if not ceil:
         return span // stride + 1
@@ -44,7 +45,7 @@ def conv(x, shape, w, wshape, bias, stride, pad, groups, dilation=(1, 1)):
 
 
 def pool(x, shape, kind, kernel, stride, pad, ceil=False, count_pad=False):
-    """kind is "max" or "avg". Padding counted by an average ends at the padded input: beyond it a ceil-mode window has nothing."""
+    """kind is "max" or "avg". An average counts padding up to the end of the padded input. A ceil-mode window may extend past it."""
     n, c, height, width = shape
     oh = out_size(height, kernel[0], stride[0], pad["top"], pad["bottom"], ceil)
     ow = out_size(width, kernel[1], stride[1], pad["left"], pad["right"], ceil)
@@ -68,7 +69,7 @@ def _channel(x, shape, c):
 
 
 def moments(x, shape):
-    """Per channel: the mean and the biased variance over N, H, W."""
+    """Returns the mean and the biased variance over N, H, W per channel."""
     out = []
     for c in range(shape[1]):
         v = _channel(x, shape, c)
@@ -107,7 +108,8 @@ def linear(x, shape, w, wshape, bias):
 
 
 def cross_entropy(x, shape, labels, smoothing):
-    """Mean over the rows of -sum(target * log softmax), target = (1 - smoothing) * onehot + smoothing / classes; and its gradient."""
+    """Returns the mean over the rows of -sum(target * log softmax), target = (1 - smoothing) * onehot + smoothing / classes, and its
+    gradient."""
     n, k = shape
     losses, grad = [], []
     for b in range(n):
@@ -132,7 +134,7 @@ def shortcut_a(x, shape, stride, before, after):
 
 
 def group_norm(x, shape, groups, weight, bias, eps):
-    """Over groups of channels of each sample; with `groups` None, over the channels of each position."""
+    """Normalises over groups of channels of each sample, or over the channels of each position if `groups` is None."""
     n, channels, height, width = shape
     plane = height * width
     y = [0.0] * len(x)
@@ -149,7 +151,7 @@ def group_norm(x, shape, groups, weight, bias, eps):
 
 
 def blur(x, shape, kernel, size, stride, pad):
-    """A filter over each channel; beyond an edge the cells are mirrored, the outermost not repeated."""
+    """Applies a filter to each channel. Cells beyond an edge are mirrored without repeating the outermost cell."""
     n, channels, height, width = shape
     mirror = lambda i, of: 2 * (of - 1) - abs(i) if abs(i) >= of else abs(i)
     y = []

@@ -1,9 +1,10 @@
-"""Writes schedules.json: learning rates of PyTorch's OneCycleLR, CosineAnnealingWarmRestarts and ReduceLROnPlateau, step by step.
+"""Writes schedules.json: learning rates of PyTorch's OneCycleLR, CosineAnnealingWarmRestarts and ReduceLROnPlateau for each step.
 
-    python schedules.py [OUT.json]      (in an environment with PyTorch; default: schedules.json beside this file)
+    python schedules.py [OUT.json]      (in an environment with PyTorch; default: schedules.json in this folder)
 
-Rates are those by which each step is made. A run is [schedule] keys of trireme and what PyTorch was given; PyTorch's cosine takes fractions of
-an epoch, here step / STEPS_PER_EPOCH. The plateau gets a score after each epoch, by a sequence that rises and falls.
+A rate is the rate that the step uses. A run has the [schedule] keys of trireme and the arguments of PyTorch. PyTorch's cosine is called
+with fractions of an epoch, here step / STEPS_PER_EPOCH. The plateau receives a score after each epoch, from a sequence that rises and
+falls.
 """
 import json
 import pathlib
@@ -38,7 +39,7 @@ def optimizer():
 
 
 def rates(opt, scheduler, values):
-    """The rate before each call of the scheduler."""
+    """Returns the rate before each call of the scheduler."""
     out = []
     for value in values:
         MOMENTA.append(opt.param_groups[0]["momentum"])
@@ -57,7 +58,7 @@ def main():
         same |= {"cycle_momentum": keys.get("cycle_momentum", False)}
         scheduler = schedulers.OneCycleLR(opt, BASE, total_steps=steps, **same, **theirs)
         MOMENTA.clear()
-        # after the last step there is no next rate
+        # there is no rate after the last step
         lrs = rates(opt, scheduler, [None] * (steps - 1)) + [opt.param_groups[0]["lr"]]
         momenta = MOMENTA + [opt.param_groups[0]["momentum"]] if "cycle_momentum" in keys else []
         runs.append({"name": name, "schedule": {"kind": "one_cycle", "base_lr": BASE} | keys, "lrs": lrs, "momenta": momenta})

@@ -1,10 +1,10 @@
-"""Writes soft_loss.json: losses of scores against targets over all classes, and their gradients, by PyTorch, torchvision and timm.
+"""Writes soft_loss.json: losses for targets over all classes and their gradients, from PyTorch, torchvision and timm.
 
-    python soft_loss.py [OUT.json]        (default: soft_loss.json beside this file)
+    python soft_loss.py [OUT.json]        (default: soft_loss.json in this folder)
 
-Each loss is asked of the function that people use: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy and
-mixup_target, torchvision's sigmoid_focal_loss, F.kl_div. Everything is in float64 on inputs that are exact in float32. Before a case is
-written, its loss is checked against plain loops, and its gradient against central differences.
+Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy
+and mixup_target, torchvision's sigmoid_focal_loss, F.kl_div. All values are float64 on inputs that are exact in float32. Before a case
+is written, its loss is checked against plain loops, and its gradient against central differences.
 """
 import math
 import pathlib
@@ -31,7 +31,7 @@ def make(s):
 
 
 def plain_row(case, z, t, weight, taught):
-    """The loss of one row in plain loops, by the formulas of crates/backend/src/losses.rs."""
+    """Returns the loss of a row in plain loops, with the formulas of crates/backend/src/losses.rs."""
     gamma, share = case["gamma"], case["share"]
 
     def softmax(v, heat):
@@ -58,7 +58,7 @@ def plain_row(case, z, t, weight, taught):
 
 
 def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, **more):
-    """f(x, teacher) is the mean loss by the libraries, over `divisor` (the rows)."""
+    """f(x, teacher) is the mean loss of the libraries, over `divisor` (by default the rows)."""
     settings = {"form": form, "gamma": 0.0, "alpha": None, "mean": False, "share": 0.0, "temperature": 1.0} | more
     rows = x["shape"][0]
     case = {"name": name} | settings | {"x": x, "teacher": teacher, "targets": digits(table, 17), "weights": weights, "divisor": divisor or rows}
@@ -77,13 +77,13 @@ def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, 
 
 
 def focal(x, t, gamma):
-    """The softmax form, which no library has for targets: autograd's gradient of the formula."""
+    """The softmax form, which no library has for soft targets. The gradient of the formula is from autograd."""
     p, log = x.softmax(1), x.log_softmax(1)
     return (-t * (1 - p) ** gamma * log).sum(1).mean()
 
 
 def lesson(x, taught, heat):
-    """Hinton et al.: the divergence from the teacher, at this temperature."""
+    """Hinton et al.: the divergence from the teacher at this temperature."""
     return F.kl_div((x / heat).log_softmax(1), (taught / heat).softmax(1), reduction="batchmean") * heat**2
 
 

@@ -1,4 +1,4 @@
-"""The training loop of the two reference runs (cifar_resnet20.py, fashion_lenet.py): data in memory, one JSON line an epoch."""
+"""Training loop of the two reference runs (cifar_resnet20.py, fashion_lenet.py): data in memory, one JSON line per epoch."""
 import argparse
 import json
 import math
@@ -19,7 +19,7 @@ def arguments(about, epochs, data):
 
 
 def moments(images):
-    """Mean and standard deviation of pixel / 255 per channel, of uint8 NCHW images, in float64 from the 256 counts."""
+    """Returns mean and standard deviation of pixel / 255 per channel for uint8 NCHW images, in float64 from the 256 counts."""
     value = torch.arange(256, dtype=torch.float64) / 255
     share = [torch.bincount(images[:, c].flatten(), minlength=256).double() / images[:, c].numel() for c in range(images.shape[1])]
     mean = [(s * value).sum().item() for s in share]
@@ -27,13 +27,14 @@ def moments(images):
 
 
 def normalize(images, mean, std):
-    """(pixel / 255 - mean) / std, channels last in memory."""
+    """Returns (pixel / 255 - mean) / std, stored channels last."""
     m, s = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
     return ((images.float() / 255 - m) / s).contiguous(memory_format=torch.channels_last)
 
 
 def pad_crop_flip(images, pad, generator):
-    """Black border of `pad` pixels, a random window of the old size, mirrored with probability 1/2; uint8 in and out."""
+    """Adds a black border of `pad` pixels, crops a random window of the original size and mirrors it with probability 1/2. uint8 in and
+    out."""
     n, _, h, w = images.shape
     big = F.pad(images, (pad, pad, pad, pad))
     top, left = (torch.randint(2 * pad + 1, (n, 1), generator=generator) for _ in range(2))
@@ -55,9 +56,9 @@ def evaluate(net, images, labels, mean, std, batch=500):
 
 
 def train(net, train_set, test_set, a, *, batch, lr, augment, momentum=0.9, weight_decay=1e-4):
-    """SGD without Nesterov, decay on every parameter, lr (1 + cos(pi t / T)) / 2 at step t of T, a short last batch in each epoch.
+    """Trains with SGD without Nesterov, decay on every parameter, lr (1 + cos(pi t / T)) / 2 at step t of T, a short last batch in each epoch.
 
-    Prints one JSON line an epoch: mean train loss over its samples, test top-1 and loss, seconds of training alone and of evaluation.
+    Prints one JSON line per epoch: mean training loss over its samples, test top-1 and loss, seconds of training and of evaluation.
     """
     (images, labels), (mean, std) = train_set, moments(train_set[0])
     net = net.to(memory_format=torch.channels_last)
@@ -87,7 +88,8 @@ def train(net, train_set, test_set, a, *, batch, lr, augment, momentum=0.9, weig
 
 
 def check():
-    """The helpers against plain arithmetic: moments of few pixels, and that a crop is a window of the padded picture, mirrored or not."""
+    """Checks the helpers against plain arithmetic: moments of a few pixels, and that a crop is a window of the padded picture, mirrored or
+    not."""
     few = torch.tensor([0, 51, 102, 255], dtype=torch.uint8).view(1, 1, 2, 2)
     (mean,), (std,) = moments(few)
     assert abs(mean - 0.4) < 1e-12 and abs(std - math.sqrt((0.16 + 0.04 + 0.0 + 0.36) / 4)) < 1e-12

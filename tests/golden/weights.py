@@ -1,9 +1,9 @@
-"""Small files of weights as PyTorch and safetensors write them, and what is in them: tests/golden/weights/.
+"""Writes small weight files of PyTorch and safetensors and a list of their contents: tests/golden/weights/.
 
-    python weights.py        # needs torch==2.15.0, torchvision==0.29.2 and safetensors==0.8.0; seconds
+    python weights.py        # needs torch==2.15.0, torchvision==0.29.2 and safetensors==0.8.0; takes seconds
 
-`weights.json` lists every tensor of a file with its shape and its values as float32, by PyTorch's own arithmetic, and the names and shapes of
-torchvision's networks. Also pickles that call a function, written by hand: loading one of those in Python would print "executed".
+`weights.json` lists every tensor of a file with its shape and its values as float32, computed by PyTorch, and the names and shapes of
+torchvision's networks. Also writes pickles that call a function. If Python loaded one of these, it would print "executed".
 """
 
 import collections
@@ -25,7 +25,7 @@ def numbers(*shape):
 
 
 def plain():
-    """One tensor of each type, all in one piece."""
+    """A tensor of each type, each in its own storage."""
     types = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
     tensors = {f"types.{name}": (numbers(2, 3) * 20).to(getattr(torch, name)) for name in types if name not in ("uint8", "bool")}
     tensors["types.uint8"] = torch.tensor([0, 7, 255], dtype=torch.uint8)
@@ -36,7 +36,7 @@ def plain():
 
 
 def views():
-    """Tensors that are parts of others, in every order that PyTorch can hold."""
+    """Tensors that are views of other tensors, in every order that PyTorch supports."""
     base = numbers(4, 6)
     return {
         "whole": base,
@@ -54,7 +54,7 @@ def listed(tensors):
 
 
 def training(tensors):
-    """What training scripts save: the state_dict, as parameters, beside other things."""
+    """The file that training scripts save: the state_dict as parameters, together with other objects."""
     parameters = {name: torch.nn.Parameter(t) for name, t in tensors.items() if t.is_floating_point()}
     optimizer = torch.optim.Adam(parameters.values())
     return {"epoch": 3, "best": 0.5, "args": ["a", None, True], "state_dict": parameters, "optimizer": optimizer.state_dict()}

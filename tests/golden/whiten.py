@@ -1,9 +1,9 @@
-"""Writes whiten.json: filters that whiten the 2x2 patches of two small images, by PyTorch's unfold and its symmetric eigenvectors.
+"""Writes whiten.json: filters that whiten the 2x2 patches of two small images, from PyTorch's unfold and symmetric eigenvectors.
 
-    python whiten.py [OUT.json]        (in an environment with PyTorch; default: whiten.json beside this file)
+    python whiten.py [OUT.json]        (in an environment with PyTorch; default: whiten.json in this folder)
 
-The images are noise() of golden.py, float32. The filters are in the order of falling
-eigenvalues, each with its largest component positive, then their negatives. The second moments are repeated in plain Python.
+The images are noise() of golden.py in float32. The filters are sorted by descending eigenvalue. The largest component of each is
+positive. Their negatives follow. The second moments are repeated in plain Python.
 """
 import pathlib
 import sys

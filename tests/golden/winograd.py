@@ -1,12 +1,12 @@
-"""Rounding errors of Winograd's filtering on what a training convolves, beside those of a direct convolution in float32.
+"""Measures rounding errors of Winograd's filtering on data from training, relative to a direct convolution in float32.
 
     python winograd.py --data DIR [--steps 1 100 1000] [--images 4] [--threads 2]
 
-Trains ResNet-20 on CIFAR-10 (batch 128, lr 0.1, SGD with momentum) and takes inputs, weights and gradients of the outputs of some 3x3
-convolutions in these steps. Prints a JSON line for each and each pass: errors against float64 of F(2x2), F(2x4) and F(4x4) in units of those
-of the direct convolution, as norms and as greatest values. All sums are of fused products in the order of the kernels: per place of the
-grid channel after channel, or tile after tile for the weights' gradient; for the direct one blocks of 16 channels, taps, channels, or
-pixel after pixel.
+Trains ResNet-20 on CIFAR-10 (batch 128, lr 0.1, SGD with momentum) and records inputs, weights and output gradients of some 3x3
+convolutions in these steps. Prints a JSON line for each convolution and pass: errors of F(2x2), F(2x4) and F(4x4) against float64,
+relative to those of the direct convolution, as norms and as maximum values. All sums are fused multiply-adds in the order of the
+kernels: per grid position channel after channel, or for weight gradients tile after tile. The direct convolution sums in the order
+blocks of 16 channels, taps, channels, or pixel after pixel.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ POINTS = {2: [0, 1, -1], 4: [0, 3 / 4, -3 / 4, 3 / 2, -3 / 2]}
 
 
 def matrices(m):
-    """B^T, G and A^T of F(m, 3) with these points and infinity."""
+    """Returns B^T, G and A^T of F(m, 3) with these points and infinity."""
     points = POINTS[m]
     b, g = [], []
     for i, p in enumerate(points):
@@ -46,7 +46,7 @@ def fma(sum, a, b):
 
 
 def apply(matrix, x, dim):
-    """The matrix times the vectors along a dimension, in float32."""
+    """Multiplies the matrix with the vectors along a dimension, in float32."""
     rows = []
     for row in matrix:
         sum = None
@@ -123,7 +123,7 @@ def ratios(exact, direct, winograd):
 
 
 def passes(x, dy, w):
-    """Each pass's errors."""
+    """Returns the errors of each pass."""
     turned = w.transpose(0, 1).flip(2, 3).contiguous()
     for name, x_, w_ in [("forward", x, w), ("dx", dy, turned)]:
         exact = F.conv2d(x_.double(), w_.double(), padding=1)

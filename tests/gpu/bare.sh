@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What test-pack.sh runs on the bare system, where the archive was unpacked in root's home.
+# The part of test-pack.sh that runs on the minimal system, with the archive unpacked in the home folder of root.
 set -euo pipefail
 cd /root/trireme-gpu
 . /etc/os-release
 echo "$PRETTY_NAME, glibc $(ldd --version | head -n 1 | grep -oE '[0-9.]+$')"
 for program in cargo mpirun.openmpi gcc; do
-    ! command -v $program || { echo "this system is not bare: it has $program" >&2; exit 1; }
+    ! command -v $program || { echo "this system is not minimal: it has $program" >&2; exit 1; }
 done
 # shellcheck source=/dev/null
 . ./env.sh

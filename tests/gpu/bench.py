@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Speed of trireme beside PyTorch's, on the same GPU in the same minutes; one table last. Under ten minutes: what is left when
-nine are over is left out, and the table says so.
+"""Compares the speed of trireme with PyTorch's on the same GPU, alternating, and prints a table at the end. Takes less than ten minutes:
+after nine minutes the remaining measurements are skipped, and the table says so.
 
   bench.py [--trireme BINARY] [--data CIFAR10] [--seconds S] [--device cuda|cpu] [--tiny] [--json FILE]
 
-Needs a Python with PyTorch (this one), and mpirun for the sums over two ranks. `--data` is CIFAR-10 as `trireme data convert`
-leaves it: without it there is no time to accuracy; the loader is measured on pictures of noise, made here. `--device cpu --tiny`
-checks this script on a machine without a GPU; its figures mean nothing.
+Run it with a Python that has PyTorch. The sums over two ranks need mpirun. `--data` is CIFAR-10 from `trireme data convert`. Without it the
+time to accuracy is not measured. The loader is measured on pictures with noise. `--device cpu --tiny` checks this script on a machine
+without a GPU. Its results have no meaning.
 """
 import argparse
 import json
@@ -23,14 +23,14 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# network, batch, ways of PyTorch, precisions of trireme
+# network, batch, modes of PyTorch, precisions of trireme
 ROWS = [
     ("resnet50", 256, ["eager", "compile"], ["bf16"]),
     ("resnet20", 128, ["eager", "compile"], ["bf16", "tf32"]),
     ("lenet", 64, ["eager", "compile"], ["bf16", "tf32"]),
     ("alexnet", 256, ["eager", "compile"], ["bf16"]),
 ]
-# measured last, where time is left
+# measured last, if time is left
 MORE = [
     ("resnet50", 64, ["eager"], ["bf16"]),
     ("resnet50", 256, [], ["f16", "tf32"]),
@@ -47,7 +47,7 @@ class Bench:
         self.environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def run(self, what, command, limit):
-        """Output of a program, or None with the reason noted: no figure is worth the others."""
+        """Returns the output of a program, or records the reason and returns None, so that a failure does not lose the other results."""
         left = 540 - (time.monotonic() - self.start)
         if left < 10:
             return self.failed(what, "no time left")
@@ -55,7 +55,7 @@ class Bench:
         try:
             done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=min(limit, left), env=self.environment)
         except subprocess.TimeoutExpired:
-            return self.failed(what, f"not done after {min(limit, left):.0f} s")
+            return self.failed(what, f"not finished after {min(limit, left):.0f} s")
         except OSError as error:
             return self.failed(what, str(error))
         if done.returncode != 0:
@@ -64,7 +64,7 @@ class Bench:
         return done.stdout
 
     def failed(self, what, why):
-        self.log.append(f"left out: {what}: {why}")
+        self.log.append(f"skipped: {what}: {why}")
         print(self.log[-1], file=sys.stderr, flush=True)
 
     def json(self, what, command, limit):
@@ -73,7 +73,7 @@ class Bench:
         if not lines:
             return None
         figures = json.loads(lines[-1])
-        # what a script that is stopped leaves
+        # leftovers of a script that was stopped
         print(json.dumps({"what": what, **figures}), file=sys.stderr, flush=True)
         return figures
 
@@ -88,7 +88,7 @@ class Bench:
         return self.json(f"trireme {precision}, {network}, batch {batch}", command + ["--tf32"] * (precision == "tf32"), 90)
 
     def train(self, what, recipe, data, out, extra, ranks=1, limit=120):
-        """Step lines of a run's metrics, without the first fifth: plans, recordings and clocks settle there."""
+        """Returns the step lines of a run's metrics without the first fifth, which includes planning, recording and changing clocks."""
         command = [self.a.trireme, "train", recipe, "--data", data, "--out", out, "--device", self.a.device, *extra]
         if ranks > 1:
             command = ["mpirun", "-n", ranks, "--bind-to", "none", "--oversubscribe", *command, "--share-gpu"]
@@ -105,7 +105,7 @@ def median(values):
 
 
 def networks(bench, rows, peaks):
-    """One line a network and precision: trireme, PyTorch, ratios, the floor."""
+    """Measures each network and precision and returns a row for each: trireme, PyTorch, ratios, the lower bound."""
     table = []
     for network, batch, ways, precisions in rows:
         peers = {way: bench.peer(network, way, batch) for way in ways}
@@ -114,7 +114,7 @@ def networks(bench, rows, peaks):
             own = bench.ours(network, batch, precision)
             floor = None
             if eager and peaks:
-                # 16 bits a value; f32 moves twice as much
+                # 16 bits per value; f32 moves twice as much
                 wide = 1 if precision == "bf16" else 2
                 seconds = max(eager["flops"] / peaks["flops_per_s"], wide * eager["traffic"] / peaks["bytes_per_s"])
                 floor = 1 / seconds
@@ -124,7 +124,7 @@ def networks(bench, rows, peaks):
 
 
 def noise_cifar(folder, images):
-    """A set in CIFAR-10's own format whose pictures are noise."""
+    """Writes a data set in CIFAR-10's format with noise as pictures."""
     folder.mkdir()
     for name, share in [(f"data_batch_{i}.bin", images // 5) for i in range(1, 6)] + [("test_batch.bin", max(images // 5, 1))]:
         with open(folder / name, "wb") as file:
@@ -134,7 +134,7 @@ def noise_cifar(folder, images):
 
 
 def noise_photos(folder, images, size):
-    """A folder of PNG files of noise in two classes."""
+    """Writes a folder of PNG files with noise in two classes."""
     chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     for i in range(images):
         place = folder / "train" / f"class{i % 2}"
@@ -146,7 +146,7 @@ def noise_photos(folder, images, size):
 
 
 def loader(bench, work, table):
-    """resnet20 fed by the real loader, beside the same network on pictures in memory."""
+    """Measures resnet20 fed by the real loader, and the same network on pictures in memory."""
     precision, images, steps = ("f32", 200, 6) if bench.a.tiny else ("bf16", 50000, 1500)
     batch = 8 if bench.a.tiny else 128
     noise_cifar(work / "cifar", images)
@@ -161,7 +161,7 @@ def loader(bench, work, table):
 
 
 def staged(bench, work, table):
-    """How much of a step of two ranks on one GPU waits for sums through the host: resnet50 has 102 MB of gradients."""
+    """Measures how much of a step of two ranks on one GPU waits for sums on the host: resnet50 has 102 MB of gradients."""
     size, images, batch, steps = (32, 16, 8, 3) if bench.a.tiny else (224, 512, 128, 24)
     network = "resnet20" if bench.a.tiny else "resnet50"
     noise_photos(work / "photos", images, size)
@@ -193,7 +193,7 @@ eval = ["normalize"]
 
 
 def moment(log, top1, found, stop):
-    """Notes when a score as good as that is first seen in a run's metrics."""
+    """Records when a score that good first appears in the metrics of a run."""
     while not stop.wait(0.05):
         lines = log.read_text().splitlines() if log.exists() else []
         scores = [json.loads(line) for line in lines if '"event":"eval"' in line and line.endswith("}")]
@@ -203,7 +203,8 @@ def moment(log, top1, found, stop):
 
 
 def accuracy(bench, work):
-    """Seconds until the test images are classified to 90 % for the first time, start of the program included, beside PyTorch's."""
+    """Measures the seconds until the test images are classified to 90 % for the first time, including the start of the program, for
+    trireme and PyTorch."""
     if not bench.a.data:
         return bench.failed("CIFAR-10's time to accuracy", "no --data")
     epochs, milestones, top1 = (1, [1], 0.01) if bench.a.tiny else (30, [18, 25], 0.9)
@@ -229,7 +230,7 @@ def accuracy(bench, work):
 
 
 def show(table, peaks):
-    """What explains the table, then the table."""
+    """Prints the notes, then the table."""
     for row in table:
         if row.get("synthetic") and row.get("trireme"):
             print(f"{row['what']}: {row['trireme'] / row['synthetic']:.3f} of the rate on pictures in memory (goal: 0.95)")
@@ -272,7 +273,7 @@ def main():
     print("\n".join(bench.log))
     show(table, peaks)
     if a.tiny:
-        print("--tiny: this checked the script; the figures mean nothing")
+        print("--tiny: this checked the script; the results have no meaning")
     if not all(row.get("trireme") for row in table):
         sys.exit(1)
 

@@ -1,5 +1,5 @@
-"""CIFAR-10 to an accuracy in PyTorch, as `bench.py` has trireme do it: the same recipe, AMP bf16, all images on the device, crops and
-flips made there. Reads what `trireme data convert` leaves, pixels or image files (docs/formats.md)."""
+"""Trains on CIFAR-10 to an accuracy in PyTorch, with the same recipe as `bench.py` uses for trireme: AMP bf16, all images, crops and flips on
+the device. Reads a data set of `trireme data convert` with pixels or image files (docs/formats.md)."""
 import io
 import json
 import pathlib
@@ -23,7 +23,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """Numbers and contents of a protobuf message that holds varints and messages."""
+    """Returns numbers and contents of a protobuf message that contains varints and messages."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -36,7 +36,7 @@ def fields(data):
 
 
 def example(payload):
-    """Pixels and label of a tf.Example."""
+    """Returns pixels and label of a tf.Example."""
     found = {}
     for _, entry in fields(next(fields(payload))[1]):
         (_, name), (_, feature) = fields(entry)
@@ -47,14 +47,14 @@ def example(payload):
 
 
 def decoded(file):
-    """Pixels of an image file."""
+    """Returns the pixels of an image file."""
     from PIL import Image  # PyTorch has none of its own, and sets of pixels need none
 
     return Image.open(io.BytesIO(file)).convert("RGB").tobytes()
 
 
 def split(folder, name, device):
-    """(N, 3, 32, 32) bytes and N labels."""
+    """Returns (N, 3, 32, 32) bytes and N labels."""
     pixels, labels = bytearray(), []
     for shard in sorted(folder.glob(f"{name}-*.tfrecord")):
         data, at = memoryview(shard.read_bytes()), 0
@@ -92,7 +92,7 @@ class Recipe:
         n, window = len(ids), torch.arange(SIDE, device=self.device)
         top, left = torch.randint(2 * PAD + 1, (2, n, 1), device=self.device)
         rows, columns = top + window, left + window
-        # a mirrored image has its columns from right to left
+        # a mirrored image has its columns in reverse order
         columns = torch.where(torch.rand(n, 1, device=self.device) < 0.5, columns.flip(1), columns)
         return self.padded[ids[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
@@ -113,7 +113,7 @@ class Recipe:
 
 
 def accuracy(a):
-    """Seconds since `a.began` until the test images are classified as required, None if they never are; the best score."""
+    """Returns the seconds from `a.began` until the test images reach the required accuracy, or None if they never do, and the best score."""
     recipe = Recipe(pathlib.Path(a.data), a.device, a.epochs, a.milestones)
     best = 0
     for _ in range(a.epochs):

@@ -1,5 +1,5 @@
-"""The networks of `bench.py` in PyTorch: those of trireme's catalogue, without torchvision, which a bare GPU machine may lack.
-Each has as many parameters as trireme's of that name; `bench.py --tiny` compares the numbers."""
+"""The networks of `bench.py` in PyTorch: networks of trireme's catalogue, without torchvision, which may be missing on a GPU machine.
+Each has as many parameters as the network of trireme with the same name. `bench.py --tiny` compares the numbers."""
 import torch
 from torch import nn
 
@@ -11,7 +11,7 @@ def lenet():
 
 
 class Basic(nn.Module):
-    """Two 3x3 convolutions; the shortcut takes every other pixel and has zeros for new channels (option A)."""
+    """Two 3x3 convolutions. The shortcut uses every second pixel and zeros for new channels (option A)."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -37,7 +37,7 @@ def resnet20():
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which has the stride), 1x1, four times as wide at the end; a 1x1 projection where the shape changes."""
+    """1x1, 3x3 (with the stride) and 1x1 with four times as many channels. A 1x1 projection if the shape changes."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -83,9 +83,9 @@ NETWORKS = {
 
 
 def work(network, image):
-    """FLOPs of a training step of one image, and the bytes that must cross the GPU's memory at 16 bits a value: each layer reads
-    its input and writes its output forward; backward, convolutions and linear layers read input, output's gradient twice and write
-    the input's gradient; batch normalisation reads its input twice each way."""
+    """Returns the FLOPs of a training step for one image, and the minimum bytes of memory traffic at 16 bits per value. In the forward
+    pass each layer reads its input and writes its output. In the backward pass convolutions and linear layers read the input, read the
+    output gradient twice and write the input gradient. Batch norm reads its input twice in each pass."""
     flops = traffic = 0
 
     def count(layer, inputs, output):

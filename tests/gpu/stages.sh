@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Stages of first.sh, second.sh and third.sh, which source this file from the folder that holds `tests`. A stage that fails or takes too
-# long is noted, and the next one starts.
+# Functions for the stages of first.sh, second.sh and third.sh, which source this file from the folder that contains `tests`. If a stage
+# fails or exceeds its time limit, this is recorded, and the next stage starts.
 #
-#   OUT=DIR    where everything is left: NAME.jsonl (a line a stage), NAME.log, and what a stage writes itself
+#   OUT=DIR    folder for results: NAME.jsonl (a line per stage), NAME.log, and the files that a stage writes
 #   TOTAL=S    seconds for all stages together [570]
-#   MOST=S     seconds that no stage may exceed, whatever its own limit [600]
-#   TRIREME=F  the program [./trireme of the pack, else target/release/trireme]
+#   MOST=S     maximum seconds of a stage, regardless of its own limit [600]
+#   TRIREME=F  the program [./trireme of the archive, otherwise target/release/trireme]
 NAME=$(basename "$0" .sh)
 OUT=${OUT:-out/$NAME}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-# of the pack: where its MPI lies
+# of the archive: sets the path of its MPI
 # shellcheck source=/dev/null
 [ ! -f env.sh ] || . ./env.sh
 TOTAL=${TOTAL:-570} MOST=${MOST:-600}
@@ -22,13 +22,13 @@ LINES_OUT=$OUT/$NAME.jsonl LOG=$OUT/$NAME.log
 WORK=$(mktemp -d)
 export WORK
 trap 'rm -rf "$WORK"' EXIT
-# what one stage leaves in the log, and how large a file may be
+# maximum size of the output of a stage in the log, and maximum size and number of files
 MOST_LOG=1500000 MOST_FILE=$((16 << 20)) MOST_FILES=8
 
 now() { date +%s.%N; }
 minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'; }
 
-# The figures in a stage's output $1: its JSON lines, and how many tests of each binary passed, failed and were filtered out.
+# Prints the numbers in a stage's output $1: its JSON lines, and how many tests of each binary passed, failed and were filtered out.
 figures() {
     {
         grep -a '^{.*}$' "$1" | tail -n 60
@@ -39,7 +39,7 @@ figures() {
     } | paste -sd ,
 }
 
-# stage NAME SECONDS COMMAND...: runs the command for at most so many seconds.
+# stage NAME SECONDS COMMAND...: runs the command with this time limit.
 stage() {
     local name=$1 limit=$2 left began rc=0 seconds
     shift 2
@@ -67,10 +67,10 @@ stage() {
     tidy
 }
 
-# A stage that cannot run here.
+# Records that a stage cannot run here.
 leave_out() { echo "{\"stage\":\"$1\",\"rc\":null,\"seconds\":0,\"why\":\"$2\"}" | tee -a "$LINES_OUT"; }
 
-# What is left in OUT: files that are not too large, and not too many; the lines and the log last to go.
+# Limits the size and number of the files in OUT. NAME.jsonl and NAME.log are removed last.
 tidy() {
     find "$OUT" -maxdepth 1 -type f -size +"$MOST_FILE"c ! -name "$NAME.log" -delete
     if [ "$(stat -c %s "$LOG")" -gt "$MOST_FILE" ]; then tail -c $((MOST_FILE / 2)) "$LOG" >"$WORK/tail" && cp "$WORK/tail" "$LOG"; fi
@@ -85,7 +85,7 @@ PYTHON=$(command -v python3 || true)
 if [ -n "$PYTHON" ] && ! "$PYTHON" -c 'import torch' 2>/dev/null; then PYTHON=; fi
 DEVICE=${DEVICE:-cuda}
 export PYTHON DEVICE
-# Where there is no PyTorch, the stages that need it are left out, and their lines say so.
+# Without PyTorch, the stages that need it are skipped, and their lines say so.
 peer() {
     local name=$1 limit=$2
     shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks target/trireme-gpu.tar.xz on a bare Debian of another release than the one it was made on, and runs there what needs no GPU:
-# doctor, the golden numbers, two ranks, Python beside it. As root, with debootstrap; the bare system is kept as target/bare-RELEASE.tar.
+# Unpacks target/trireme-gpu.tar.xz on a minimal Debian of another release than the one it was made on, and runs the parts that need no GPU:
+# doctor, the golden numbers, two ranks, and Python. Needs root and debootstrap. The minimal system is kept as target/bare-RELEASE.tar.
 set -euo pipefail
 # shellcheck source=packaging/common.sh
 . "$(dirname "$0")/../../packaging/common.sh"
@@ -8,7 +8,7 @@ set -euo pipefail
 . "$ROOT/packaging/bare.sh"
 RELEASE=${RELEASE:-trixie}
 if [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$RELEASE" ]; then
-    echo "this machine is $RELEASE itself; name another Debian in RELEASE" >&2
+    echo "this machine runs $RELEASE; set RELEASE to another Debian release" >&2
     exit 2
 fi
 bare=$(mktemp -d)

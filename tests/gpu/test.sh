@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests on this machine's GPU, those that the emulated one runs in `make test` and those that are too large for it: every operation
-# against the reference in f32, bf16 and f16, gradients, ten golden losses, the laws with ranks that share the GPU, resuming, memory
-# that stays flat over 11,300 steps, and compute-sanitizer over our own kernels where it is installed. Each part has a time limit. From a
-# checkout by cargo; from what pack.sh made by its own binaries.
+# Runs the tests on this machine's GPU, including those that are too large for the emulated GPU of `make test`: every operation against the
+# reference in f32, bf16 and f16, gradients, ten golden losses, the laws with ranks that share the GPU, resuming, and constant memory over
+# 11,300 steps. It also runs compute-sanitizer on our own kernels, if it is installed. Each part has a time limit. In a checkout it uses
+# cargo, in an archive of pack.sh the packed binaries.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -12,37 +12,37 @@ export TRIREME=$BIN
 . tests/gpu/tools.sh
 
 if [ ! -x "$BIN" ]; then
-    echo "$BIN: no such program; run \`make build\`, or name it in TRIREME"
+    echo "$BIN: no such program; run \`make build\`, or set TRIREME to its path"
     exit 1
 fi
 work=$(mktemp -d)
 export WORK=$work
 trap 'rm -rf "$work"' EXIT
-# the shortest run says what of a GPU is missing
+# the shortest run reports what is missing for a GPU
 if ! timeout -k 10 300 "$BIN" bench step --model lenet --batch 4 --device cuda --seconds 0.1 >"$work/first" 2>&1; then
     cat "$work/first"
-    echo 'nothing was tested: these tests need a GPU that trireme can use'
+    echo 'nothing was tested: trireme cannot use a GPU here'
     exit 1
 fi
 if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo 'no nvidia-smi here'; fi
 failed=()
-# limited SECONDS COMMAND...: a GPU that hangs must not hold the others up
-limited() { timeout -k 10 "$@" || { local rc=$?; [ $rc != 124 ] || echo "not done after $1 s: ${*:2}"; return $rc; }; }
+# limited SECONDS COMMAND...: runs the command with a time limit, so that a GPU that hangs does not block the other tests
+limited() { timeout -k 10 "$@" || { local rc=$?; [ $rc != 124 ] || echo "not finished after $1 s: ${*:2}"; return $rc; }; }
 cargo_or_pack() { [ -d tests/gpu/bin ] || cargo test --locked --no-run "$@"; }
 
-# a line of `targets` is a test binary and its arguments, which say which of its tests run
+# a line of `targets` is a test binary and its arguments, which select its tests
 while read -ra words <&3; do
     cargo_or_pack --test "${words[0]}"
     limited 1200 bash -c 'tests "$@"' tests "${words[@]}" || failed+=("${words[0]}")
 done 3<tests/gpu/targets
 
-# A run of 20,000 steps: the GPU's memory after the 700th step, when all kernels of training and of scoring have been loaded (an epoch
-# has 313 steps), is that after the 12,000th, of whoever else uses the GPU too. The steps after it leave nvidia-smi the time to look.
-# MiB in use on the first GPU that this process may use.
+# In a run of 20,000 steps, the GPU memory after step 12,000 must equal the memory after step 700, when all kernels for training and scoring
+# are loaded (an epoch has 313 steps). This includes the memory of other programs. The later steps give nvidia-smi the time to measure.
+# Prints the MiB in use on the first GPU that this process can use.
 memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="${CUDA_VISIBLE_DEVICES:-0}" | head -n 1; }
-# Steps that a run has done.
+# Prints the number of steps that a run has completed.
 steps() { grep -h '"event":"step"' "$work/out/metrics.jsonl" 2>/dev/null | wc -l; }
-# $1 = steps: waits until the run has done so many; false if it ends before.
+# $1 = steps: waits until the run has completed that number of steps. Fails if the run ends earlier.
 until_step() { while [ "$(steps)" -lt "$1" ]; do kill -0 "$run" 2>/dev/null || return 1; sleep 0.05; done; }
 
 flat() {
@@ -71,7 +71,7 @@ PYTHON
 if command -v nvidia-smi >/dev/null; then
     flat || failed+=('memory flat from step 700 to step 12,000')
 else
-    echo 'left out (1 test): memory over 12,000 steps: no nvidia-smi here'
+    echo 'skipped (1 test): memory over 12,000 steps, because nvidia-smi is missing'
 fi
 
 if [ -n "$SANITIZER" ]; then
@@ -79,7 +79,7 @@ if [ -n "$SANITIZER" ]; then
         limited 600 bash -c "sanitizer $tool" || failed+=("compute-sanitizer $tool")
     done
 else
-    echo 'left out (4 tests): compute-sanitizer is not installed'
+    echo 'skipped (4 tests): compute-sanitizer is not installed'
 fi
 
 [ ${#failed[@]} = 0 ] || { printf 'failed: %s\n' "${failed[@]}"; exit 1; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The third ten minutes on a machine with a GPU: the table of docs/performance.md beside PyTorch, eager and compiled. Goes on past
-# whatever fails; leaves third.jsonl, third.log and table.json in OUT. See stages.sh for the variables.
+# The third ten minutes on a machine with a GPU: the table of docs/performance.md with PyTorch's speeds, eager and compiled. Continues after
+# failures. Writes third.jsonl, third.log and table.json to OUT. See stages.sh for the variables.
 #
-#   DATA=DIR  CIFAR-10 as `trireme data convert` leaves it, raw or as JPEG files, for the time to an accuracy
+#   DATA=DIR  CIFAR-10 as written by `trireme data convert`, raw or as JPEG files, for the time to an accuracy
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/gpu/stages.sh

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What test.sh and the scripts of stages have in common: the tests, CUDA's programs, and our kernels under compute-sanitizer. To be sourced
-# from the folder that holds `tests`, with WORK = a folder for what is not kept.
+# Functions shared by test.sh and the stage scripts: the tests, CUDA's programs, and compute-sanitizer on our kernels. Source this file from
+# the folder that contains `tests`, with WORK set to a folder for temporary files.
 
-# tests BINARY ARGUMENT...: tests of one binary, of the pack or by cargo.
+# tests BINARY ARGUMENT...: runs tests of a binary, from the archive or with cargo.
 tests() {
     local binary=$1
     shift
@@ -13,7 +13,7 @@ tests() {
     fi
 }
 
-# The names of our own kernels as a regular expression: what else runs is NVIDIA's.
+# The names of our own kernels as a regular expression. All other kernels are NVIDIA's.
 own_kernels() {
     local folder=kernels
     [ -d "$folder" ] || folder='crates/backend/src/cuda/kernels crates/backend/src/update'
@@ -23,7 +23,7 @@ own_kernels() {
         sort -u | paste -sd '|' | sed 's/.*/^(&)$/'
 }
 
-# program NAME: where one of CUDA's programs is, on PATH or in a toolkit.
+# program NAME: prints the path of a CUDA program, on PATH or in a toolkit.
 program() {
     command -v "$1" && return
     local place
@@ -36,8 +36,8 @@ program() {
     return 1
 }
 
-# sanitizer TOOL: a tool of compute-sanitizer over our own kernels in three short trainings. Others' kernels are not checked, but for
-# initcheck, which must see what they write: of its findings those in our kernels count.
+# sanitizer TOOL: runs a tool of compute-sanitizer on our own kernels in three short trainings. Other kernels are not checked, except by
+# initcheck, which must see their writes. Only its findings in our kernels count.
 sanitizer() {
     local tool=$1 own rc=0
     own=$(own_kernels)
@@ -61,7 +61,7 @@ sanitizer() {
     return $rc
 }
 
-# own_findings NAMES FILE: the findings in our own kernels; true if there are none.
+# own_findings NAMES FILE: prints the findings in our own kernels. Succeeds if there are none.
 own_findings() {
     local own=${1#^(} found
     found=$(grep -E "^=+ +at (${own%)\$})[+(]" "$2" | sort | uniq -c)

@@ -1,4 +1,4 @@
-"""Models of trireme in PyTorch, ONNX Runtime and Keras: python check.py TRIREME FOLDER [KERAS2'S PYTHON]"""
+"""Tests models of trireme in PyTorch, ONNX Runtime and Keras: python check.py TRIREME FOLDER [KERAS2'S PYTHON]"""
 import os
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from models import CLASSES, NETWORKS, train
 from predicted import far, images, module, pixels, probabilities, run, softmax
 from vectors import check_all
 
-# Keras has no layer for what these have
+# Keras has no layer for parts of these networks
 NOT_KERAS = {
     "cifarnet": "local response normalisation",
     "alexnet": "stretches differ in size",
@@ -116,7 +116,7 @@ def check_keras(export, name, run_folder, pictures, expected, keras2):
 
 
 def check_seal(trireme, run_folder, pictures, expected):
-    """A file that h5py wrote into still opens, with a warning that names what it changed."""
+    """Checks that a file that h5py changed still opens, with a warning that names the change."""
     changed = run_folder / "changed.h5"
     changed.write_bytes((run_folder / "model.h5").read_bytes())
     with h5py.File(changed, "r+") as file:
@@ -140,7 +140,7 @@ def check_seal(trireme, run_folder, pictures, expected):
 
 
 def check_means(export, name, pictures, features):
-    """Features of a network whose last layer is a convolution: the means of what it reads."""
+    """Checks features of a network with a convolution as its last layer: the channel means of the input of this layer."""
     file = export("features.safetensors", "safetensors")
     with safe_open(str(file), "pt") as opened:
         about = opened.metadata()

@@ -1,4 +1,4 @@
-"""Data sets of trireme read by DALI on the CPU: python dali.py TRIREME FOLDER"""
+"""Reads data sets of trireme with DALI on the CPU: python dali.py TRIREME FOLDER"""
 import json
 import struct
 import subprocess
@@ -12,7 +12,7 @@ from pictures import CLASSES, COUNT, label, png, same
 
 
 def index(shard, folder):
-    """DALI's index of a TFRecord file, as its tfrecord2idx writes it: a line for each record, its place and its length."""
+    """Writes DALI's index of a TFRecord file in the format of its tfrecord2idx: a line per record with position and length."""
     data, place, lines = shard.read_bytes(), 0, []
     while place < len(data):
         length = 8 + 4 + struct.unpack_from("<Q", data, place)[0] + 4
@@ -24,7 +24,7 @@ def index(shard, folder):
 
 
 def read(pipeline):
-    """(label, pixels) of each sample of one pass."""
+    """Returns (label, pixels) of each sample in one pass."""
     pipeline.build()
     found = []
     while len(found) < COUNT:

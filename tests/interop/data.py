@@ -1,4 +1,4 @@
-"""Data sets between trireme and the real packages, both ways: python data.py TRIREME FOLDER [PYTHON WITH MXNET]"""
+"""Converts data sets between trireme and other packages in both directions: python data.py TRIREME FOLDER [PYTHON WITH MXNET]"""
 import json
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import webdataset as wds
 
 from pictures import CLASSES, COUNT, label, picture, png, same
 
-# writes records as im2rec.py does
+# writes records in the same way as im2rec.py
 MXNET = """
 import sys, numpy as np, mxnet as mx
 from pathlib import Path
@@ -25,7 +25,7 @@ writer.close()
 
 
 def records(folder, split):
-    """(label, pixels) of each record of a data set of trireme's, by TensorFlow."""
+    """Returns (label, pixels) of each record in a data set of trireme, read by TensorFlow."""
     about = json.loads((folder / "dataset.json").read_text())
     files = [str(folder / shard["file"]) for shard in about["splits"][split]["shards"]]
     found = []
@@ -48,7 +48,7 @@ def main(trireme, folder, mxnet=None):
     def run(*arguments):
         subprocess.run([trireme, "data", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
-    # webdataset writes, trireme reads; trireme writes, webdataset reads
+    # webdataset writes and trireme reads, then the reverse
     tars = folder / "tars"
     tars.mkdir()
     with wds.ShardWriter(str(tars / "train-%06d.tar"), maxcount=10, verbose=0) as writer:
@@ -94,7 +94,7 @@ def main(trireme, folder, mxnet=None):
         read = [tf.io.parse_single_example(record, keys) for record in tf.data.TFRecordDataset(files)]
         same(f"tensorflow, {kind}", [(int(r["label"]), tf.io.decode_image(r["image"]).numpy()) for r in read])
 
-    # arrays of NumPy
+    # NumPy arrays
     np.savez_compressed(
         folder / "arrays.npz",
         x_train=np.stack([picture(s) for s in range(COUNT)]),
@@ -116,7 +116,7 @@ def main(trireme, folder, mxnet=None):
         run("convert", "recordio", source, folder / "rec")
         same("mxnet to trireme", records(folder / "rec", "train"))
     else:
-        print("NOT CHECKED with mxnet: give a Python that has it (1.9.1, numpy below 1.24)")
+        print("NOT CHECKED with mxnet: needs a Python with mxnet (1.9.1, numpy below 1.24)")
 
 
 main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:4])

@@ -1,4 +1,4 @@
-"""Predictions of Keras 2: python keras2.py GIVEN.npz MOST FILE..."""
+"""Compares predictions of Keras 2: python keras2.py GIVEN.npz MOST FILE..."""
 import os
 import sys
 

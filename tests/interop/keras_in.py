@@ -1,4 +1,4 @@
-"""What Keras's files say of their weights, or cannot say: python keras_in.py TRIREME FOLDER"""
+"""Imports weights from Keras files and checks the messages for unsupported files: python keras_in.py TRIREME FOLDER"""
 import os
 import subprocess
 import sys
@@ -25,13 +25,13 @@ nodes = [
     { name = "fc", op = "linear", features = "classes" },
 ]
 """
-# names of layers in .weights.h5 are those of their classes
+# layers in .weights.h5 have the names of their classes
 RULES = """match = [['conv2d\\.(.*)', 'c.$1'], ['batch_normalization\\.(.*)', 'n.$1'], ['dense\\.(.*)', 'fc.$1']]
 """
 
 
 def model(norm, permute=False):
-    """A network with weights of its own; scales are about 1, shifts about 0."""
+    """Returns a network with its own weights. Scales are about 1, shifts about 0."""
     draws = np.random.default_rng(5)
     padded = layers.ZeroPadding2D(1)
     turn = [layers.Permute((3, 1, 2))] if permute else []

@@ -1,11 +1,11 @@
-"""Small models to hand to other programs: a data set of made-up pictures, and a few steps of training for each network."""
+"""Small models to export: a data set of synthetic pictures, and a few training steps for each network."""
 import subprocess
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-# network, size of images, channels, transforms, steps
+# network, image size, channels, transforms, steps
 NETWORKS = {
     "lenet": (28, 1, ["normalize"]),
     "lenet-caffe": (28, 1, ["normalize(0.5, 0.25)"]),
@@ -22,7 +22,7 @@ NETWORKS = {
     "convnext_tiny": (64, 3, ["normalize"]),
 }
 
-# the same of networks in files
+# the same for networks in files
 OF_FILES = (32, 3, ["normalize"])
 
 CLASSES = ["cat", "dog, large", "Größe"]
@@ -47,7 +47,7 @@ eval = {transforms}
 
 
 def pictures(folder, size, channels, per_class=6):
-    """PNG files of noise about a colour of the class, a folder a class."""
+    """Writes PNG files with noise around a color per class, in a folder per class."""
     draws = np.random.default_rng(size)
     for label, name in enumerate(CLASSES):
         (folder / name).mkdir(parents=True)
@@ -58,7 +58,7 @@ def pictures(folder, size, channels, per_class=6):
 
 
 def train(trireme, folder, network, model=None, steps=2):
-    """Trains a network for a few steps, or the `model` of a file, and gives the folders of the run and of its pictures."""
+    """Trains a network, or the `model` in a file, for a few steps. Returns the folders of the run and of its pictures."""
     size, channels, transforms = NETWORKS.get(network, OF_FILES)
     photos, data = folder / f"photos-{size}-{channels}", folder / f"data-{size}-{channels}"
     run = folder / network

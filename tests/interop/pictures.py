@@ -1,4 +1,4 @@
-"""The pictures that data sets are compared by: noise-free, each unlike the others, of three classes."""
+"""The pictures that are compared between data sets: without noise, all different, in three classes."""
 import io
 
 import numpy as np
@@ -24,7 +24,7 @@ def label(salt):
 
 
 def same(what, found, count=COUNT):
-    """What was found, (label, pixels) each, must be the pictures, each once."""
+    """Asserts that the (label, pixels) that were found are the pictures, each exactly once."""
     expected = {picture(salt).tobytes(): label(salt) for salt in range(count)}
     assert len(found) == count, (what, len(found))
     assert {np.asarray(pixels).tobytes(): number for number, pixels in found} == expected, what

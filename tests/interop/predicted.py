@@ -1,4 +1,4 @@
-"""What trireme says of pictures, and the same pictures as other programs get them."""
+"""trireme's predictions for pictures, and the same pictures in the form that other programs need."""
 import importlib.util
 import json
 import subprocess
@@ -8,14 +8,14 @@ from PIL import Image
 
 
 def run(*words):
-    """Runs a command that must succeed, and gives its output."""
+    """Runs a command, which must succeed, and returns its output."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return done
 
 
 def probabilities(trireme, model, pictures, *options):
-    """`trireme predict` as an array: a row a picture, a column a class."""
+    """Returns the output of `trireme predict` as an array with a row per picture and a column per class."""
     lines = run(trireme, "predict", model, *pictures, "--json", "--top", "1000", *options).stdout.splitlines()
     rows = []
     for line in lines:
@@ -25,12 +25,12 @@ def probabilities(trireme, model, pictures, *options):
 
 
 def pixels(pictures):
-    """Pictures of one size as bytes (N, H, W, 3); a data set of image files has three channels of grey ones, too."""
+    """Returns pictures of equal size as bytes (N, H, W, 3). A data set of image files has three channels for grey pictures, too."""
     return np.stack([np.asarray(Image.open(picture).convert("RGB")) for picture in pictures])
 
 
 def images(pictures, about):
-    """The same as the network takes them, float32 (N, C, H, W), by what an exported file says of its transforms."""
+    """Returns the pictures as network input, float32 (N, C, H, W), using the transforms that an exported file lists."""
     values = pixels(pictures).astype("f8")
     for op in json.loads(about["trireme.preprocess"]):
         name, numbers = op.rstrip(")").split("(")
@@ -47,13 +47,13 @@ def images(pictures, about):
 
 
 def softmax(scores):
-    """Probabilities."""
+    """Returns the softmax."""
     powers = np.exp(scores.astype("f8") - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
 
 def module(file):
-    """A Python file, loaded."""
+    """Loads a Python file as a module."""
     spec = importlib.util.spec_from_file_location(file.stem.replace("-", "_"), file)
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
@@ -61,7 +61,7 @@ def module(file):
 
 
 def far(name, got, expected, most):
-    """Fails where two arrays are farther apart than `most`, and prints how far they are."""
+    """Fails if two arrays differ by more than `most`, and prints the difference."""
     assert got.shape == expected.shape, f"{name}: {got.shape} and {expected.shape}"
     distance = np.abs(got - expected).max()
     print(f"  {name:<44} {distance:.1e}", flush=True)

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Models, event files and data sets of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
-# FOLDER keeps the packages (about 7 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11, PHOTOS= a folder with
-# train/CLASS/*.jpg and val/CLASS/*.jpg to fine-tune on.
+# Tests models, event files and data sets of trireme with the original packages: tests/interop/run.sh TRIREME FOLDER. FOLDER keeps the
+# packages (about 7 GB). NETWORKS= selects networks, PYTHON= sets a Python 3.9 to 3.11, and PHOTOS= is a folder with train/CLASS/*.jpg and
+# val/CLASS/*.jpg for fine-tuning.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
 python=${PYTHON:-python3}
 
-# A folder of packages as one list has them; made again where the list has changed.
+# Installs the packages of a list into a folder. Installs them again if the list has changed.
 packages() {
     cmp -s "$here/$2" "$folder/$1/list" && return
     echo "installing $2 into $folder/$1" >&2

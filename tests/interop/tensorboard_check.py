@@ -1,4 +1,4 @@
-"""What trireme writes for TensorBoard, read back by TensorBoard: python tensorboard_check.py TRIREME FOLDER"""
+"""Reads trireme's event files with TensorBoard: python tensorboard_check.py TRIREME FOLDER"""
 import io
 import json
 import os
@@ -37,7 +37,7 @@ histograms = 4
 
 
 def pictures(folder, count):
-    """Files in a folder for each class, some pixels of each its own."""
+    """Writes files in a folder for each class, each with some unique pixels."""
     for label, name in enumerate(["round", "square", "third"]):
         place = folder / name
         place.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Networks in which vectors meet images of one pixel, and others that no network of the catalogue is like, in all three programs."""
+"""Tests networks that mix vectors and images of one pixel, and other networks unlike the catalogue's, in all three programs."""
 import subprocess
 
 import keras
@@ -28,7 +28,7 @@ def joined(op, inputs, more=""):
 
 
 def behind(op):
-    """An op behind a linear layer, and the last layer."""
+    """Returns an op after a linear layer, and the last layer."""
     return [HIDDEN, f'{{ name = "op", {op} }}', FULL]
 
 
@@ -84,7 +84,7 @@ def check_keras(file, value, name, expected):
 
 
 def check(trireme, folder, number, name):
-    """Trains, exports and compares one network, and reads its graph again."""
+    """Trains, exports and compares a network, and reads its graph again."""
     net = folder / f"vectors{number}.net.toml"
     net.write_text(FILE.format(nodes=",\n    ".join(NETWORKS[name])))
     run_folder, pictures = train(trireme, folder, f"vectors{number}", net)
@@ -108,7 +108,7 @@ def check(trireme, folder, number, name):
     if '"norm"' in str(NETWORKS[name]):
         check_onnx(export("onnx", "folded.onnx", run_folder, "--fold-batch-norm"), value, f"{name}, folded", expected)
     else:
-        # a norm goes on learning; without one the graph as a network says the same after no step
+        # a norm changes during training; without a norm the network imported from the graph gives the same scores after zero steps
         again = train(trireme, folder, f"vectors{number}-again", graph, steps=0)[0]
         far(f"{name}: back from onnx", probabilities(trireme, again, pictures), expected, EXACT)
         check_onnx(export("onnx", "again.onnx", again), value, f"{name}, again", expected)

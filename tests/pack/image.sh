@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The image of packaging/image.sh, opened by Debian's umoci and by the Apptainer of Debian's unstable branch, each on a bare Debian:
-# doctor, the demo's first 100 steps on two ranks, and an mpirun outside. As root, with debootstrap and Debian's mirror.
+# Tests the image of packaging/image.sh with Debian's umoci and with the Apptainer of Debian's unstable branch, each on a minimal Debian:
+# doctor, the first 100 steps of the demo on two ranks, and an mpirun outside of the image. Needs root, debootstrap and Debian's mirror.
 #
 #   tests/pack/image.sh [umoci] [apptainer]
 set -euo pipefail
@@ -18,7 +18,7 @@ leave() {
 }
 trap leave EXIT
 
-# system RELEASE PACKAGES...: a bare system with these packages, the image and the demo's images.
+# system RELEASE PACKAGES...: creates a minimal system with these packages, the image and the images of the demo.
 system() {
     local release=$1
     shift
@@ -34,7 +34,7 @@ system() {
     cp "$images"/*.gz "$bare/fashion-mnist/"
 }
 
-# What is run inside: data, doctor, 100 steps on two ranks, a score.
+# The commands that run inside: data, doctor, 100 steps on two ranks, a score.
 inside='set -eu
 trireme data convert fashion-mnist /fashion-mnist /tmp/data --shards 4
 mpirun -n 2 --bind-to none --oversubscribe trireme doctor | tee /tmp/doctor
@@ -58,7 +58,7 @@ by_umoci() {
     echo 'the image works as umoci unpacks it'
 }
 
-# at_root COMMAND...: as a user, in a namespace whose root is the bare system itself: Apptainer looks for the mount of its root.
+# at_root COMMAND...: runs a command as a user, in a namespace whose root is the minimal system. Apptainer looks for the mount of its root.
 at_root() {
     # shellcheck disable=SC2016 # for the inner shell
     unshare --mount bash -c 'cd "$0" && mount --rbind . . && cd "$0" && mkdir -p .old && pivot_root . .old && umount -l /.old &&
@@ -67,7 +67,7 @@ at_root() {
 }
 
 by_apptainer() {
-    # Open MPI's mpirun does not start where there is no ssh, though one node needs none
+    # Open MPI's mpirun does not start without ssh, although a single node does not need it
     system sid apptainer openssh-client
     chmod 755 "$bare"
     mkdir "$bare/home/user"
@@ -77,7 +77,7 @@ by_apptainer() {
     chown -R 1000:1000 "$bare/home/user" "$bare/tmp"
     at_root apptainer build --sandbox /home/user/box oci-archive:/image.oci.tar
     at_root apptainer exec --bind /fashion-mnist box sh -c "$inside"
-    # Open MPI 4.1 outside, the image's inside
+    # Open MPI 4.1 outside, the MPI of the image inside
     at_root env OPAL_PREFIX=/openmpi PATH=/openmpi/bin:/usr/bin:/bin mpirun -n 2 --bind-to none --oversubscribe \
         apptainer exec box sh -c 'unset OPAL_PREFIX; exec trireme doctor' | tee "$bare/tmp/outside"
     grep -q '2 rank(s)' "$bare/tmp/outside"

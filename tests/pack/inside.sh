@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What test.sh runs on a bare system, where the archive was unpacked in root's home and Fashion-MNIST lies in /fashion-mnist: the program
-# with each MPI that can be had, the same bits from all of them, and what is said when two do not fit.
+# The part of test.sh that runs on a minimal system, with the archive unpacked in the home folder of root and Fashion-MNIST in
+# /fashion-mnist. It runs the program with each available MPI, compares the bits, and checks the messages if program and MPI do not match.
 set -euo pipefail
 cd /root/trireme
 . /etc/os-release
@@ -13,7 +13,7 @@ OPEN_MPI=(--bind-to none --oversubscribe)
 
 step() { echo "== $1"; }
 
-# train OUT STEPS COMMAND...: two ranks of the demo's recipe.
+# train OUT STEPS COMMAND...: trains the recipe of the demo on two ranks.
 train() {
     local out=/tmp/$1 steps=$2
     shift 2
@@ -22,13 +22,13 @@ train() {
     grep -q '"ranks":2' "$out/metrics.jsonl" || { cat "$out.log" >&2; exit 1; }
 }
 
-# same OUT: its model is that of the first run, byte for byte.
+# same OUT: checks that its model equals the model of the first run, byte for byte.
 same() {
     cmp /tmp/own/model.h5 "/tmp/$1/model.h5"
     echo "model.h5 of $1: the same bytes"
 }
 
-# answers TEXT COMMAND...: doctor on two ranks says so, and that there is no problem.
+# answers TEXT COMMAND...: checks that doctor on two ranks prints TEXT and finds no problem.
 answers() {
     local text=$1
     shift
@@ -38,7 +38,7 @@ answers() {
     done
 }
 
-# refused TEXT COMMAND...: one line says TEXT, and nothing crashes.
+# refused TEXT COMMAND...: checks that a single line contains TEXT and that nothing crashes.
 refused() {
     local text=$1 code=0
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks the archive of packaging/pack.sh on bare Debians, and runs inside.sh there. As root, with debootstrap and Debian's mirror; a bare
-# system is kept as target/bare-RELEASE.tar, and the packages that are installed there in target/pack.
+# Unpacks the archive of packaging/pack.sh on minimal Debians and runs inside.sh there. Needs root, debootstrap and Debian's mirror. A
+# minimal system is kept as target/bare-RELEASE.tar, and the packages installed in it in target/pack.
 #
 #   tests/pack/test.sh [RELEASE...]      # bullseye bookworm trixie
 set -euo pipefail

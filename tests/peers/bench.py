@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training on CPUs beside PyTorch's, both on synthetic images in memory, in turn; one table in Markdown. Nothing else may run meanwhile.
+"""Compares training on CPUs with PyTorch, alternating, on synthetic images in memory. Prints a Markdown table. Needs an idle machine.
 
   bench.py TRIREME [--rounds 3] [--seconds 6] [--only NAME,...]
 
-A ratio is the median of the rounds' ratios; memory is the peak resident set. `mpirun` is needed for the row on two ranks.
+A ratio is the median of the ratios of all rounds. Memory is the peak resident set. The row with two ranks needs `mpirun`.
 """
 import argparse
 import datetime
@@ -18,7 +18,7 @@ STEP = pathlib.Path(__file__).resolve().parent / "step.py"
 
 
 class Row:
-    """One network, batch, number of threads and number format, on one process or two ranks."""
+    """A network, batch, number of threads and number format, on one process or two ranks."""
 
     def __init__(self, network, batch, threads, bf16=False, ranks=1):
         self.network, self.batch, self.threads, self.bf16, self.ranks = network, batch, threads, bf16, ranks
@@ -67,7 +67,7 @@ def words(command):
 
 
 def last_line(command):
-    """The last JSON line that a program prints with a figure in it."""
+    """Returns the last JSON line with a number in the output of a program."""
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(words(command), capture_output=True, text=True, env={**os.environ, **root})
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{") and "img_per_s" in line]
@@ -85,7 +85,7 @@ def processor():
 
 
 def bf16_here(trireme):
-    """What the processor has, and ONEDNN_MAX_CPU_ISA does not hold back."""
+    """Returns true if the processor has bf16 products and ONEDNN_MAX_CPU_ISA does not disable them."""
     facts = subprocess.run([trireme, "doctor"], capture_output=True, text=True).stdout
     return any(line.split()[:3] == ["cpu", "bf16", "yes"] for line in facts.splitlines())
 
@@ -116,7 +116,7 @@ def main():
         memory = "" if row.ranks > 1 else f"{memory[0]:,.0f}, {memory[1]:,.0f}"
         lines.append(f"| {row} | {rates[0]} | {rates[1]} | {ratio:.2f} | {memory} |")
         print(lines[-1], file=sys.stderr, flush=True)
-    print(f"{datetime.date.today()}, {processor()}; PyTorch {version}, channels_last; trireme on {backend}; images per second, {a.rounds} rounds in turn.\n")
+    print(f"{datetime.date.today()}, {processor()}; PyTorch {version}, channels_last; trireme on {backend}; images per second, {a.rounds} alternating rounds.\n")
     print("| work | PyTorch | trireme | ratio | MB, both |\n|---|---|---|---|---|")
     print("\n".join(lines))
 

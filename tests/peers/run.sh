@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training on CPUs beside PyTorch: tests/peers/run.sh TRIREME FOLDER [ARGUMENTS of bench.py]
-# FOLDER keeps the packages; PYTHON= takes another Python, PEER= one that has PyTorch and torchvision already.
+# Compares training on CPUs with PyTorch: tests/peers/run.sh TRIREME FOLDER [ARGUMENTS of bench.py]. FOLDER keeps the packages. PYTHON= sets
+# the Python to use, PEER= a Python that already has PyTorch and torchvision.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
@@ -10,7 +10,7 @@ if [ -z "${PEER:-}" ] && ! cmp -s "$here/requirements.txt" "$folder/list"; then
     echo "installing PyTorch into $folder" >&2
     rm -rf "$folder"
     "${PYTHON:-python3}" -m venv "$folder/venv"
-    # the packages for CPUs alone are a tenth of the size, where their index can be reached
+    # the packages for CPUs are a tenth of the size, if their index can be reached
     "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt" \
         --extra-index-url https://download.pytorch.org/whl/cpu ||
         "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt"

@@ -1,5 +1,5 @@
-"""One measurement of `bench.py`, in a process of its own: PyTorch's training step on synthetic images in memory (channels_last, SGD with
-momentum), as one JSON line. With `--port` it is one of two ranks that average their gradients by DDP over gloo.
+"""A single measurement of `bench.py` in a separate process: PyTorch's training step on synthetic images in memory (channels_last, SGD with
+momentum). Prints a JSON line. With `--port` it is one of two ranks that average their gradients with DDP over gloo.
 
   step.py NETWORK --batch N --threads T --seconds S [--bf16] [--port P --rank R]
 """
@@ -19,7 +19,7 @@ from networks import NETWORKS  # noqa: E402
 
 
 def build(name):
-    """The network, the shape of an image, and how many classes; trireme's own where torchvision has none."""
+    """Returns the network, the shape of an image, and the number of classes. Networks that torchvision lacks are trireme's own."""
     if name in NETWORKS:
         make, _, image, classes = NETWORKS[name]
         return make(), image, classes

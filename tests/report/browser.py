@@ -1,4 +1,4 @@
-"""Chromium without a window, over its pipe of the DevTools protocol; Python's own library alone."""
+"""Headless Chromium, controlled through its pipe with the DevTools protocol. Needs only Python's standard library."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find():
-    """The program, or None."""
+    """Returns the path of the program, or None."""
     return os.environ.get("CHROMIUM") or next((path for path in map(shutil.which, NAMES) if path), None)
 
 
 class Browser:
-    """One page of a browser of its own."""
+    """A page in a separate browser."""
 
     def __init__(self, program, patience=60):
         self.patience = patience
@@ -28,7 +28,7 @@ class Browser:
         self.read_end, self.write_end, self.buffer, self.number = ours_in, ours_out, b"", 0
 
         def as_three_and_four():
-            # each may be where the other belongs
+            # each descriptor can have the number that the other needs
             first, second = os.dup(theirs_in), os.dup(theirs_out)
             os.dup2(first, 3)
             os.dup2(second, 4)
@@ -65,7 +65,7 @@ class Browser:
             ready, _, _ = select.select([self.read_end], [], [], max(0, until - time.monotonic()))
             part = os.read(self.read_end, 1 << 20) if ready else b""
             if not part:
-                raise RuntimeError(f"the browser is silent for {self.patience} s, or gone")
+                raise RuntimeError(f"the browser did not answer for {self.patience} s, or it has ended")
             self.buffer += part
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
@@ -78,7 +78,7 @@ class Browser:
             self.events.append(self.receive())
 
     def open(self, path, width=1440, height=900, dark=False, grey=False):
-        """Opens a file; returns what the console said, all that was not a file, and the milliseconds until all was drawn."""
+        """Opens a file. Returns the console output, all requests except files, and the milliseconds until everything was drawn."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Emulation.setEmulatedVisionDeficiency", type="achromatopsia" if grey else "none")
@@ -92,14 +92,14 @@ class Browser:
         return said, elsewhere, drawn
 
     def js(self, expression):
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def processor_ms(self):
-        """Milliseconds that the processes which draw pages have had of the processors."""
+        """Returns the processor time in milliseconds of the processes that draw pages."""
         parents, times = {}, {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -121,7 +121,7 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def picture(self, path, whole=True):
-        """A screenshot."""
+        """Saves a screenshot."""
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         with open(path, "wb") as file:
             file.write(base64.b64decode(data))

@@ -1,4 +1,4 @@
-"""The page of runs in a real browser: check.py TRIREME FOLDER; screenshots stay in FOLDER."""
+"""Tests the report page in a real browser: check.py TRIREME FOLDER. Screenshots are saved in FOLDER."""
 
 import json
 import math
@@ -41,7 +41,7 @@ def make_page(trireme, runs, out):
     before = os.times()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    # time of processors: other work on this machine does not count
+    # processor time, so that other work on this machine does not count
     took = after.children_user + after.children_system - before.children_user - before.children_system
     check(took <= MOST_WRITE_S, f"{out.name}: written in {took:.2f} s of processor, expected {MOST_WRITE_S}")
     size = out.stat().st_size
@@ -50,7 +50,7 @@ def make_page(trireme, runs, out):
 
 
 def opened(page, path, **how):
-    """Opens a page; fails on a word in the console, a request, a width that does not fit."""
+    """Opens a page. Fails on console output, on a request, or if the width does not fit."""
     said, elsewhere, drawn = page.open(path, **how)
     check(not said, f"{path.name} {how}: the console says {said}")
     check(not elsewhere, f"{path.name} {how}: it asks for {elsewhere}")
@@ -60,7 +60,7 @@ def opened(page, path, **how):
 
 
 def curves(page, folder):
-    """All curves and scores of the long run, out of the page, against its log."""
+    """Compares all curves and scores of the long run in the page with its log."""
     steps = events(folder, "step")
     for key in ["loss", "top1", "lr", "img_per_s", "data_wait_ms", "comm_wait_ms", "grad_norm"]:
         curve = page.js(f"runs[0].curves.{key}")
@@ -77,7 +77,7 @@ def curves(page, folder):
 
 
 def shown_numbers(page, folder):
-    """What a reader sees: tiles, the table of classes, the matrix, the tip of a curve."""
+    """Checks the visible parts: tiles, the table of classes, the matrix, the tooltip of a curve."""
     scores = events(folder, "eval")
     best = max(scores, key=lambda score: score["top1"])
     tiles = page.js("[...document.querySelectorAll('.tile')].map(tile => tile.innerText)")
@@ -102,7 +102,7 @@ def shown_numbers(page, folder):
 
 
 def interaction(page):
-    """A tip under the pointer, zoom by dragging, sorting by a click, another order of the matrix."""
+    """Checks a tooltip under the pointer, zoom by dragging, sorting by a click, and another order of the matrix."""
     page.js("document.querySelector('#charts svg[role=img]').scrollIntoView({block: 'center'})")
     box = page.js("(r => [r.left, r.top, r.width, r.height])(document.querySelector('#charts svg[role=img]').getBoundingClientRect())")
     x, y = box[0] + 0.6 * box[2], box[1] + 0.5 * box[3]
@@ -127,13 +127,13 @@ def interaction(page):
 
 
 def speed(page, path):
-    """Time until all is drawn; where other programs have the processors, what it had of them counts."""
+    """Checks the time until everything is drawn. If other programs use the processors, its processor time counts instead."""
     walls, own = [], []
     for _ in range(3):
         before = page.processor_ms()
         walls.append(opened(page, path))
         after = page.processor_ms()
-        # a process that is gone takes its time along
+        # a process that has ended no longer has its time
         own.append(after - before if after > before else after)
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     print(f"164 epochs, 64,000 steps: drawn after {min(walls):.0f} ms, {min(own):.0f} ms of processor{' (this machine is busy)' if busy else ''}")
@@ -171,7 +171,7 @@ def without_colours(page, path):
 
 
 def odd_runs(page, root, made):
-    """Names that are markup, 1,000 classes, logs that were cut, losses that are no numbers, runs of different classes."""
+    """Checks names that are markup, 1,000 classes, truncated logs, losses that are not numbers, and runs with different classes."""
     opened(page, made["evil"])
     check(page.js("document.querySelector('#evil, main img[src=x]') === null && document.title.startsWith('evil')"), "names become markup")
     names = page.js("[...document.querySelectorAll('table.classes tbody tr')].map(row => row.cells[0].textContent)")
@@ -197,7 +197,7 @@ def odd_runs(page, root, made):
 def main(trireme, folder):
     program = browser.find()
     if not program:
-        print("NOT CHECKED: there is no Chromium; install it (Debian: apt-get install chromium), or name one: CHROMIUM=/path make test-report", file=sys.stderr)
+        print("NOT CHECKED: there is no Chromium; install it (Debian: apt-get install chromium), or set its path: CHROMIUM=/path make test-report", file=sys.stderr)
         return 1
     root = pathlib.Path(folder).resolve()
     make_runs.main(root)

@@ -1,7 +1,7 @@
-"""What the page, the event file and the kept scoring cost a run: cost.py TRIREME RECIPE [ARGUMENTS OF train ...]
+"""Measures the cost of the page, the event file and the stored evaluation in a run: cost.py TRIREME RECIPE [ARGUMENTS OF train ...]
 
-Trains in turn without and with them, PAIRS (5) times each, and prints the medians of the whole time and of the end's time in steps. For a
-machine that does nothing else.
+Trains PAIRS (5) times without and with them, alternating, and prints the medians of the total time and of the time at the end, in steps.
+Needs an idle machine.
 """
 
 import json

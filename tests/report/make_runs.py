@@ -1,4 +1,4 @@
-"""Folders of runs as trireme leaves them, made by a script: a long one, and some with everything that a page must bear.
+"""Makes folders of runs like trireme's: a long run, and some with all special cases that a page must support.
 
 make_runs.py FOLDER
 """
@@ -15,7 +15,7 @@ EPOCHS, STEPS = 164, 64_000
 
 
 def png(width, height, colour):
-    """A PNG file as a data: address."""
+    """Returns a PNG file as a data: address."""
     row = b"\0" + b"".join(bytes((colour(x), 90, 200 - colour(x))) for x in range(width))
 
     def chunk(kind, data):
@@ -29,7 +29,7 @@ def png(width, height, colour):
 
 
 def evaluation(classes, step, images=200, seed=1):
-    """evaluation.json of a network that takes some images for the next class, and fewer for others."""
+    """Returns the evaluation.json of a network that confuses some images with the next class, and fewer with other classes."""
     rng = random.Random(seed)
     count = len(classes)
     cells = {}
@@ -69,7 +69,7 @@ def spread(rng, size):
 
 
 def lines(epochs, steps, classes, seed, layers):
-    """All lines of a log."""
+    """Returns all lines of a log."""
     rng = random.Random(seed)
     each, start = steps // epochs, 1_700_000_000
     facts = {"device": "cpu, 16 threads", "mpi": "Open MPI v4.1.4", "version": "0.1.0", "machine": "node1, 2 ranks", "schedule": "cosine"}
@@ -114,7 +114,7 @@ def write(folder, events, recipe, found, tail=""):
 
 
 CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-# names that would be markup, that end an attribute or a script, that turn the direction of what follows, that are empty or equal
+# names that would be markup, that end an attribute or a script, that reverse the direction of text, that are empty or equal
 EVIL = ["<img src=x onerror=\"document.title='owned'\">", "a\"b'c", "</script><b id=evil>", "שלום עולם", "\u202eabc", "", "", "&amp;", "=1+1", "x" * 300]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the threads of the loader, the thread that writes checkpoints and the one that owns MPI, with a stand-in for MPI.
-# std comes compiled without it: std.c says what its locks do, and tsan.supp lists what is taken for a race all the same.
+# Runs ThreadSanitizer on the threads of the loader, the thread that writes checkpoints and the thread that owns MPI, with a replacement for
+# MPI. std is precompiled without it: std.c describes std's locks, and tsan.supp lists false reports.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -38,7 +38,7 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/sanitize/tsan.supp exitcode=66"
 "$cargo" build --locked --target "$host" --bin trireme
 trireme=$PWD/target-tsan/$host/debug/trireme
 
-# Two classes of a few pictures, decoded on two loader threads.
+# Two classes of a few pictures, decoded by two loader threads.
 for class in first second; do
 	mkdir -p "$folder/pictures/$class"
 	for copy in 1 2 3 4 5 6; do
@@ -47,7 +47,7 @@ for class in first second; do
 		done
 	done
 done
-# std::thread::scope waits for its threads inside std, so that all they did would be taken for races; conversion is not what is looked at.
+# The end of std::thread::scope is inside std, so all work of its threads would be reported as races. Conversion is not tested here.
 TSAN_OPTIONS="$TSAN_OPTIONS report_bugs=0" "$trireme" data convert folder "$folder/pictures" "$folder/data" --shards 3
 
 cat >"$folder/recipe.toml" <<'RECIPE'
@@ -80,7 +80,7 @@ threads = 2
 every = "2 steps"
 RECIPE
 
-# Mapped and read; then on from the last checkpoint.
+# Mapped and read records, then a resume from the last checkpoint.
 for io in mmap read; do
 	train=("$trireme" train "$folder/recipe.toml" --data "$folder/data" --out "$folder/$io" --threads 1 --set "loader.io=$io")
 	LD_PRELOAD="$folder/mpi.so" "${train[@]}" --max-steps 14

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `make install` and `make uninstall` of a program that is built already, into temporary folders: `make test-install`.
+# Tests `make install` and `make uninstall` of a program that is already built, in temporary folders: `make test-install`.
 #
 #   tests/sites/install.sh BIN
 set -euo pipefail
@@ -14,11 +14,11 @@ fail() {
     exit 1
 }
 
-# put PREFIX, take PREFIX: what `make install` does after the build, and `make uninstall`.
+# put PREFIX, take PREFIX: the commands of `make install` after the build, and of `make uninstall`.
 put() { make -s -C "$root" install-files BIN="$bin" PREFIX="$1" >"$work/said" 2>&1 || fail "install: $(cat "$work/said")"; }
 take() { make -s -C "$root" uninstall PREFIX="$1" >"$work/said" 2>&1 || fail "uninstall: $(cat "$work/said")"; }
 
-# left FOLDER: the files and folders in it.
+# left FOLDER: lists its files and folders.
 left() { find "$1" -mindepth 1 | sort; }
 
 prefix=$work/home/.local share=$work/home/.local/share
@@ -28,7 +28,7 @@ put "$prefix"
 grep -q "export PATH=$prefix/bin:" "$work/said" || fail "no word about PATH: $(cat "$work/said")"
 [[ $("$prefix/bin/trireme" --version) == trireme\ * ]] || fail 'the installed program does not start'
 
-# Every command of the help has a page.
+# Every command of the help has a man page.
 for command in $("$bin" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' | grep -vx help); do
     [ -s "$share/man/man1/trireme-$command.1" ] || fail "no page of $command"
 done
@@ -56,13 +56,13 @@ for shell in zsh fish; do
     ! command -v "$shell" >/dev/null || "$shell" -n "$file" || fail "$shell: $file"
 done
 
-# The job scripts find the program and the settings where they were put, and a plan of a recipe is made.
+# The job scripts find the program and the settings in their installed location, and can plan a recipe.
 scripts=$share/trireme/jobscripts
 [ "$(bash -c '. "$1"; echo "$TRIREME"' bash "$scripts/env.sh")" = "$prefix/bin/trireme" ] || fail 'env.sh names another program'
 for file in "$root"/jobscripts/*; do [ -e "$scripts/${file##*/}" ] || fail "no ${file##*/}"; done
 for file in "$root"/recipes/*.toml; do cmp "$file" "$share/trireme/recipes/${file##*/}"; done
 
-# An edited env.sh stays, at a second installation and at the end.
+# An edited env.sh stays, after a second installation and after uninstalling.
 echo 'export SBATCH_ACCOUNT=mine' >>"$scripts/env.sh"
 echo gone >"$share/trireme/old"
 echo share/trireme/old >>"$share/trireme/installed"
@@ -77,7 +77,7 @@ rmdir -p --ignore-fail-on-non-empty "$scripts"
 [ "$(left "$share")" = "$(printf '%s\n' "$share/man" "$share/man/man1" "$share/man/man1/other.1")" ] || fail "left: $(left "$share")"
 [ ! -e "$prefix/bin" ] || fail 'bin is left'
 
-# DESTDIR: nothing at PREFIX itself, and nothing left.
+# DESTDIR: nothing is installed at PREFIX itself, and nothing remains.
 export DESTDIR=$work/package
 put "$work/usr"
 [ -x "$DESTDIR$work/usr/bin/trireme" ] || fail 'nothing below DESTDIR'
@@ -88,7 +88,7 @@ take "$work/usr"
 ! make -s -C "$root" uninstall PREFIX="$work/usr" >"$work/said" 2>&1 || fail 'uninstalled what was not there'
 unset DESTDIR
 
-# A tilde that the shell left alone is the home folder; a relative path is refused.
+# A tilde that the shell did not expand is the home folder. A relative path is refused.
 HOME=$work/home make -s -C "$root" install-files BIN="$bin" 'PREFIX=~/tilde' >"$work/said" || fail "$(cat "$work/said")"
 [ -x "$work/home/tilde/bin/trireme" ] || fail 'PREFIX=~/tilde'
 ! make -s -C "$root" install-files BIN="$bin" PREFIX=local >"$work/said" 2>&1 || fail 'a relative PREFIX was taken'

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The job scripts of PBS, LSF, Flux, of machines without a scheduler and of one machine, against commands that stand in for the schedulers',
-# for ssh and for mpirun (tests/sites/stubs): `make test-sites`, well under a minute.
+# Tests the job scripts for PBS, LSF, Flux, machines without a scheduler and a single machine, with replacements for the commands of the
+# schedulers, ssh and mpirun (tests/sites/stubs): `make test-sites`, less than a minute.
 #
 #   tests/sites/run.sh              # all tests
-#   tests/sites/run.sh lsf hosts    # these
+#   tests/sites/run.sh lsf hosts    # only these
 #
-# What a stand-in does when it is signalled, killed or asked wrongly is what the manuals say. Real schedulers were not at hand.
+# The replacements react to signals and wrong requests as the manuals describe. Real schedulers were not available.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,7 +32,7 @@ fail() {
     exit 1
 }
 
-# clean: forgets the jobs and notes of the test before.
+# clean: removes the jobs and notes of the previous test.
 clean() {
     rm -rf "${SITES:?}"/*
     mkdir "$SITES/work"
@@ -49,7 +49,7 @@ until_true() {
     done
 }
 
-# noted WORDS: the ranks have noted them. ended JOB: the job is over.
+# noted WORDS: the ranks recorded these words. ended JOB: the job is over.
 noted() { grep -q -- "$1" "$SITES/ranks.log"; }
 ended() { [ -s "$SITES/jobs/$1/code" ]; }
 
@@ -58,18 +58,18 @@ started() {
     until_true 60 test -e out/ready-2
 }
 
-# job JOB FILE WORDS: that file of a job has the words.
+# job JOB FILE WORDS: checks that the file of the job contains the words.
 job() {
     grep -q -- "$3" "$SITES/jobs/$1/$2" || fail "no \"$3\" in $2 of job $1: $(cat "$SITES/jobs/$1/$2")"
 }
 
-# code JOB CODE: how the job ended.
+# code JOB CODE: checks the exit code of the job.
 code() {
     until_true 60 ended "$1"
     [ "$(<"$SITES/jobs/$1/code")" = "$2" ] || fail "job $1 ended with $(<"$SITES/jobs/$1/code") instead of $2: $(cat "$SITES/jobs/$1/log")"
 }
 
-# A word with blanks, quotes and a dollar must come to trireme as it is.
+# A word with blanks, quotes and a dollar sign must reach trireme unchanged.
 # shellcheck disable=SC2016
 odd='augment.train=["flip", $x  '"'y']"
 
@@ -85,8 +85,8 @@ goes_on() {
 
 train=(train recipe.toml --out out --set "$odd")
 
-# The first job of pbs, lsf and flux is warned 3 s after its start and killed 27 s later, which is long also for a machine that does other
-# things: its ranks must have started by then, and have stopped, before the test can say anything about them.
+# The first job of pbs, lsf and flux is warned 3 s after its start and killed 27 s later. This is long enough for a busy machine: the ranks
+# must have started and stopped within this time.
 
 test_syntax() {
     local file
@@ -103,7 +103,7 @@ test_pbs() {
     job 1 arguments '-q workq'
     job 1 arguments 'select=2:ncpus=4:mpiprocs=1:ompthreads=4 -l walltime=1800'
     code 1 75
-    job 1 log 'goes on as job 2.server'
+    job 1 log 'continues as job 2.server'
     goes_on
     code 2 0
     cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
@@ -111,19 +111,19 @@ test_pbs() {
     [ "$(cat "$SITES/hostfile")" = $'n0\nn1' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     grep -q -- '-n 2 --bind-to none' "$SITES/mpirun.log" || fail "mpirun: $(cat "$SITES/mpirun.log")"
     clean
-    # qsig goes on, the limit of restarts and a node that takes no job do not
+    # qsig continues the run; the limit of restarts and a node that refuses a job do not
     MAX_RESTARTS=0 "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
     started
     scheduler signal 1 USR1
     code 1 75
-    job 1 log 'restarted 0 times, which is enough'
+    job 1 log 'restarted 0 times, which is the limit'
     clean
     "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
     started
     touch "$SITES/no-qsub"
     scheduler signal 1 USR1
     code 1 75
-    job 1 log 'took no further job'
+    job 1 log 'refused the next job'
     [ ! -e "$SITES/jobs/2" ] || fail 'a second job'
 }
 
@@ -136,7 +136,7 @@ test_lsf() {
     [ "$(cat "$SITES/hostfile")" = $'n17\nn18' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     [ -z "$(ls -A .trireme* 2>/dev/null)" ] || fail 'a counter is left'
     clean
-    # bkill: INT to all processes, TERM later; the job must not come back
+    # bkill sends INT to all processes and TERM later; the job must not be restarted
     "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
     started
     kill -s INT "$(<"$SITES/jobs/1/pid")"
@@ -151,7 +151,7 @@ test_lsf() {
     started
     scheduler signal 1 USR1
     code 1 143
-    job 1 log 'restarted 0 times, which is enough'
+    job 1 log 'restarted 0 times, which is the limit'
     [ ! -e broken ] || fail 'the counter was run as a command'
 }
 
@@ -159,7 +159,7 @@ test_flux() {
     [ "$(TIME=30 WARN=1620 GPUS=1 "$scripts/flux.sh" -q pbatch -- "${train[@]}")" = f1 ] || fail "no id"
     job 1 arguments '-n 2 -c 4 -t 30m --signal=USR1@1620s -g 1 -q pbatch'
     code 1 75
-    job 1 log 'goes on as job f2'
+    job 1 log 'continues as job f2'
     goes_on f2 ''
     code 2 0
     cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
@@ -173,7 +173,7 @@ test_flux() {
     [ ! -e "$SITES/jobs/2" ] || fail 'a cancelled job came back'
 }
 
-# Other subcommands: with MPI where trireme has it, alone where not, without --resume, and not again.
+# Other subcommands: with MPI if trireme uses it, otherwise as a single process, without --resume, and not restarted.
 test_commands() {
     local kind
     for kind in pbs lsf flux; do
@@ -189,7 +189,7 @@ test_commands() {
     done
 }
 
-# refused CODE WORDS ARGUMENTS...: hosts.sh ends so, and says so.
+# refused CODE WORDS ARGUMENTS...: checks the exit code and the message of hosts.sh.
 refused() {
     local expected=$1 words=$2 code=0
     shift 2
@@ -214,7 +214,7 @@ test_hosts() {
     : >hosts
     refused 2 'names no machine' hosts recipe.toml
     refused 2 'missing: cannot be read' missing recipe.toml
-    # a machine that goes away during the run
+    # a machine that fails during the run
     printf '%s\n' n17 n18 >hosts
     FAIL=3 STEPS=30 refused 3 'all machines answer' hosts recipe.toml --out failing
     (until_true 60 test -d gone && touch "$SITES/down-n18") &
@@ -222,7 +222,7 @@ test_hosts() {
     wait "$!"
 }
 
-# stops SCRIPT...: under such a script one Ctrl-C, two, and three do what they must. Its mpirun is MPIRUN.
+# stops SCRIPT...: checks the effect of one, two and three Ctrl-C under such a script. Its mpirun is MPIRUN.
 stops() {
     local pid code count expected left
     for count in 1 2 3; do
@@ -248,11 +248,11 @@ stops() {
 }
 
 test_stops() {
-    # one machine: with two that are this one every rank would be signalled twice
+    # a single machine: with two names for this machine every rank would be signalled twice
     echo 'n17 2' >hosts
     SSH=ssh stops "$scripts/hosts.sh" -r 9 hosts
     stops "$scripts/local.sh" -r 9
-    # USR1 is no Ctrl-C: it goes on by itself
+    # USR1 is not Ctrl-C: the run continues by itself
     rm -rf out "$SITES/ranks.log"
     "$scripts/local.sh" -r 9 recipe.toml --out out >said.log 2>&1 &
     started
@@ -262,7 +262,7 @@ test_stops() {
     [ -s out/model ] || fail "no model: $(cat said.log)"
 }
 
-# refuses WORDS ARGUMENTS...: the command line ends with code 2 and says that.
+# refuses WORDS ARGUMENTS...: checks that the command ends with code 2 and prints WORDS.
 refuses() {
     local words=$1 code=0
     shift
@@ -271,7 +271,7 @@ refuses() {
     grep -q -- "$words" said.log || fail "$*: $(cat said.log)"
 }
 
-# What is no number of ranks, and scripts of Slurm that no job of Slurm runs.
+# Invalid numbers of ranks, and Slurm scripts outside of a Slurm job.
 test_mistakes() {
     local script ranks
     for ranks in 0 x -1 2x; do
@@ -284,10 +284,10 @@ test_mistakes() {
     done
 }
 
-# Stops with the mpirun that is installed.
+# Stops with the installed mpirun.
 test_mpirun() {
     local real
-    real=$(PATH=${PATH#*:} command -v mpirun) || { echo '    no mpirun here: left out'; return 0; }
+    real=$(PATH=${PATH#*:} command -v mpirun) || { echo '    skipped, because mpirun is missing'; return 0; }
     export MPIRUN=$real OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     stops "$scripts/local.sh"
     unset MPIRUN

@@ -1,15 +1,15 @@
-# A private Slurm on this machine: one node, loopback only, in a temporary folder. Sourced by run.sh; no tests here.
+# A private Slurm on this machine: one node, only the loopback interface, in a temporary folder. Sourced by run.sh. Contains no tests.
 #
 #   start_cluster       sets and exports SLURM_CONF; the folder is $CLUSTER
-#   stop_cluster        ends its jobs, its daemons and what they left behind, and removes the folder
+#   stop_cluster        ends its jobs, its daemons and leftover processes, and removes the folder
 #
-# As root without munge, cgroups or systemd, hence auth/none, proctrack/linuxproc and task/none.
+# Runs as root without munge, cgroups and systemd, so it uses auth/none, proctrack/linuxproc and task/none.
 # shellcheck shell=bash
 
 PATH=$PATH:/usr/sbin
 CLUSTER=''
 
-# A port of 127.0.0.1 on which nobody listens.
+# Prints an unused port of 127.0.0.1.
 free_port() {
     local port
     while
@@ -56,9 +56,9 @@ GresTypes=gpu
 NodeName=localhost NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=$cores Boards=1 SocketsPerBoard=1 CoresPerSocket=$cores ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
-    # Else in /tmp, by user and job number, where another Slurm's may lie.
+    # The default is in /tmp, by user and job number, where files of another Slurm may exist.
     echo "PMIxCliTmpDirBase=$CLUSTER/pmix" >"$CLUSTER/mpi.conf"
-    # Slurm wants devices; any will do, as it only counts them.
+    # Slurm needs device files but only counts them, so any will do.
     echo "NodeName=localhost Name=gpu File=$CLUSTER/gpu[0-1]" >"$CLUSTER/gres.conf"
     mknod "$CLUSTER/gpu0" c 1 3
     mknod "$CLUSTER/gpu1" c 1 3
@@ -81,7 +81,7 @@ start_cluster() {
     return 1
 }
 
-# Processes that were started with this cluster's configuration: daemons, step daemons, tasks.
+# Lists processes that were started with the configuration of this cluster: daemons, step daemons, tasks.
 processes() {
     { grep -lzxF "SLURM_CONF=$CLUSTER/slurm.conf" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3
 }

@@ -1,10 +1,11 @@
 #!/bin/bash
-# The job scripts under a private Slurm: `make test-slurm`. Environment: TRIREME the program, SOURCE Fashion-MNIST's four files.
+# Tests the job scripts under a private Slurm: `make test-slurm`. Environment: TRIREME is the program, SOURCE has the four files of
+# Fashion-MNIST.
 #
-#   tests/slurm/run.sh                 # all tests, some six minutes
-#   tests/slurm/run.sh doctor sweep    # these
+#   tests/slurm/run.sh                 # all tests, six minutes
+#   tests/slurm/run.sh doctor sweep    # only these
 #
-# Trains LeNet for some steps on two tasks of one core each, on the first 2,000 images; scores on 200.
+# Trains LeNet for a few steps on two tasks with one core each, on the first 2,000 images, and scores 200 images.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,7 +31,7 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 
-# cut NAME COUNT HEADER BYTES: the first COUNT items of an IDX file, each of so many bytes, behind a header of so many.
+# cut NAME COUNT HEADER BYTES: prints the first COUNT items of an IDX file, each of BYTES bytes, after a header of HEADER bytes.
 cut_idx() {
     local name=$1 count=$2 header=$3 bytes=$4 file=$WORK/idx/$1
     zcat "$SOURCE/$name.gz" 2>/dev/null | head -c $((header + count * bytes)) >"$file" || true
@@ -53,7 +54,8 @@ fail() {
     exit 1
 }
 
-# submit SCRIPT ARGUMENTS...: on two tasks of one core; more options of sbatch in the array `options`. Prints the job's id.
+# submit SCRIPT ARGUMENTS...: submits two tasks with one core each and prints the id of the job. The array `options` has more sbatch
+# options.
 options=()
 submit() {
     local script=$1
@@ -61,7 +63,7 @@ submit() {
     sbatch --parsable --ntasks=2 --cpus-per-task=1 --job-name=test "${options[@]}" "$scripts/$script" "$@"
 }
 
-# train OUT ARGUMENTS...: small batches, two workers, and an integer codec, so that the bits depend on nothing else.
+# train OUT ARGUMENTS...: uses small batches, two workers and an integer codec, so that the bits do not depend on anything else.
 BATCH=16
 train() {
     local out=$1
@@ -70,17 +72,19 @@ train() {
         --set epochs=500 --set batch="$BATCH" --set workers=2 --set reduce.codec=exact "$@"
 }
 
-# field ID NAME: a field of a job, as JobState.
+# field ID NAME: prints a field of a job, such as JobState.
 field() {
     scontrol show job "$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
 }
 
-# ended ID: the daemons of the job's steps are gone. One that is left still holds the step's PMIx socket, which a restart needs.
+# ended ID: succeeds if the step daemons of the job have ended. A remaining daemon would still hold the PMIx socket of the step, which a
+# restart needs.
 ended() {
     ! pgrep -f "^slurmstepd: \[$1\." >/dev/null
 }
 
-# finish ID STATE SECONDS: waits until the job is over; a requeued job waits two minutes by Slurm's will, by ours until it has ended.
+# finish ID STATE SECONDS: waits until the job is over. Slurm delays a requeued job for two minutes; this function shortens the delay to the
+# end of the job.
 finish() {
     local id=$1 expected=$2 state='' until=$((SECONDS + $3))
     while [ $SECONDS -lt $until ]; do
@@ -88,7 +92,7 @@ finish() {
         case $state in
         PENDING)
             if [ "$(field "$id" Restarts)" != 0 ] && ended "$id"; then
-                # a node refuses a job that was made in the second in which it was killed there
+                # a node refuses a job that was created in the same second in which it was killed there
                 sleep 1.1
                 scontrol update "jobid=$id" StartTime=now 2>/dev/null || true
             fi
@@ -102,7 +106,7 @@ finish() {
     fail "job $id is $state instead of $expected"
 }
 
-# steps OUT: steps in the log so far.
+# steps OUT: prints the number of steps in the log.
 steps() {
     { grep '"event":"step"' "$WORK/$1/metrics.jsonl" 2>/dev/null || true; } | wc -l
 }
@@ -154,7 +158,7 @@ test_sweep() {
     [ -s grid/seed=4/model.h5 ] || fail 'model of the second combination'
 }
 
-# diagnose WORDS SRUN-OPTIONS...: `doctor` under such an srun must fail and say WORDS, a regular expression.
+# diagnose WORDS SRUN-OPTIONS...: checks that `doctor` with these srun options fails and prints WORDS, a regular expression.
 diagnose() {
     local words=$1 text code=0
     shift
@@ -172,7 +176,7 @@ test_doctor() {
     grep -q 'no problem found' good.log || fail "doctor: $(cat good.log)"
 }
 
-# A stop in the middle, requested by Slurm: checkpoint, requeue, resume, and nobody can tell from the model.
+# A stop in the middle, requested by Slurm: checkpoint, requeue, resume, and a model that does not differ.
 test_requeue() {
     local id
     id=$(train plain --max-steps 60)
@@ -186,7 +190,7 @@ test_requeue() {
     same_bits plain stopped
 }
 
-# local.sh: TERM stops with a checkpoint and is meant; a limit of time is followed by a restart where one is requested.
+# local.sh: TERM is a stop with a checkpoint and without a restart. After a time limit the run restarts if this was requested.
 test_local() {
     local id code=0 arguments
     arguments=("$recipe" --data "$DATA" --threads 1 --set epochs=500 --set batch="$BATCH" --set workers=2
@@ -196,7 +200,7 @@ test_local() {
     id=$!
     reach local 10
     kill -TERM "$id"
-    # an impatient second one, which Open MPI's mpirun would not survive, changes nothing
+    # a second TERM, which would crash Open MPI's mpirun, has no effect
     sleep 0.05
     kill -TERM "$id" 2>/dev/null || true
     wait "$id" || code=$?
@@ -212,7 +216,7 @@ test_local() {
     grep -q '0 restarts left' local.log || fail 'no restart after --time-limit'
 }
 
-# scancel is meant: a checkpoint, but no requeue.
+# scancel stops for good: a checkpoint, but no requeue.
 test_cancel() {
     local id
     id=$(train cancelled)
@@ -224,8 +228,8 @@ test_cancel() {
     ls cancelled/checkpoints/*.h5 >/dev/null || fail 'no checkpoint'
 }
 
-# A time limit that is shorter than the training, whose end is settled only when the limit has struck: 30 steps later, on a machine
-# of any speed. Slurm counts in minutes and looks every half minute.
+# A time limit that is shorter than the training. The length of the training is set only when the limit has been reached: 30 steps later, on
+# a machine of any speed. Slurm counts minutes and checks every half minute.
 test_limit() {
     local id i
     cat >some-steps <<END

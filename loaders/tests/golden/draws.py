@@ -63,7 +63,7 @@ def image(sample, height, width, channels):
 
 
 def line(op, sample, shape, values, digits=None):
-    """A case as one line of JSON; values planar (C, H, W)."""
+    """Returns a case as a line of JSON with planar values (C, H, W)."""
     values = [float(v) for v in np.asarray(values, dtype=np.float64).ravel()]
     words = ", ".join(f"{v:.{digits}g}" if digits else f"{v:g}" for v in values)
     return f'{{"op": "{op}", "sample": {sample}, "shape": {list(shape)}, "values": [{words}]}}'

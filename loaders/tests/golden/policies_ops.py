@@ -1,7 +1,7 @@
-"""torchvision's policies and operations of bytes on the loader's own draws -> policies.json.
+"""Writes policies.json: torchvision's policies and byte operations with the loader's own draws.
 
-The classes themselves run; only torch's generators are replaced, by the numbers that loaders::random draws. `bytes` are the planes of
-the result in hex.
+The original classes run. Only torch's generators are replaced by the numbers that loaders::random draws. `bytes` are the planes of the
+result in hex.
 
     venv/bin/pip install torch==2.15.0 torchvision==0.29.0 && cd loaders/tests/golden && python policies_ops.py
 """
@@ -22,7 +22,7 @@ BLURS = [("gaussian_blur(5)", 5), ("gaussian_blur(3, 0.7)", 3, 0.7), ("gaussian_
 
 
 class Uniform:
-    """Stands for `torch.empty(1)`: `uniform_` takes the next draw."""
+    """Replaces `torch.empty(1)`: `uniform_` uses the next draw."""
 
     def __init__(self, draws):
         self.draws = draws
@@ -54,7 +54,7 @@ def given(draws):
 
 
 def gamma(alpha, draws):
-    """Marsaglia and Tsang's, as loaders::transform::dirichlet draws it."""
+    """The method of Marsaglia and Tsang, with the draws of loaders::transform::dirichlet."""
     if alpha < 1.0:
         return gamma(alpha + 1.0, draws) * (1.0 - draws.unit()) ** (1.0 / alpha)
     d = alpha - 1.0 / 3.0
@@ -67,7 +67,7 @@ def gamma(alpha, draws):
 
 
 def augmix(sample, *arguments, **others):
-    """AugMix, of which the distribution's draws are replaced, too."""
+    """AugMix with the draws of its distribution replaced, too."""
     draws = Draws(sample)
 
     def dirichlet(parameters):
@@ -97,7 +97,7 @@ def case(op, transform, sample, shape=SHAPE, draws=None):
 
 
 def probable():
-    """What happens with a probability, and always."""
+    """Operations with a probability, and operations that always run."""
     yield "invert(0.5)", v2.RandomInvert()
     yield "autocontrast(1)", v2.RandomAutocontrast(1)
     yield "equalize(1)", v2.RandomEqualize(1)

@@ -1,8 +1,9 @@
-"""tf.image on the loader's own draws -> tensorflow.json; sample_distorted_bounding_box -> boxes.json, with objects -> objects.json.
+"""Writes tensorflow.json: tf.image with the loader's own draws. Writes boxes.json with sample_distorted_bounding_box, and objects.json with
+objects.
 
-The colour orders are those of tensorflow/models research/inception (image_processing.py, distort_color) and of
-tutorials/image/cifar10 (cifar10_input.py), with adjust_* in the place of random_*. TensorFlow works on 0 to 1
-there, the loader on 0 to 255: its results are multiplied by 255.
+The color orders are those of tensorflow/models research/inception (image_processing.py, distort_color) and of tutorials/image/cifar10
+(cifar10_input.py), with adjust_* instead of random_*. TensorFlow uses the range 0 to 1 and the loader 0 to 255, so TensorFlow's results
+are multiplied by 255.
 
     venv/bin/pip install tensorflow-cpu==2.21.0 && cd loaders/tests/golden && python tensorflow_ops.py
 """
@@ -62,7 +63,7 @@ def single(op, sample, shape):
 
 
 def window(height, width, seed, seed2, objects):
-    """The window that TensorFlow's own generator draws, started at (seed, seed2)."""
+    """Returns the window that TensorFlow's own generator draws, with the seeds (seed, seed2)."""
     begin, size, _ = tf.raw_ops.SampleDistortedBoundingBoxV2(
         image_size=[height, width, 3],
         bounding_boxes=np.array([objects], np.float32).reshape(1, -1, 4),

@@ -1,7 +1,7 @@
-"""torchvision's ColorJitter and RandomErasing on the loader's own draws -> torchvision.json.
+"""Writes torchvision.json: torchvision's ColorJitter and RandomErasing with the loader's own draws.
 
-The classes themselves run; only torch's generators are replaced, by the numbers that loaders::random draws.
-Lighting has no class in torchvision; its formula is evaluated in float64.
+The original classes run. Only torch's generators are replaced by the numbers that loaders::random draws. Lighting has no class in
+torchvision. Its formula is evaluated in float64.
 
     venv/bin/pip install torch==2.15.0 torchvision==0.29.0 && cd loaders/tests/golden && python torchvision_ops.py
 """
@@ -19,7 +19,7 @@ SHAPE = (4, 5, 3)
 
 
 class Uniform:
-    """Stands for `torch.empty(1)`: `uniform_` takes the next draw."""
+    """Replaces `torch.empty(1)`: `uniform_` uses the next draw."""
 
     def __init__(self, draw):
         self.draw = draw

@@ -1,7 +1,7 @@
-"""ONNX files that torch.onnx.export wrote, with the scores that PyTorch computes: python export.py (torch, onnx, onnxscript).
+"""Writes ONNX files with torch.onnx.export, and the scores that PyTorch computes: python export.py (torch, onnx, onnxscript).
 
-`scripted.onnx` is of the exporter for TorchScript, in opset 13, with batch norm kept; `folded.onnx` of the same exporter with batch norm
-folded; `dynamo.onnx` of the exporter for torch.export. `scores.json` has the images, by formula, and the scores.
+`scripted.onnx` comes from the TorchScript exporter, in opset 13, with batch norm kept. `folded.onnx` comes from the same exporter with
+batch norm folded. `dynamo.onnx` comes from the exporter for torch.export. `scores.json` has the images, as a formula, and the scores.
 """
 
 import json
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 class LastNorm(nn.Module):
-    """Layer normalisation over channels, as ConvNeXt has it, with a linear layer of each pixel."""
+    """Layer norm over channels, as in ConvNeXt, and a linear layer per pixel."""
 
     def __init__(self, channels):
         super().__init__()
@@ -88,7 +88,7 @@ def net():
 
 
 def images(n):
-    """sin(0.37 i) at element i, whole images one after another."""
+    """Returns sin(0.37 i) at element i, whole images one after another."""
     return torch.sin(0.37 * torch.arange(n * 3 * 16 * 16, dtype=torch.float64)).float().reshape(n, 3, 16, 16)
 
 
