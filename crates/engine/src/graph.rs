@@ -86,6 +86,13 @@ pub struct NodeSpan {
     pub took: Duration,
 }
 
+/// A pass whose sums were not read.
+pub(super) struct UnreadPass {
+    pub rows: usize,
+    /// If they are known without asking the device.
+    pub sums: Option<LossSums>,
+}
+
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
@@ -115,8 +122,8 @@ pub struct Graph<B: Backend> {
     pub(super) freeze: Freeze,
     pub(super) tensors: Tensors<B>,
     pub(super) current: usize,
-    /// Rows of the passes whose sums were not read.
-    pub(super) open: VecDeque<usize>,
+    /// Passes whose sums were not read, in their order.
+    pub(super) unread: VecDeque<UnreadPass>,
     /// Rows of the pass whose sums were read last.
     pub(super) read: usize,
     pub(super) profile: Option<Vec<NodeCost>>,
@@ -124,8 +131,6 @@ pub struct Graph<B: Backend> {
     pub(super) spans: Option<Vec<NodeSpan>>,
     /// Passes of nodes whose times the device has not told yet: node, and 0 forward or 1 backward.
     pub(super) stamped: Vec<(usize, usize)>,
-    /// Of the last pass, where they are known already.
-    pub(super) sums: Option<LossSums>,
     /// The ranks that share each batch's statistics.
     pub(super) across: Option<Box<dyn Across>>,
     /// Where training is against targets in place of labels.
@@ -201,12 +206,11 @@ impl<B: Backend> Graph<B> {
             freeze,
             tensors,
             current: batch,
-            open: VecDeque::new(),
+            unread: VecDeque::new(),
             read: batch,
             profile: None,
             spans: None,
             stamped: Vec::new(),
-            sums: None,
             across: None,
             soft: None,
         };

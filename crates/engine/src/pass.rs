@@ -7,7 +7,7 @@ use backend::{
 };
 
 use super::accumulate::{Gather, MicroBatch};
-use super::graph::{Batch, Graph, Loss, Ready, Soft};
+use super::graph::{Batch, Graph, Loss, Ready, Soft, UnreadPass};
 use super::memory::Move;
 use super::params::NormPlace;
 use super::replay::{Kind, PassGradients};
@@ -72,11 +72,13 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Loss and hits of the oldest pass whose sums were not read; waits for it. Those of a pass must be read before the second one after
-    /// it begins, and where [`Queue::passes_ahead`](backend::Queue::passes_ahead) is 0, before the next.
+    /// Loss and hits of the oldest pass whose sums were not read; waits for it. At most
+    /// [`Queue::passes_ahead`](backend::Queue::passes_ahead) passes may be unread when the next one begins.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
-        self.read = self.open.pop_front().unwrap_or(self.current);
-        let sums = match self.sums.take() {
+        let UnreadPass { rows, sums } =
+            self.unread.pop_front().unwrap_or(UnreadPass { rows: self.current, sums: None });
+        self.read = rows;
+        let sums = match sums {
             Some(sums) => sums,
             None => self.backend.queue().ok_or_else(no_sums)?.loss_sums()?,
         };
@@ -163,8 +165,7 @@ impl<B: Backend> Graph<B> {
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
-        self.sums = Some(LossSums::default());
-        self.open.push_back(self.current);
+        self.unread.push_back(UnreadPass { rows: self.current, sums: Some(LossSums::default()) });
         let mut next = 0;
         if let Some(across) = self.across.take() {
             let norms: Vec<NormPlace> = self.norms.iter().filter(|n| !self.freeze.holds(n.node)).copied().collect();
@@ -254,9 +255,10 @@ impl<B: Backend> Graph<B> {
             soft.consult(batch)?;
         }
         if loss.is_some() {
-            // the sums of older ones are not wanted
-            self.open.drain(..self.open.len().saturating_sub(1));
-            self.open.push_back(rows);
+            // the device keeps the sums of so many older passes
+            let kept = self.backend.queue().map_or(0, |queue| queue.passes_ahead());
+            self.unread.drain(..self.unread.len().saturating_sub(kept));
+            self.unread.push_back(UnreadPass { rows, sums: None });
         }
         let soft = self.soft.as_ref().filter(|_| training && loss.is_some());
         let targets = soft.map(|soft| soft.targets(batch.labels));
@@ -308,7 +310,8 @@ impl<B: Backend> Graph<B> {
             }
         }
         // the last one's sums count
-        self.sums = self.loss_of(self.net.nodes.len(), ask(batch, loss), gradient.then_some(0))?;
+        let sums = self.loss_of(self.net.nodes.len(), ask(batch, loss), gradient.then_some(0))?;
+        self.unread.back_mut().into_iter().for_each(|pass| pass.sums = sums);
         Ok(())
     }
 

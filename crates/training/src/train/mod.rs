@@ -9,7 +9,6 @@
 //!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 
 pub mod agree;
-mod ahead;
 mod define;
 mod describe;
 pub mod device_input;
@@ -22,6 +21,7 @@ pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
+mod sam;
 pub mod save;
 mod scoring;
 pub mod start;
