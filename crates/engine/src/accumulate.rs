@@ -10,7 +10,6 @@ use backend::{Arena, Backend, Buffer, Error};
 /// One worker's part of a step on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// The logical worker.
     pub worker: usize,
     /// Whether it is this rank's last in the step: then the sum over all its workers is handed to the exchange.
     pub last: bool,
@@ -46,7 +45,6 @@ pub(super) struct Accumulator<B: Backend> {
 }
 
 impl<B: Backend> Accumulator<B> {
-    /// An empty one.
     pub fn new() -> Self {
         Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
     }
@@ -105,7 +103,6 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// How gradients are gathered.
     pub fn gather(&self) -> Gather {
         self.gather
     }

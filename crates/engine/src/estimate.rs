@@ -11,9 +11,7 @@ use super::plan::{facts, make_plan};
 /// A layer of a network, as tables show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Its name.
     pub name: String,
-    /// Its kind of operation.
     pub kind: &'static str,
     /// Shape of one sample's output.
     pub output: Shape,

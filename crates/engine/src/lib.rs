@@ -13,12 +13,12 @@ mod plan;
 mod profile;
 mod replay;
 mod sizes;
-mod state;
+mod soft;
 pub mod table;
 mod tensors;
 
 pub use accumulate::{Gather, MicroBatch};
-pub use graph::{Batch, Graph, Loss, NodeCost, NodeTime, Purpose};
+pub use graph::{Batch, Graph, Loss, Purpose};
 pub use params::{NormPlace, Param};
-pub use profile::Share;
+pub use profile::{NodeCost, NodeTime, Share};
 pub use replay::FollowUp;

@@ -44,14 +44,12 @@ impl NodeFacts {
 pub enum Move {
     /// A node's output is made anew, since backward reads it and it was not kept.
     Recompute {
-        /// Which node.
         node: usize,
         /// The value that is written.
         to: usize,
     },
     /// Gradient `to` += `from`.
     Add {
-        /// The tensor whose gradient it is.
         tensor: usize,
         /// The value that keeps the sum.
         to: usize,
@@ -60,7 +58,6 @@ pub enum Move {
     },
     /// Backward of a node.
     Node {
-        /// Which node.
         node: usize,
         /// The output's gradient.
         dy: usize,
@@ -159,7 +156,6 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// The moment of the next move.
     fn now(&self) -> usize {
         self.net.nodes.len() + 1 + self.moves.len()
     }
@@ -307,9 +303,7 @@ impl Memory {
 /// Bytes of a graph by purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// Parameters, and their gradients.
     pub parameters: usize,
-    /// Activations and their gradients.
     pub activations: usize,
     /// Work space and private memory of the operations, allocated already.
     pub workspace: usize,

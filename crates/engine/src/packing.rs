@@ -56,7 +56,6 @@ pub(super) fn most_at_once(lives: &[Life]) -> usize {
     begins.into_iter().map(at).max().unwrap_or(0)
 }
 
-/// Places the values in this order.
 fn place(lives: &[Life], order: &[usize]) -> (Vec<Range<usize>>, usize) {
     let mut places = vec![0..0; lives.len()];
     // by their places

@@ -1,26 +1,26 @@
-//! The table of parameters: name -> plain shape, format and place in the flat arenas. Also places of running statistics, and which
-//! parameters are not trained.
+//! The parameters of a graph with their gradients, and the table of their names, plain shapes, formats and places in the flat arenas. Also
+//! places of running statistics, and which parameters are not trained.
 
-use backend::{Backend, ParamFormat, Slot};
+use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
 
+use super::accumulate::{Accumulator, Gather};
+use super::graph::Ready;
 use super::memory::{Memory, Move};
+use super::replay::PassGradients;
 
 /// Slots start on multiples of this many elements: one cache line.
 const ALIGN: usize = 16;
 
-/// One parameter.
 #[derive(Clone, Debug)]
 pub struct Param<B: Backend> {
     /// `<layer>.<field>`.
     pub name: String,
     /// Plain shape and start.
     pub spec: ParamSpec,
-    /// Index of its node.
     pub node: usize,
     /// How it lies in memory.
     pub format: B::Format,
-    /// Where.
     pub slot: Slot,
 }
 
@@ -92,12 +92,91 @@ impl<B: Backend> Layout<B> {
 /// Where a batch normalisation's running statistics lie.
 #[derive(Clone, Copy, Debug)]
 pub struct NormPlace {
-    /// Its node.
     pub node: usize,
-    /// Its number of channels C.
     pub channels: usize,
     /// First of 2 C values: means, then variances.
     pub offset: usize,
+}
+
+/// The parameters and their gradients.
+pub(super) struct Parameters<B: Backend> {
+    pub weights: Arena<B>,
+    /// Whether the host changed the weights since the last upload to the device.
+    pub changed: bool,
+    pub gradients: Arena<B>,
+    /// Gradients of this rank's workers before the last.
+    pub earlier: Accumulator<B>,
+    /// Running statistics, see [`NormPlace`].
+    pub running: Vec<f32>,
+    /// Whether the network's frozen parameters are not trained now.
+    pub frozen: bool,
+}
+
+impl<B: Backend> Parameters<B> {
+    /// Whether the parameters of a chunk are trained now.
+    pub fn trains(&self, layout: &Layout<B>, chunk: usize) -> bool {
+        !(self.frozen && layout.frozen[chunk])
+    }
+
+    /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
+    /// a queue. Returns the first chunk that is not finished.
+    pub fn finish_chunks<E: From<Error>>(
+        &mut self,
+        (backend, layout): (&B, &Layout<B>),
+        next: usize,
+        node: usize,
+        wanted: PassGradients,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<usize, E> {
+        let finished = |c: &usize| layout.finished_by[*c] >= node;
+        let end = (next..layout.chunks.len()).take_while(finished).count() + next;
+        for chunk in next..end {
+            if !self.trains(layout, chunk) {
+                continue;
+            }
+            let own = &mut self.gradients.chunks[chunk];
+            // where earlier workers' are added, the update is not the only one to read them
+            if wanted != PassGradients::ForUpdate || self.earlier.alive().next().is_some() {
+                backend.gradients_done(chunk, own)?;
+            }
+            if wanted.last() {
+                self.earlier.add_to(backend, chunk, own)?;
+            }
+            let departs = wanted.last() || self.earlier.gather() == Gather::PerWorker;
+            match backend.queue() {
+                Some(queue) if departs => queue.mark(own)?,
+                None if wanted.last() => self.hand_over(chunk, ready)?,
+                _ => {}
+            }
+        }
+        Ok(end)
+    }
+
+    /// Hands over all chunks that are trained now.
+    pub fn hand_over_all<E: From<Error>>(
+        &mut self,
+        layout: &Layout<B>,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        (0..layout.chunks.len())
+            .try_for_each(|chunk| if self.trains(layout, chunk) { self.hand_over(chunk, ready) } else { Ok(()) })
+    }
+
+    fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        let own = std::mem::take(&mut self.gradients.chunks[chunk]);
+        let finished = self.earlier.collect(chunk, own);
+        match ready {
+            Some(ready) => ready(chunk, finished)?,
+            None => self.put(chunk, finished),
+        }
+        Ok(())
+    }
+
+    /// Takes back the buffers of a chunk; the last one holds the sum that the optimizer reads.
+    pub fn put(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) {
+        self.gradients.chunks[chunk] = gradients.pop().unwrap_or_default();
+        gradients.into_iter().for_each(|earlier| self.earlier.give_back(chunk, earlier));
+    }
 }
 
 // Frozen parameters: which layers have no others, and the backward pass that skips gradients that only they need.
@@ -105,16 +184,14 @@ pub struct NormPlace {
 /// What a graph does without while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct Freeze {
-    /// Whether that is so now.
-    pub on: bool,
-    /// For each node, whether it has parameters and none of them is ever trained while `on`.
+    /// For each node, whether it has parameters and none of them is trained meanwhile.
     nodes: Vec<bool>,
     /// The backward pass of the meantime: from the last node to the first that a trained parameter needs.
     pub moves: Vec<Move>,
 }
 
 impl Freeze {
-    /// Of a network for training; it is on if any parameter is frozen.
+    /// Of a network for training.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], memory: &Memory) -> Self {
         if net.frozen.is_empty() {
             return Self::default();
@@ -127,12 +204,12 @@ impl Freeze {
             needed.push(*trained || node.inputs.iter().any(|id| needed[id.0]));
         }
         let nodes = specs.iter().zip(&trained).map(|(own, trained)| !own.is_empty() && !trained).collect();
-        Self { on: true, nodes, moves: shortened(net, memory, &needed) }
+        Self { nodes, moves: shortened(net, memory, &needed) }
     }
 
-    /// Whether no parameter of this node is trained now, though it has some.
+    /// Whether no parameter of this node is trained meanwhile, though it has some.
     pub fn holds(&self, node: usize) -> bool {
-        self.on && self.nodes.get(node).is_some_and(|held| *held)
+        self.nodes.get(node).is_some_and(|held| *held)
     }
 }
 

@@ -2,14 +2,53 @@
 
 use std::collections::BTreeMap;
 
-use backend::{Backend, Error, Keeps, PlanRequest, Planned, ShortcutOf, TensorDesc, Through};
+use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Through};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::memory::NodeFacts;
-use super::params::NormPlace;
+use super::graph::Batch;
+use super::memory::{Memory, Move, NodeFacts};
+use super::params::{Freeze, Layout, NormPlace};
+
+/// What is planned before the first pass and never changes.
+pub(super) struct NetworkPlan<B: Backend> {
+    pub net: NetSpec,
+    /// For each node, whether the scores depend on it.
+    pub serving: Vec<bool>,
+    pub seed: u64,
+    /// Whether there are backward passes.
+    pub trains: bool,
+    pub layout: Layout<B>,
+    /// The places of each node's parameters.
+    pub slots: Vec<Vec<Slot>>,
+    pub norms: Vec<NormPlace>,
+    pub memory: Memory,
+    /// What is left out while some parameters are not trained.
+    pub freeze: Freeze,
+}
+
+impl<B: Backend> NetworkPlan<B> {
+    /// The backward pass; `frozen`: while some parameters are not trained.
+    pub fn moves(&self, frozen: bool) -> &[Move] {
+        if frozen { &self.freeze.moves } else { &self.memory.moves }
+    }
+
+    /// The value of a tensor in the forward pass.
+    pub fn value_of(&self, tensor: usize) -> usize {
+        self.memory.tensors[tensor]
+    }
+
+    pub fn formats(&self) -> Vec<Vec<B::Format>> {
+        let of = |node| self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect();
+        (0..self.net.nodes.len()).map(of).collect()
+    }
+
+    pub fn key<'a>(&self, batch: &Batch<'a>) -> DrawKey<'a> {
+        DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids }
+    }
+}
 
 /// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
-pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
+pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// What depends on the size of the images.
 pub(super) struct SizePlans<B: Backend> {
@@ -18,7 +57,19 @@ pub(super) struct SizePlans<B: Backend> {
     /// How each lies in memory.
     pub descs: Vec<TensorDesc>,
     /// By rows.
-    pub plans: BTreeMap<usize, Plan<B>>,
+    pub operations: BTreeMap<usize, Operations<B>>,
+}
+
+impl<B: Backend> SizePlans<B> {
+    /// How a tensor of so many rows lies in memory.
+    pub fn desc(&self, tensor: usize, rows: usize) -> TensorDesc {
+        TensorDesc { n: rows, ..self.descs[tensor] }
+    }
+
+    /// The operations for the largest batch.
+    pub fn largest(&self) -> Option<&Operations<B>> {
+        self.operations.values().next_back()
+    }
 }
 
 /// What the memory plan must know of a node.
@@ -38,12 +89,10 @@ pub(super) fn facts<B: Backend>(
     }
 }
 
-/// Parameters of every node.
 pub(super) fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>> {
     net.nodes.iter().map(|n| n.op.params(shapes[n.inputs[0].0])).collect()
 }
 
-/// Places of the running statistics.
 pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
     let mut offset = 0;
     let norms = net.nodes.iter().enumerate().filter(|(_, n)| n.op.statistics_momentum().is_some());
@@ -81,9 +130,9 @@ pub(super) fn make_plan<B: Backend>(
     batch: usize,
     first: Option<First<'_, B::Format>>,
     train: bool,
-) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
+) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, shapes[0])];
-    let mut plan: Plan<B> = Vec::new();
+    let mut plan: Operations<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
     // what one plan narrows, all do: gradients are summed and tensors read as the first one has them
     let narrow = match first {

@@ -7,15 +7,12 @@ use backend::{Arena, Backend, Buffer, Error};
 use net::Shape;
 
 use super::graph::{Batch, Graph, Loss};
+use super::params::Parameters;
 
-/// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// Scores alone.
     Scores,
-    /// Scores and loss.
     Loss,
-    /// Gradients.
     Gradients(PassGradients),
 }
 
@@ -38,7 +35,6 @@ impl PassGradients {
 }
 
 impl Kind {
-    /// For the log.
     fn name(self) -> &'static str {
         match self {
             Kind::Scores | Kind::Loss => "the scoring pass",
@@ -65,7 +61,7 @@ impl<B: Backend> Graph<B> {
         key: u64,
         work: &mut dyn FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
+        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.pass.clock.runs());
         match backend.queue().filter(|_| !anew) {
             Some(queue) => queue.repeat(name, key, &mut || work(self)),
             None => work(self),
@@ -76,8 +72,9 @@ impl<B: Backend> Graph<B> {
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Shape { c, h, w } = self.input();
-        (kind, self.current, [c, h, w], self.freeze.on).hash(&mut hasher);
-        let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());
+        let Parameters { weights, gradients, earlier, frozen, .. } = &self.parameters;
+        (kind, self.pass.rows, [c, h, w], frozen).hash(&mut hasher);
+        let arenas = [weights, gradients].into_iter().chain(earlier.alive());
         arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
         hasher.finish()
     }
@@ -104,15 +101,16 @@ impl<B: Backend> Graph<B> {
     pub fn start_then(&mut self, batch: Batch<'_>, loss: Loss, then: FollowUp<'_, B>) -> Result<(), Error> {
         self.begin(&batch, Some(loss), true)?;
         let mut hasher = DefaultHasher::new();
-        let leaves = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
-        (self.digest(Kind::Gradients(leaves)), then.key).hash(&mut hasher);
+        let wanted = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
+        (self.digest(Kind::Gradients(wanted)), then.key).hash(&mut hasher);
         let FollowUp { work, .. } = then;
         self.enqueue_as("the step", hasher.finish(), &mut |graph| {
-            graph.forward_and_backward::<Error>(&batch, loss, leaves, &mut None)?;
-            work(&graph.backend, &mut graph.weights, &mut graph.grads)
+            graph.forward_and_backward::<Error>(&batch, loss, wanted, &mut None)?;
+            let (backend, weights, gradients) = graph.to_update();
+            work(backend, weights, gradients)
         })?;
-        self.hand_over_all::<Error>(&mut None)?;
-        self.earlier.clear();
+        self.parameters.hand_over_all::<Error>(&self.plan.layout, &mut None)?;
+        self.parameters.earlier.clear();
         Ok(())
     }
 }

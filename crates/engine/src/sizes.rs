@@ -7,8 +7,8 @@ use backend::{Backend, Error, ParamFormat, Planned, TensorDesc};
 use net::NetSpec;
 use net::Shape;
 
-use super::graph::{BuildError, Graph, Purpose};
-use super::plan::{Plan, SizePlans, facts, make_plan, param_specs};
+use super::graph::{BuildError, Graph};
+use super::plan::{Operations, SizePlans, facts, make_plan, param_specs};
 
 impl<B: Backend> Graph<B> {
     /// The images that it takes now.
@@ -24,14 +24,38 @@ impl<B: Backend> Graph<B> {
         if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
             return Ok(());
         }
-        let net = NetSpec { input, ..self.net.clone() };
+        let net = NetSpec { input, ..self.plan.net.clone() };
         let shapes = net.shapes()?;
         self.same_parameters(&net, &shapes)?;
-        let formats: Vec<Vec<B::Format>> = (0..net.nodes.len()).map(|node| self.formats_of(node)).collect();
-        let train = self.purpose != Purpose::Infer;
-        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some((&formats, &self.now.descs)), train)?;
-        self.fits(&plan, &descs)?;
-        self.others.push(SizePlans { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
+        let (operations, descs) = self.plan_again(&net, &shapes, batch)?;
+        self.others.push(SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) });
+        Ok(())
+    }
+
+    /// Plans other rows or another size over the same memory and parameters.
+    fn plan_again(
+        &self,
+        net: &NetSpec,
+        shapes: &[Shape],
+        batch: usize,
+    ) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
+        let first = Some((&*self.plan.formats(), &*self.now.descs));
+        let (operations, descs) = make_plan(&*self.backend, net, shapes, batch, first, self.plan.trains)?;
+        self.fits(&operations, &descs)?;
+        Ok((operations, descs))
+    }
+
+    /// Plans a smaller batch over the same memory and parameters; does nothing if there is such a plan.
+    pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
+        let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
+        if batch > largest {
+            let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        if batch > 0 && !self.now.operations.contains_key(&batch) {
+            let (operations, _) = self.plan_again(&self.plan.net, &self.now.shapes, batch)?;
+            self.now.operations.insert(batch, operations);
+        }
         Ok(())
     }
 
@@ -51,21 +75,19 @@ impl<B: Backend> Graph<B> {
         let teacher = self.soft.as_mut().and_then(|soft| soft.teacher.as_mut());
         teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
     }
-}
 
-impl<B: Backend> Graph<B> {
     /// Refuses a size for which a parameter has another shape, or the scores have.
     fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
         let refuse = |layer: &str, what: String| {
             let why = format!(
                 "{what}, so the network takes images of {} alone: several sizes need a global pool before the first linear layer",
-                self.net.input
+                self.plan.net.input
             );
             BuildError::Backend(Error::Unsupported { op: layer.into(), why })
         };
         let specs = param_specs(net, shapes);
         for (node, specs) in specs.iter().enumerate() {
-            let own = self.layout.params.iter().filter(|p| p.node == node);
+            let own = self.plan.layout.params.iter().filter(|p| p.node == node);
             if let Some((own, spec)) = own.zip(specs).find(|(own, spec)| own.spec.shape != spec.shape) {
                 let what = format!("{} would be {:?} for images of {}", own.name, spec.shape, net.input);
                 return Err(refuse(&net.nodes[node].name, what));
@@ -79,32 +101,32 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Refuses plans that need more memory than the graph has, or share it otherwise, and such as have their parameters in another order.
-    pub(super) fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
-        let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
-        let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
-            facts(&*self.backend, plan[node].as_deref(), &descs[node + 1])
+    fn fits(&self, operations: &Operations<B>, descs: &[TensorDesc]) -> Result<(), Error> {
+        let Some(own) = self.now.largest() else { return Ok(()) };
+        let of = |operations: &Operations<B>, descs: &[TensorDesc], node: usize| {
+            facts(&*self.backend, operations[node].as_deref(), &descs[node + 1])
         };
-        for (node, spec) in self.net.nodes.iter().enumerate() {
-            let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
+        for (node, spec) in self.plan.net.nodes.iter().enumerate() {
+            let [own, new] = [of(own, &self.now.descs, node), of(operations, descs, node)];
             let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
             if !own.serve(&new) || !same_numbers {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
                 let why = format!("{of} need other memory than {largest}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }
-            self.same_order(node, plan)?;
+            self.same_order(node, operations)?;
         }
         Ok(())
     }
 
     /// Refuses a plan that would read and write the parameters of this node in another order than they lie in.
-    fn same_order(&self, node: usize, plan: &Plan<B>) -> Result<(), Error> {
-        let Some(new) = plan[node].as_deref().map(Planned::formats) else { return Ok(()) };
-        let own = self.layout.params.iter().filter(|p| p.node == node);
+    fn same_order(&self, node: usize, operations: &Operations<B>) -> Result<(), Error> {
+        let Some(new) = operations[node].as_deref().map(Planned::formats) else { return Ok(()) };
+        let own = self.plan.layout.params.iter().filter(|p| p.node == node);
         for (own, new) in own.zip(&new) {
             if own.format != *new && !alike(&own.format, new, own.spec.elems())? {
                 let why = format!("it would have {} in another order than the largest batch has", own.name);
-                return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
+                return Err(Error::Unsupported { op: self.plan.net.nodes[node].name.clone(), why });
             }
         }
         Ok(())

@@ -68,7 +68,6 @@ impl<B: Backend> Drop for Taken<'_, B> {
     }
 }
 
-/// Values to read.
 pub(super) struct TakenAll<'a, B: Backend> {
     taken: Vec<Taken<'a, B>>,
     order: Vec<Option<usize>>,
