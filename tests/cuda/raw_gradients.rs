@@ -17,7 +17,7 @@ fn input() -> Shape {
     Shape::image(3, 8, 8)
 }
 
-/// Convolutions, whose gradients are in 16 bits, between parameters whose gradients never are; several chunks.
+/// Convolutions, whose gradients are in 16 bits, between parameters whose gradients never are; several buckets.
 fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("mixed", input());
     let x = net.add("conv1", Conv::new(16, 3).pad(1).bias(0.1), net.image());
@@ -26,7 +26,7 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     let x = net.add("conv3", Conv::new(5, 1), x);
     let x = net.add("pool", Pool::global(), x);
     net.add("fc", Linear::new(4), x);
-    Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 10_000 }, 5).unwrap()
+    Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 10_000 }, 5).unwrap()
 }
 
 fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
@@ -48,7 +48,7 @@ struct Ran {
 
 fn run(precision: Precision, spec: &OptimizerSpec, with_pass: bool) -> Option<Ran> {
     let mut graph = graph(cuda(precision)?);
-    assert!(graph.layout().chunks.len() > 1);
+    assert!(graph.layout().buckets.len() > 1);
     let mut optimizer = optimizer(&graph, spec);
     let mut ran = Ran { bits: Vec::new(), launches: 0 };
     for step in 0..STEPS {
@@ -106,7 +106,7 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
     }
 }
 
-/// Chunks with a convolution.
+/// Buckets with a convolution.
 const CASTS: u64 = 2;
 
 fn spec_updates_only(spec: &OptimizerSpec) -> bool {

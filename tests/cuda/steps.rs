@@ -11,8 +11,8 @@ use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::{cuda, noise};
 
-/// Layers, each a chunk of its own.
-const CHUNKS: usize = 5;
+/// Layers, each a bucket of its own.
+const BUCKETS: usize = 5;
 
 /// Linear layers with biases.
 pub fn graph(cuda: Cuda) -> Graph<Cuda> {
@@ -21,8 +21,8 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     for (i, n) in [90, 33, 64, 128, 10].into_iter().enumerate() {
         x = net.add(&format!("fc{i}"), Op::Linear(Linear::new(n)), x);
     }
-    let graph = Graph::new(cuda, net, 1, Purpose::Train { chunk_bytes: 1 }, 5).unwrap();
-    assert_eq!(graph.layout().chunks.len(), CHUNKS);
+    let graph = Graph::new(cuda, net, 1, Purpose::Train { bucket_bytes: 1 }, 5).unwrap();
+    assert_eq!(graph.layout().buckets.len(), BUCKETS);
     graph
 }
 
@@ -40,8 +40,8 @@ pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     // some beyond the limits, some within
     let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
-    for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {
-        chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, size)).unwrap();
+    for (i, bucket) in graph.to_update().2.buckets.iter_mut().enumerate() {
+        bucket.write(0, &noise(bucket.len(), (20 * step + i) as u64, size)).unwrap();
     }
 }
 
@@ -88,7 +88,7 @@ fn run(spec: &OptimizerSpec, fresh: bool) -> Option<Vec<After>> {
             let last = optimizers.last().unwrap();
             next.set_steps(last.steps());
             for ((_, to), (_, from)) in next.slots_mut().zip(last.slots()) {
-                to.chunks.iter_mut().zip(&from.chunks).for_each(|(to, from)| graph.backend().copy(to, from).unwrap());
+                to.buckets.iter_mut().zip(&from.buckets).for_each(|(to, from)| graph.backend().copy(to, from).unwrap());
             }
             optimizers.push(next);
         }
@@ -130,8 +130,8 @@ fn an_update_leaves_the_weights_that_the_next_pass_reads() {
             let first = scores(&mut graph);
             for step in 0..3 {
                 let scale = graph.backend().loss_scaling().map_or(1.0, |scaling| scaling.scale().unwrap().scale);
-                for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {
-                    chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, f64::from(scale))).unwrap();
+                for (i, bucket) in graph.to_update().2.buckets.iter_mut().enumerate() {
+                    bucket.write(0, &noise(bucket.len(), (20 * step + i) as u64, f64::from(scale))).unwrap();
                 }
                 optimizer.step(&mut graph, rate(step), None).unwrap();
             }
@@ -156,8 +156,8 @@ fn limits_come_after_the_scale_of_the_losses() {
             let mut graph = graph(cuda(precision)?);
             let scale = graph.backend().loss_scaling().map_or(1.0, |scaling| scaling.scale().unwrap().scale);
             let before = bits(&graph, graph.weights());
-            for chunk in &mut graph.arenas().2.chunks {
-                chunk.write(0, &vec![scale * gradient; chunk.len()]).unwrap();
+            for bucket in &mut graph.arenas().2.buckets {
+                bucket.write(0, &vec![scale * gradient; bucket.len()]).unwrap();
             }
             optimizer(&graph, &spec).step(&mut graph, 0.1, None).unwrap();
             Some((before, bits(&graph, graph.weights())))
@@ -173,7 +173,7 @@ fn limits_come_after_the_scale_of_the_losses() {
     }
 }
 
-/// What made small networks wait for the host: a launch for every chunk and every pass over it.
+/// What made small networks wait for the host: a launch for every bucket and every pass over it.
 #[test]
 fn a_replayed_step_is_one_call() {
     let _alone = alone();
@@ -193,8 +193,8 @@ fn a_replayed_step_is_one_call() {
             let Some((before, after)) = before.zip(made()) else { return };
             counts.push([0, 1].map(|i| after[i] - before[i]));
         }
-        // an update and an average for each chunk at least; the second time they are recorded, and from then on replayed
-        assert!(counts[0][0] >= 2 * CHUNKS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
+        // an update and an average for each bucket at least; the second time they are recorded, and from then on replayed
+        assert!(counts[0][0] >= 2 * BUCKETS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
         assert_eq!(counts[2..], [[0, 1]; 3], "{spec:?}: {counts:?}");
         println!("{}: {} kernels in one call", spec.kind.name(), counts[0][0]);
     }

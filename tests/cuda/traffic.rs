@@ -28,7 +28,7 @@ fn batch_norm_of_resnet50_moves_what_its_passes_need() {
             _ => {}
         }
     }
-    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { chunk_bytes: 4 << 20 }, 1).expect("a graph");
+    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { bucket_bytes: 4 << 20 }, 1).expect("a graph");
     let shares = graph.traffic();
     let of = |kind: &str| shares.iter().find(|share: &&Share| share.kind == kind).expect("a kind").traffic;
     // forward: x twice, y, the residual; backward: x and dy twice, dx, and with a residual g, second gradient and mask

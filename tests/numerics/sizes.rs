@@ -60,7 +60,7 @@ fn wide(input: Shape) -> NetSpec {
 }
 
 fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
-    let purpose = Purpose::Train { chunk_bytes: 1 << 12 };
+    let purpose = Purpose::Train { bucket_bytes: 1 << 12 };
     Graph::new(backend, net, ROWS, purpose, 11).unwrap_or_else(|e| panic!("{e}"))
 }
 

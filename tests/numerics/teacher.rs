@@ -33,7 +33,7 @@ fn net(width: usize) -> NetSpec {
 /// Steps on other images each, whose targets are the scores of a teacher of 16 channels alone. The weights of all networks of a width are
 /// the same.
 fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
-    let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+    let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
     let mut graph = Graph::new(backend, net(width), ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));
     let teacher = graph.beside(net(16), ROWS).unwrap_or_else(|e| panic!("{e}"));
     let teaching = Teaching { share: 1.0, temperature: 2.0 };
@@ -89,7 +89,7 @@ fn replayed_passes_ask_the_teacher_anew() {
 
 #[test]
 fn a_teacher_of_other_classes_or_images_is_refused() {
-    let mut graph = Graph::new(cpu(1), net(8), ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 5).unwrap();
+    let mut graph = Graph::new(cpu(1), net(8), ROWS, Purpose::Train { bucket_bytes: 1 << 20 }, 5).unwrap();
     let mut wider = NetSpec::new("wider", Shape::image(8, 4, 4));
     let image = wider.image();
     wider.add("fc", Op::Linear(Linear::new(CLASSES + 1)), image);

@@ -53,7 +53,7 @@ impl<B: Backend> Accumulator<B> {
     pub fn prepare(
         &mut self,
         backend: &B,
-        chunks: &[usize],
+        buckets: &[usize],
         workers: Range<usize>,
         gather: Gather,
     ) -> Result<(), Error> {
@@ -63,7 +63,7 @@ impl<B: Backend> Accumulator<B> {
             Gather::PerWorker => workers.len().saturating_sub(1),
         };
         while self.spare.len() < needed {
-            self.spare.push(Arena::new(backend, chunks)?);
+            self.spare.push(Arena::new(backend, buckets)?);
         }
         Ok(())
     }
@@ -74,11 +74,11 @@ impl<B: Backend> Accumulator<B> {
     }
 
     /// An arena for a worker that is not the last.
-    pub fn take(&mut self, backend: &B, chunks: &[usize]) -> Result<Arena<B>, Error> {
-        self.spare.pop().map_or_else(|| Arena::new(backend, chunks), Ok)
+    pub fn take(&mut self, backend: &B, buckets: &[usize]) -> Result<Arena<B>, Error> {
+        self.spare.pop().map_or_else(|| Arena::new(backend, buckets), Ok)
     }
 
-    /// Adds a worker's gradients, merging branches that are complete; of chunks that are not trained there are none.
+    /// Adds a worker's gradients, merging branches that are complete; of buckets that are not trained there are none.
     pub fn push(
         &mut self,
         backend: &B,
@@ -92,8 +92,8 @@ impl<B: Backend> Accumulator<B> {
             return Ok(());
         }
         while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
-            let pairs = sum.chunks.iter_mut().zip(&left.sum.chunks).enumerate();
-            for (_, (to, from)) in pairs.filter(|(chunk, _)| trains(*chunk)) {
+            let pairs = sum.buckets.iter_mut().zip(&left.sum.buckets).enumerate();
+            for (_, (to, from)) in pairs.filter(|(bucket, _)| trains(*bucket)) {
                 backend.add(to, from)?;
             }
             self.spare.push(left.sum);
@@ -112,27 +112,27 @@ impl<B: Backend> Accumulator<B> {
         self.branches.iter().map(|branch| &branch.sum)
     }
 
-    /// Adds all earlier workers' gradients of a chunk to the last worker's, unless each worker's go out by themselves.
-    pub fn add_to(&self, backend: &B, chunk: usize, last: &mut B::Buf) -> Result<(), Error> {
+    /// Adds all earlier workers' gradients of a bucket to the last worker's, unless each worker's go out by themselves.
+    pub fn add_to(&self, backend: &B, bucket: usize, last: &mut B::Buf) -> Result<(), Error> {
         let mut summed = self.branches.iter().rev().filter(|_| self.gather == Gather::Summed);
-        summed.try_for_each(|branch| backend.add(last, &branch.sum.chunks[chunk]))
+        summed.try_for_each(|branch| backend.add(last, &branch.sum.buckets[bucket]))
     }
 
-    /// The buffers of a finished chunk that go to the exchange: the sum of all workers, or each worker's in order.
-    pub fn collect(&mut self, chunk: usize, last: B::Buf) -> Vec<B::Buf> {
+    /// The buffers of a finished bucket that go to the exchange: the sum of all workers, or each worker's in order.
+    pub fn collect(&mut self, bucket: usize, last: B::Buf) -> Vec<B::Buf> {
         let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::PerWorker);
-        apart.map(|branch| std::mem::take(&mut branch.sum.chunks[chunk])).chain(std::iter::once(last)).collect()
+        apart.map(|branch| std::mem::take(&mut branch.sum.buckets[bucket])).chain(std::iter::once(last)).collect()
     }
 
-    /// Takes back a chunk that was handed out for a worker; from now on it may serve any worker.
-    pub fn give_back(&mut self, chunk: usize, gradients: B::Buf) {
+    /// Takes back a bucket that was handed out for a worker; from now on it may serve any worker.
+    pub fn give_back(&mut self, bucket: usize, gradients: B::Buf) {
         let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
-        if let Some(hole) = arenas.map(|arena| &mut arena.chunks[chunk]).find(|c| c.is_empty()) {
+        if let Some(hole) = arenas.map(|arena| &mut arena.buckets[bucket]).find(|c| c.is_empty()) {
             *hole = gradients;
         }
     }
 
-    /// Makes all arenas free again, after the last chunk was handed out.
+    /// Makes all arenas free again, after the last bucket was handed out.
     pub fn clear(&mut self) {
         self.spare.extend(self.branches.drain(..).map(|b| b.sum));
     }
@@ -165,7 +165,7 @@ mod tests {
     /// Pushes workers with values that show the order of additions in f32, and gives the sum.
     fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
         let mut tree = Accumulator::<Reference>::new();
-        let arena = |w: usize| Arena { chunks: vec![HostBuf(vec![value(w)])] };
+        let arena = |w: usize| Arena { buckets: vec![HostBuf(vec![value(w)])] };
         for w in workers.start..workers.end - 1 {
             tree.push(&Reference, w, arena(w), |_| true).unwrap();
         }
@@ -183,8 +183,8 @@ mod tests {
         for step in 0..3 {
             for worker in 3..6 {
                 let mut arena = apart.take(&Reference, &[1, 2]).unwrap();
-                assert_eq!(arena.chunks.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
-                arena.chunks[1].0.fill((10 * step + worker) as f32);
+                assert_eq!(arena.buckets.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
+                arena.buckets[1].0.fill((10 * step + worker) as f32);
                 apart.push(&Reference, worker, arena, |_| true).unwrap();
             }
             let mut last = HostBuf(vec![(10 * step + 6) as f32; 2]);

@@ -17,10 +17,10 @@ use super::tensors::Tensors;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Forward, backward, gradients of chunks of this many bytes.
+    /// Forward, backward, gradients of buckets of this many bytes.
     Train {
-        /// A gradient chunk closes once it holds this much.
-        chunk_bytes: usize,
+        /// A gradient bucket closes once it holds this much.
+        bucket_bytes: usize,
     },
     /// Forward only; activations share memory.
     Infer,
@@ -46,7 +46,7 @@ pub struct Loss {
     pub scale: f32,
 }
 
-/// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
+/// Receives a finished bucket of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 /// A pass whose sums were not read.
@@ -115,23 +115,23 @@ impl<B: Backend> Graph<B> {
         let facts: Vec<NodeFacts> =
             operations.iter().zip(&descs[1..]).map(|(op, d)| facts(&*backend, op.as_deref(), d)).collect();
         let input = backend.words(&descs[0]);
-        let (memory, chunk_bytes) = match purpose {
-            Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
+        let (memory, bucket_bytes) = match purpose {
+            Purpose::Train { bucket_bytes } => (Memory::train(&net, input, &facts), bucket_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
         let freeze = Freeze::new(&net, &specs, &memory);
-        let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
+        let layout = Layout::new(&net, &specs, &formats, bucket_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
-        let elems = layout.chunks.iter().fold(0, |sum: usize, chunk| sum.saturating_add(*chunk));
+        let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
         let bytes = backend.parameter_bytes().saturating_mul(elems);
         Need::of(bytes, trains, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let norms = norm_places(&net, &shapes);
         let parameters = Parameters {
-            weights: Arena::new(&*backend, &layout.chunks)?,
+            weights: Arena::new(&*backend, &layout.buckets)?,
             changed: true,
-            gradients: Arena::new(&*backend, if trains { &layout.chunks } else { &[] })?,
+            gradients: Arena::new(&*backend, if trains { &layout.buckets } else { &[] })?,
             earlier: Accumulator::new(),
             running: initial_running(&norms),
             frozen: !net.frozen.is_empty(),
@@ -177,7 +177,7 @@ impl<B: Backend> Graph<B> {
 
     /// Allocates room for the gradients of this rank's workers.
     pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>, gather: Gather) -> Result<(), Error> {
-        self.parameters.earlier.prepare(&self.backend, &self.plan.layout.chunks, workers, gather)
+        self.parameters.earlier.prepare(&self.backend, &self.plan.layout.buckets, workers, gather)
     }
 }
 
@@ -222,9 +222,9 @@ impl<B: Backend> Graph<B> {
         self.parameters.frozen && self.plan.freeze.holds(node)
     }
 
-    /// Whether the parameters of a chunk are trained now.
-    pub fn trains(&self, chunk: usize) -> bool {
-        self.parameters.trains(&self.plan.layout, chunk)
+    /// Whether the parameters of a bucket are trained now.
+    pub fn trains(&self, bucket: usize) -> bool {
+        self.parameters.trains(&self.plan.layout, bucket)
     }
 
     pub fn layout(&self) -> &Layout<B> {
@@ -263,9 +263,9 @@ impl<B: Backend> Graph<B> {
         (&self.backend, &mut self.parameters.weights)
     }
 
-    /// Gives back the buffers of a gradient chunk; the last one holds the sum that the optimizer reads.
-    pub fn put(&mut self, chunk: usize, gradients: Vec<B::Buf>) {
-        self.parameters.put(chunk, gradients);
+    /// Gives back the buffers of a gradient bucket; the last one holds the sum that the optimizer reads.
+    pub fn put(&mut self, bucket: usize, gradients: Vec<B::Buf>) {
+        self.parameters.put(bucket, gradients);
     }
 
     /// Arenas of gradients beside the one that the optimizer reads: sums of workers, or one per worker.
@@ -273,8 +273,8 @@ impl<B: Backend> Graph<B> {
         self.parameters.earlier.kept()
     }
 
-    pub fn take(&mut self, chunk: usize) -> B::Buf {
-        std::mem::take(&mut self.parameters.gradients.chunks[chunk])
+    pub fn take(&mut self, bucket: usize) -> B::Buf {
+        std::mem::take(&mut self.parameters.gradients.buckets[bucket])
     }
 
     /// A parameter as a plain tensor.

@@ -24,66 +24,66 @@ pub struct Param<B: Backend> {
     pub slot: Slot,
 }
 
-/// All parameters in the order of the network, and the chunks that hold them in the order in which backward finishes them.
+/// All parameters in the order of the network, and the buckets that hold them in the order in which backward finishes them.
 pub struct Layout<B: Backend> {
     /// In the order of the network.
     pub params: Vec<Param<B>>,
-    /// Elements of each chunk.
-    pub chunks: Vec<usize>,
-    /// Node whose backward pass finishes each chunk.
+    /// Elements of each bucket.
+    pub buckets: Vec<usize>,
+    /// Node whose backward pass finishes each bucket.
     pub finished_by: Vec<usize>,
-    /// Whether the parameters of each chunk are the frozen ones; no chunk holds both kinds.
+    /// Whether the parameters of each bucket are the frozen ones; no bucket holds both kinds.
     pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
-    /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
+    /// Packs parameters from the last node to the first; a bucket closes once it holds `bucket_bytes`.
     /// `formats[node]` are the formats of each node's parameters.
-    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
-        let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
-        // the chunks that take parameters now, the trained and the frozen ones
+    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], bucket_bytes: usize) -> Self {
+        let mut layout = Self { params: Vec::new(), buckets: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
+        // the buckets that take parameters now, the trained and the frozen ones
         let mut open = [None; 2];
         for node in (0..net.nodes.len()).rev() {
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
                 let name = net.parameter(node, spec);
                 let frozen = net.frozen.contains(&name);
-                let chunk = *open[usize::from(frozen)].get_or_insert_with(|| layout.begin_chunk(frozen));
-                let (offset, len) = (layout.chunks[chunk], format.elems());
-                let slot = Slot { chunk, offset, len };
+                let bucket = *open[usize::from(frozen)].get_or_insert_with(|| layout.begin_bucket(frozen));
+                let (offset, len) = (layout.buckets[bucket], format.elems());
+                let slot = Slot { bucket, offset, len };
                 layout.params.push(Param { name, spec: spec.clone(), node, format: format.clone(), slot });
-                layout.chunks[chunk] = (offset + len).next_multiple_of(ALIGN);
-                layout.finished_by[chunk] = node;
+                layout.buckets[bucket] = (offset + len).next_multiple_of(ALIGN);
+                layout.finished_by[bucket] = node;
             }
-            open = open.map(|chunk| chunk.filter(|chunk| layout.chunks[*chunk] * 4 < chunk_bytes));
+            open = open.map(|bucket| bucket.filter(|bucket| layout.buckets[*bucket] * 4 < bucket_bytes));
         }
         layout.params.reverse();
-        layout.sort_chunks();
+        layout.sort_buckets();
         layout
     }
 
-    fn begin_chunk(&mut self, frozen: bool) -> usize {
-        self.chunks.push(0);
+    fn begin_bucket(&mut self, frozen: bool) -> usize {
+        self.buckets.push(0);
         self.finished_by.push(0);
         self.frozen.push(frozen);
-        self.chunks.len() - 1
+        self.buckets.len() - 1
     }
 
-    /// Numbers the chunks in the order in which backward finishes them: two that are filled side by side may end in another order than
+    /// Numbers the buckets in the order in which backward finishes them: two that are filled side by side may end in another order than
     /// they begin.
-    fn sort_chunks(&mut self) {
-        let mut order: Vec<usize> = (0..self.chunks.len()).collect();
-        order.sort_by_key(|&chunk| std::cmp::Reverse(self.finished_by[chunk]));
+    fn sort_buckets(&mut self) {
+        let mut order: Vec<usize> = (0..self.buckets.len()).collect();
+        order.sort_by_key(|&bucket| std::cmp::Reverse(self.finished_by[bucket]));
         let mut number = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, &old)| number[old] = new);
-        self.params.iter_mut().for_each(|p| p.slot.chunk = number[p.slot.chunk]);
-        self.chunks = order.iter().map(|&chunk| self.chunks[chunk]).collect();
-        self.finished_by = order.iter().map(|&chunk| self.finished_by[chunk]).collect();
-        self.frozen = order.iter().map(|&chunk| self.frozen[chunk]).collect();
+        self.params.iter_mut().for_each(|p| p.slot.bucket = number[p.slot.bucket]);
+        self.buckets = order.iter().map(|&bucket| self.buckets[bucket]).collect();
+        self.finished_by = order.iter().map(|&bucket| self.finished_by[bucket]).collect();
+        self.frozen = order.iter().map(|&bucket| self.frozen[bucket]).collect();
     }
 
-    /// The parameters of a chunk in the order of memory.
-    pub fn of_chunk(&self, chunk: usize) -> Vec<&Param<B>> {
-        let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.chunk == chunk).collect();
+    /// The parameters of a bucket in the order of memory.
+    pub fn of_bucket(&self, bucket: usize) -> Vec<&Param<B>> {
+        let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.bucket == bucket).collect();
         params.sort_by_key(|p| p.slot.offset);
         params
     }
@@ -113,14 +113,14 @@ pub(super) struct Parameters<B: Backend> {
 }
 
 impl<B: Backend> Parameters<B> {
-    /// Whether the parameters of a chunk are trained now.
-    pub fn trains(&self, layout: &Layout<B>, chunk: usize) -> bool {
-        !(self.frozen && layout.frozen[chunk])
+    /// Whether the parameters of a bucket are trained now.
+    pub fn trains(&self, layout: &Layout<B>, bucket: usize) -> bool {
+        !(self.frozen && layout.frozen[bucket])
     }
 
-    /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
-    /// a queue. Returns the first chunk that is not finished.
-    pub fn finish_chunks<E: From<Error>>(
+    /// Completes the buckets from `next` on that are finished once backward has done `node`, and hands them over unless the device has
+    /// a queue. Returns the first bucket that is not finished.
+    pub fn finish_buckets<E: From<Error>>(
         &mut self,
         (backend, layout): (&B, &Layout<B>),
         next: usize,
@@ -129,53 +129,53 @@ impl<B: Backend> Parameters<B> {
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<usize, E> {
         let finished = |c: &usize| layout.finished_by[*c] >= node;
-        let end = (next..layout.chunks.len()).take_while(finished).count() + next;
-        for chunk in next..end {
-            if !self.trains(layout, chunk) {
+        let end = (next..layout.buckets.len()).take_while(finished).count() + next;
+        for bucket in next..end {
+            if !self.trains(layout, bucket) {
                 continue;
             }
-            let own = &mut self.gradients.chunks[chunk];
+            let own = &mut self.gradients.buckets[bucket];
             // where earlier workers' are added, the update is not the only one to read them
             if wanted != PassGradients::ForUpdate || self.earlier.alive().next().is_some() {
-                backend.gradients_done(chunk, own)?;
+                backend.gradients_done(bucket, own)?;
             }
             if wanted.last() {
-                self.earlier.add_to(backend, chunk, own)?;
+                self.earlier.add_to(backend, bucket, own)?;
             }
             let departs = wanted.last() || self.earlier.gather() == Gather::PerWorker;
             match backend.queue() {
                 Some(queue) if departs => queue.mark(own)?,
-                None if wanted.last() => self.hand_over(chunk, ready)?,
+                None if wanted.last() => self.hand_over(bucket, ready)?,
                 _ => {}
             }
         }
         Ok(end)
     }
 
-    /// Hands over all chunks that are trained now.
+    /// Hands over all buckets that are trained now.
     pub fn hand_over_all<E: From<Error>>(
         &mut self,
         layout: &Layout<B>,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
-        (0..layout.chunks.len())
-            .try_for_each(|chunk| if self.trains(layout, chunk) { self.hand_over(chunk, ready) } else { Ok(()) })
+        (0..layout.buckets.len())
+            .try_for_each(|bucket| if self.trains(layout, bucket) { self.hand_over(bucket, ready) } else { Ok(()) })
     }
 
-    fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
-        let own = std::mem::take(&mut self.gradients.chunks[chunk]);
-        let finished = self.earlier.collect(chunk, own);
+    fn hand_over<E: From<Error>>(&mut self, bucket: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        let own = std::mem::take(&mut self.gradients.buckets[bucket]);
+        let finished = self.earlier.collect(bucket, own);
         match ready {
-            Some(ready) => ready(chunk, finished)?,
-            None => self.put(chunk, finished),
+            Some(ready) => ready(bucket, finished)?,
+            None => self.put(bucket, finished),
         }
         Ok(())
     }
 
-    /// Takes back the buffers of a chunk; the last one holds the sum that the optimizer reads.
-    pub fn put(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) {
-        self.gradients.chunks[chunk] = gradients.pop().unwrap_or_default();
-        gradients.into_iter().for_each(|earlier| self.earlier.give_back(chunk, earlier));
+    /// Takes back the buffers of a bucket; the last one holds the sum that the optimizer reads.
+    pub fn put(&mut self, bucket: usize, mut gradients: Vec<B::Buf>) {
+        self.gradients.buckets[bucket] = gradients.pop().unwrap_or_default();
+        gradients.into_iter().for_each(|earlier| self.earlier.give_back(bucket, earlier));
     }
 }
 

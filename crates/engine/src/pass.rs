@@ -48,7 +48,7 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Forward, loss and backward of one worker's share of a step. At the last micro-batch the gradients of all of this rank's
-    /// workers are summed (or gathered); with `ready`, each chunk is handed over as soon as backward has finished it, or, on a
+    /// workers are summed (or gathered); with `ready`, each bucket is handed over as soon as backward has finished it, or, on a
     /// device with a queue, as soon as the pass is enqueued: give it back with [`Self::put`]. Gradients per worker need
     /// `ready`: without it, the last worker's alone stay here. [`Graph::sums`] must come before the next pass.
     pub fn start<E: From<Error>>(
@@ -63,13 +63,13 @@ impl<B: Backend> Graph<B> {
             self.parameters.earlier.clear();
             return Ok(());
         }
-        let own = self.parameters.earlier.take(&self.backend, &self.plan.layout.chunks)?;
+        let own = self.parameters.earlier.take(&self.backend, &self.plan.layout.buckets)?;
         let whole = std::mem::replace(&mut self.parameters.gradients, own);
         let result = self.gradients::<E>(&batch, loss, PassGradients::Own, None);
         let Parameters { gradients, earlier, frozen, .. } = &mut self.parameters;
         let own = std::mem::replace(gradients, whole);
         result?;
-        let trains = |chunk: usize| !(*frozen && self.plan.layout.frozen[chunk]);
+        let trains = |bucket: usize| !(*frozen && self.plan.layout.frozen[bucket]);
         Ok(earlier.push(&self.backend, micro_batch.worker, own, trains)?)
     }
 
@@ -96,12 +96,12 @@ impl<B: Backend> Graph<B> {
         self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
     }
 
-    /// Multiplies the gradients of the step; all chunks must have been given back.
+    /// Multiplies the gradients of the step; all buckets must have been given back.
     pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
-        self.parameters.gradients.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
+        self.parameters.gradients.buckets.iter_mut().try_for_each(|bucket| self.backend.scale(bucket, factor))
     }
 
-    /// Computes this batch's gradients, chunk by chunk.
+    /// Computes this batch's gradients, bucket by bucket.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -122,7 +122,7 @@ impl<B: Backend> Graph<B> {
         if wanted.last() { self.parameters.hand_over_all(&self.plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
+    /// Forward, loss and backward; buckets are handed over as they finish unless the device has a queue.
     pub(super) fn forward_and_backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -154,7 +154,7 @@ impl<B: Backend> Graph<B> {
                 }
             }
             if let Move::Node { node, .. } = *step {
-                next = parameters.finish_chunks((backend, &plan.layout), next, node, wanted, ready)?;
+                next = parameters.finish_buckets((backend, &plan.layout), next, node, wanted, ready)?;
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl<B: Backend> Graph<B> {
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let (backend, plan, parameters) = (&*self.backend, &self.plan, &mut self.parameters);
-        parameters.gradients.chunks.iter_mut().try_for_each(|chunk| backend.zero(chunk))?;
+        parameters.gradients.buckets.iter_mut().try_for_each(|bucket| backend.zero(bucket))?;
         self.pass.unread.push_back(UnreadPass { rows: self.pass.rows, sums: Some(LossSums::default()) });
         let (device, mut next) = ((backend, &plan.layout), 0);
         if let Some(across) = &self.across {
@@ -175,12 +175,12 @@ impl<B: Backend> Graph<B> {
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
-                // as on other ranks, finished chunks of the layers above the norm leave before its own sum
-                next = parameters.finish_chunks(device, next, norm.node + 1, wanted, &mut ready)?;
+                // as on other ranks, finished buckets of the layers above the norm leave before its own sum
+                next = parameters.finish_buckets(device, next, norm.node + 1, wanted, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
         }
-        parameters.finish_chunks(device, next, 0, wanted, &mut ready)?;
+        parameters.finish_buckets(device, next, 0, wanted, &mut ready)?;
         let queued = wanted.last() && backend.queue().is_some();
         if queued { parameters.hand_over_all(&plan.layout, &mut ready) } else { Ok(()) }
     }

@@ -75,7 +75,7 @@ impl<B: Backend> Graph<B> {
         let Parameters { weights, gradients, earlier, frozen, .. } = &self.parameters;
         (kind, self.pass.rows, [c, h, w], frozen).hash(&mut hasher);
         let arenas = [weights, gradients].into_iter().chain(earlier.alive());
-        arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
+        arenas.flat_map(|arena| &arena.buckets).for_each(|bucket| bucket.place().hash(&mut hasher));
         hasher.finish()
     }
 }

@@ -69,7 +69,7 @@ impl<B: Backend> Graph<B> {
     /// Bytes of the teacher's parameters and activations.
     pub fn teacher_bytes(&self) -> usize {
         let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
-        teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().chunks.iter().sum::<usize>()) + t.state_bytes())
+        teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().buckets.iter().sum::<usize>()) + t.state_bytes())
     }
 
     /// The targets of the next training pass, as [`SoftTargets::table`]; none where training is against labels.

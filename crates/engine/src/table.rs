@@ -42,12 +42,12 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
 /// Where this rank's memory goes. `slots` is the number of optimizer values per parameter.
 pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
     let memory = graph.memory();
-    let params: usize = graph.layout().chunks.iter().sum();
+    let params: usize = graph.layout().buckets.iter().sum();
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
         ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
+        (format!("parameters, {} chunks", graph.layout().buckets.len()), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),

@@ -58,7 +58,7 @@ impl<B: Backend> Ema<B> {
 
     /// The same of any kind.
     pub fn of(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
-        let weights = Arena::new(graph.backend(), &graph.layout().chunks)?;
+        let weights = Arena::new(graph.backend(), &graph.layout().buckets)?;
         let mut averages = Self { averaging, weights, running: Vec::new() };
         averages.restart(graph)?;
         Ok(averages)

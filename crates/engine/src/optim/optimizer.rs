@@ -1,4 +1,4 @@
-//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it
+//! One optimizer step over all buckets of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it
 //! works through. How a rule moves an element is in [`backend::update`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,15 +48,15 @@ struct Second<B: Backend> {
     plans: [StepPlan<B>; 2],
 }
 
-/// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
+/// An optimizer with its slots, which are laid out bucket by bucket as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    /// Of each chunk, where gradients are limited by units.
+    /// Of each bucket, where gradients are limited by units.
     units: Vec<Units>,
     /// Of all parameters, and of those that are trained while others are frozen.
     plans: [StepPlan<B>; 2],
-    /// Whether the parameters of each chunk are frozen at first.
+    /// Whether the parameters of each bucket are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     /// Of a rule in two passes.
@@ -69,13 +69,13 @@ pub struct Optimizer<B: Backend> {
 }
 
 impl<B: Backend> Second<B> {
-    /// For a rule that has a second pass over these tensors of each chunk.
+    /// For a rule that has a second pass over these tensors of each bucket.
     fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
             return Ok(None);
         }
         let backend = graph.backend();
-        let directions = Arena::new(backend, &graph.layout().chunks)?;
+        let directions = Arena::new(backend, &graph.layout().buckets)?;
         let [all, trained] = tensors.map(|tensors| StepPlan::along(backend, tensors));
         Ok(Some(Self { directions, plans: [all?, trained?] }))
     }
@@ -111,16 +111,16 @@ impl<B: Backend> Optimizer<B> {
             adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
             factor: factor(&p.name) as f32,
         };
-        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
-        let trained = |(of_chunk, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_chunk.clone() };
+        let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(tensor).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
+        let trained = |(of_bucket, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
         let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
         let second = Second::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
         for SlotSpec { start, .. } in method.slots() {
-            let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
+            let mut arena = Arena::new(graph.backend(), &layout.buckets)?;
             for (i, p) in layout.params.iter().enumerate().filter(|_| start != 0.0) {
                 graph.pack(i, &vec![start; p.spec.elems()], &mut arena)?;
             }
@@ -144,9 +144,9 @@ impl<B: Backend> Optimizer<B> {
     /// Limits the norm of each output unit's gradient to this part of that of its weights, in all parameters that `limited` names.
     pub fn limit_units(&mut self, graph: &Graph<B>, part: f64, limited: impl Fn(&str) -> bool) -> Result<(), Error> {
         let layout = graph.layout();
-        for chunk in 0..layout.chunks.len() {
+        for bucket in 0..layout.buckets.len() {
             let mut units = Units::new(part);
-            for p in layout.of_chunk(chunk).into_iter().filter(|p| limited(&p.name)) {
+            for p in layout.of_bucket(bucket).into_iter().filter(|p| limited(&p.name)) {
                 units.add(&p.format, &p.spec.shape, p.slot.range())?;
             }
             self.units.push(units);
@@ -249,7 +249,7 @@ impl<B: Backend> Optimizer<B> {
         averages: Option<&mut Arena<B>>,
     ) -> Result<bool, Error> {
         let finite = self.change(backend, next, held, weights, grads)?;
-        let mut pairs = averages.into_iter().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+        let mut pairs = averages.into_iter().flat_map(|averages| averages.buckets.iter_mut().zip(&weights.buckets));
         pairs.try_for_each(|(to, from)| backend.lerp(to, from, next.average))?;
         Ok(finite)
     }
@@ -259,12 +259,12 @@ impl<B: Backend> Optimizer<B> {
         self.plans[0].norms.limit.is_some()
     }
 
-    /// The chunks that a step changes; `held`: without those that are frozen at first.
+    /// The buckets that a step changes; `held`: without those that are frozen at first.
     fn plan(&mut self, held: bool) -> &mut StepPlan<B> {
         &mut self.plans[usize::from(held)]
     }
 
-    /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.
+    /// Clipping, norms, and the update of each bucket; false if a parameter is known not to be finite.
     fn change(
         &mut self,
         backend: &B,
@@ -276,14 +276,14 @@ impl<B: Backend> Optimizer<B> {
         let update = &next.update;
         // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
         if let Some(scaling) = backend.loss_scaling() {
-            scaling.inspect(&grads.chunks)?;
+            scaling.inspect(&grads.buckets)?;
         }
         if let Some(limit) = self.clip_value {
-            grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
+            grads.buckets.iter_mut().try_for_each(|bucket| backend.clamp(bucket, limit as f32))?;
         }
-        let limited = self.units.iter().zip(weights.chunks.iter().zip(&mut grads.chunks));
-        for (chunk, (units, (w, g))) in limited.enumerate() {
-            if !(held && self.frozen[chunk]) {
+        let limited = self.units.iter().zip(weights.buckets.iter().zip(&mut grads.buckets));
+        for (bucket, (units, (w, g))) in limited.enumerate() {
+            if !(held && self.frozen[bucket]) {
                 backend.limit_units(units, w, g)?;
             }
         }
@@ -292,16 +292,16 @@ impl<B: Backend> Optimizer<B> {
             backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
         }
         let (plan, mut finite) = (&self.plans[usize::from(held)], true);
-        for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
-            let late = self.frozen[chunk];
+        for (bucket, (w, g)) in weights.buckets.iter_mut().zip(&grads.buckets).enumerate() {
+            let late = self.frozen[bucket];
             if held && late {
                 continue;
             }
             let work = self.second.iter_mut().map(|second| &mut second.directions);
             let arenas = self.slots.iter_mut().chain(work);
-            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.chunks[chunk]).collect();
+            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.buckets[bucket]).collect();
             let update = if late { &next.late } else { update };
-            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, g, &mut slots)?;
+            finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, g, &mut slots)?;
         }
         Ok(finite && self.go_along(backend, next, held, weights)?)
     }
@@ -314,12 +314,12 @@ impl<B: Backend> Optimizer<B> {
         let plan = &mut plans[usize::from(held)];
         backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
         let mut finite = true;
-        for (chunk, (w, direction)) in weights.chunks.iter_mut().zip(&directions.chunks).enumerate() {
-            if held && self.frozen[chunk] {
+        for (bucket, (w, direction)) in weights.buckets.iter_mut().zip(&directions.buckets).enumerate() {
+            if held && self.frozen[bucket] {
                 continue;
             }
-            let update = if self.frozen[chunk] { &late } else { &usual };
-            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, direction, &mut [])?;
+            let update = if self.frozen[bucket] { &late } else { &usual };
+            finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, direction, &mut [])?;
         }
         Ok(finite)
     }
@@ -329,8 +329,8 @@ impl<B: Backend> Optimizer<B> {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
         let directions = self.second.iter().map(|second| &second.directions);
-        let chunks = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.chunks);
-        chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
+        let buckets = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.buckets);
+        buckets.for_each(|bucket| bucket.place().hash(&mut hasher));
         hasher.finish()
     }
 
@@ -343,8 +343,8 @@ impl<B: Backend> Optimizer<B> {
 
     /// Bytes of memory that a step needs beside the slots.
     pub fn work_bytes(&self) -> usize {
-        let directions = self.second.iter().flat_map(|second| &second.directions.chunks);
-        4 * directions.map(|chunk| chunk.len()).sum::<usize>()
+        let directions = self.second.iter().flat_map(|second| &second.directions.buckets);
+        4 * directions.map(|bucket| bucket.len()).sum::<usize>()
     }
 
     /// Steps done.
@@ -370,16 +370,16 @@ impl<B: Backend> Optimizer<B> {
 
 /// What a step knows of the parameters that it changes.
 pub(super) struct StepPlan<B: Backend> {
-    /// Tensors, chunk by chunk.
+    /// Tensors, bucket by bucket.
     pub norms: Norms,
-    /// Of each chunk.
+    /// Of each bucket.
     pub groups: Vec<Vec<ParamGroup>>,
     /// See [`rates`].
     pub rates: B::Buf,
 }
 
 impl<B: Backend> StepPlan<B> {
-    /// For these tensors of each chunk.
+    /// For these tensors of each bucket.
     pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
@@ -390,17 +390,17 @@ impl<B: Backend> StepPlan<B> {
 
     /// The same for the second pass of a rule, whose directions have the weight decay already.
     pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
-        let whole = |of_chunk: &Vec<Normed>| {
-            of_chunk.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
+        let whole = |of_bucket: &Vec<Normed>| {
+            of_bucket.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
         };
         Ok(Self { groups: groups(tensors), ..Self::new(backend, tensors.iter().map(whole).collect(), None)? })
     }
 }
 
-/// The parameter groups of each chunk; neighbours with the same numbers are one group.
+/// The parameter groups of each bucket; neighbours with the same numbers are one group.
 fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
-    let mut of_chunk = |tensors: &Vec<Normed>| {
+    let mut of_bucket = |tensors: &Vec<Normed>| {
         let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
             let own = tensor.adapts || tensor.factor != 1.0;
@@ -413,5 +413,5 @@ fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
         }
         groups
     };
-    tensors.iter().map(&mut of_chunk).collect()
+    tensors.iter().map(&mut of_bucket).collect()
 }

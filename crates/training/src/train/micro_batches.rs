@@ -1,4 +1,4 @@
-//! Forward and backward passes of this rank's workers, one after another.
+//! Forward and backward passes of this rank's workers, in sequence.
 
 use std::time::Instant;
 

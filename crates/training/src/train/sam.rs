@@ -38,14 +38,14 @@ impl<B: Backend> Sam<B> {
         let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
         let (backend, layout) = (run.graph.backend(), run.graph.layout());
         let tensor = |range| Normed { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
-        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(|p| tensor(p.slot.range())).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
+        let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(|p| tensor(p.slot.range())).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
         let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
         let order = Box::new(run.order(at.0, at.1));
         let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;
         let batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
         let norms = Norms { tensors, limit: Some(rho) };
-        Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.chunks)?, norms, rates }))
+        Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.buckets)?, norms, rates }))
     }
 
     /// Runs the passes of this rank's workers a second time.
@@ -75,7 +75,8 @@ impl<B: Backend> Sam<B> {
         let mut norm = [0.0];
         self.rates.read(rates::NORM, &mut norm)?;
         let factor = (self.rho / (f64::from(norm[0]) + TINY)) as f32;
-        for (before, (w, g)) in self.before.chunks.iter_mut().zip(weights.chunks.iter_mut().zip(&mut gradients.chunks))
+        for (before, (w, g)) in
+            self.before.buckets.iter_mut().zip(weights.buckets.iter_mut().zip(&mut gradients.buckets))
         {
             backend.copy(before, w)?;
             backend.scale(g, factor)?;
@@ -87,7 +88,7 @@ impl<B: Backend> Sam<B> {
     /// Restores the parameters.
     pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let (backend, weights, _) = run.graph.arenas();
-        let mut pairs = weights.chunks.iter_mut().zip(&self.before.chunks);
+        let mut pairs = weights.buckets.iter_mut().zip(&self.before.buckets);
         Ok(pairs.try_for_each(|(w, before)| backend.copy(w, before))?)
     }
 }

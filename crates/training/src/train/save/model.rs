@@ -147,12 +147,12 @@ impl<B: Backend> Exporter<B> {
         Ok(layers)
     }
 
-    /// Returns plain tensors with the parameters' names from flat host chunks in the parameters' layout.
-    pub fn tensors_of(&self, chunks: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
+    /// Returns plain tensors with the parameters' names from flat host buckets in the parameters' layout.
+    pub fn tensors_of(&self, buckets: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
             let mut plain = vec![0.0; p.spec.elems()];
-            p.format.unpack(&chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            p.format.unpack(&buckets[p.slot.bucket][p.slot.range()], &mut plain)?;
             Ok((p.name.clone(), p.spec.shape.clone(), plain))
         };
         params.map(plain).collect()

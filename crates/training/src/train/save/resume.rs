@@ -264,7 +264,7 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
 fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals: &[Vec<Tensor>]) -> Result<(), Error> {
     let layout = run.graph.layout();
     for worker in 0..run.division.workers {
-        let mut arena = Arena::new(run.graph.backend(), &layout.chunks)?;
+        let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
         let odd = |(expected, got)| {
             let cure = "the checkpoint is for another version of this network".into();
@@ -273,8 +273,8 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         session.agree(packed.map_err(odd))?;
         spread(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
-        for (sum, chunk) in run.reduction.sums.iter_mut().zip(&arena.chunks).filter(|_| own) {
-            sum.set_residual(worker, &elements(chunk)?)?;
+        for (sum, bucket) in run.reduction.sums.iter_mut().zip(&arena.buckets).filter(|_| own) {
+            sum.set_residual(worker, &elements(bucket)?)?;
         }
     }
     Ok(())
