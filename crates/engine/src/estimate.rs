@@ -58,5 +58,5 @@ fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<N
 /// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.
 pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
     let (_, memory, state) = planned(backend, net, rows)?;
-    Ok(Need::of(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
+    Ok(Need::new(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
 }

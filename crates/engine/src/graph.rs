@@ -12,7 +12,7 @@ use super::memory::{Memory, Need, NodeFacts};
 use super::params::{Freeze, Layout, NormPlace, Param, Parameters};
 use super::plan::{NetworkPlan, SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
 use super::profile::Clock;
-use super::soft::Soft;
+use super::soft::SoftTargetLoss;
 use super::tensors::Tensors;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Graph<B: Backend> {
     /// The ranks that share each batch's statistics.
     pub(super) across: Option<Box<dyn Across>>,
     /// Where training is against targets in place of labels.
-    pub(super) soft: Option<Soft<B>>,
+    pub(super) soft: Option<SoftTargetLoss<B>>,
 }
 
 /// What can go wrong while a graph is built.
@@ -126,7 +126,7 @@ impl<B: Backend> Graph<B> {
         let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
         let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
         let bytes = backend.parameter_bytes().saturating_mul(elems);
-        Need::of(bytes, trains, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
+        Need::new(bytes, trains, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let norms = norm_places(&net, &shapes);
         let parameters = Parameters {
             weights: Arena::new(&*backend, &layout.buckets)?,

@@ -20,5 +20,5 @@ mod tensors;
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
 pub use params::{NormPlace, Param};
-pub use profile::{NodeCost, NodeTime, Share};
+pub use profile::{NodeCost, NodeTime, TrafficShare};
 pub use replay::FollowUp;

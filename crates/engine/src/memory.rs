@@ -5,7 +5,7 @@ use std::ops::Range;
 use backend::{Error, Keeps};
 use net::{NetSpec, Op};
 
-use super::packing::{Life, pack};
+use super::packing::{Lifetime, pack};
 
 /// What the planner must know of a node beyond its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,11 @@ const ALWAYS: usize = usize::MAX;
 
 /// Values with the moments at which they are in use: node i runs at moment i, the losses follow at moment n, move m at n + 1 + m.
 #[derive(Default)]
-struct Values(Vec<Life>);
+struct Values(Vec<Lifetime>);
 
 impl Values {
     fn new_at(&mut self, moment: usize, elems: usize) -> usize {
-        self.0.push(Life { elems, from: moment, to: moment });
+        self.0.push(Lifetime { elems, from: moment, to: moment });
         self.0.len() - 1
     }
 
@@ -311,7 +311,7 @@ pub struct Need {
 
 impl Need {
     /// Of a graph with so many bytes of parameters.
-    pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
+    pub fn new(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
         let activations = memory.elems.saturating_mul(4);
         Self { parameters, activations, workspace }

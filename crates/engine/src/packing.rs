@@ -7,26 +7,26 @@ const UNIT: usize = 64;
 
 /// A value: its size, and the first and the last moment at which it is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Lifetime {
     pub elems: usize,
     pub from: usize,
     pub to: usize,
 }
 
-impl Life {
-    fn meets(&self, other: &Life) -> bool {
+impl Lifetime {
+    fn meets(&self, other: &Lifetime) -> bool {
         self.from <= other.to && other.from <= self.to
     }
 }
 
 /// The place of each value, and how many elements they take together: the best of a few orders in which the values are placed, each in the
 /// smallest gap that is free as long as the value is alive.
-pub(super) fn pack(lives: &[Life]) -> (Vec<Range<usize>>, usize) {
+pub(super) fn pack(lives: &[Lifetime]) -> (Vec<Range<usize>>, usize) {
     let least = most_at_once(lives);
     let mut best: Option<(Vec<Range<usize>>, usize)> = None;
-    let large_first = |life: &Life| [usize::MAX - life.elems, life.from];
-    let long_first = |life: &Life| [usize::MAX - (life.to - life.from), life.from];
-    let early_first = |life: &Life| [life.from, usize::MAX - life.to];
+    let large_first = |life: &Lifetime| [usize::MAX - life.elems, life.from];
+    let long_first = |life: &Lifetime| [usize::MAX - (life.to - life.from), life.from];
+    let early_first = |life: &Lifetime| [life.from, usize::MAX - life.to];
     for order in [large_first, long_first, early_first] {
         let mut all: Vec<usize> = (0..lives.len()).collect();
         all.sort_by_key(|i| order(&lives[*i]));
@@ -42,12 +42,12 @@ pub(super) fn pack(lives: &[Life]) -> (Vec<Range<usize>>, usize) {
 }
 
 /// What a value takes.
-fn room(life: &Life) -> usize {
+fn room(life: &Lifetime) -> usize {
     life.elems.next_multiple_of(UNIT)
 }
 
 /// Elements of all values that are alive at once, at the moment when these are the most.
-pub(super) fn most_at_once(lives: &[Life]) -> usize {
+pub(super) fn most_at_once(lives: &[Lifetime]) -> usize {
     let at = |moment: usize| lives.iter().filter(|life| life.from <= moment && moment <= life.to).map(room).sum();
     // it is a moment at which some value begins
     let mut begins: Vec<usize> = lives.iter().map(|life| life.from).collect();
@@ -56,7 +56,7 @@ pub(super) fn most_at_once(lives: &[Life]) -> usize {
     begins.into_iter().map(at).max().unwrap_or(0)
 }
 
-fn place(lives: &[Life], order: &[usize]) -> (Vec<Range<usize>>, usize) {
+fn place(lives: &[Lifetime], order: &[usize]) -> (Vec<Range<usize>>, usize) {
     let mut places = vec![0..0; lives.len()];
     // by their places
     let mut placed: Vec<usize> = Vec::new();
@@ -89,12 +89,12 @@ fn gap<'a>(elems: usize, taken: impl Iterator<Item = &'a Range<usize>>) -> usize
 mod tests {
     use super::*;
 
-    fn life(elems: usize, from: usize, to: usize) -> Life {
-        Life { elems, from, to }
+    fn life(elems: usize, from: usize, to: usize) -> Lifetime {
+        Lifetime { elems, from, to }
     }
 
     /// Packs, and checks that values alive at the same time do not overlap.
-    fn checked(lives: &[Life]) -> usize {
+    fn checked(lives: &[Lifetime]) -> usize {
         let (places, elems) = pack(lives);
         for (i, (a, place)) in lives.iter().zip(&places).enumerate() {
             assert_eq!((place.len(), place.start % UNIT), (a.elems, 0));
@@ -123,7 +123,7 @@ mod tests {
         let n = 40;
         let kept = (0..n).map(|i| life(1000 + 64 * i * i % 7777, i, 2 * n - i));
         let passing = (0..n).map(|i| life(1000 + 64 * (n - i) * (n - i) % 7777, n + i, n + i + 1));
-        let lives: Vec<Life> = kept.chain(passing).collect();
+        let lives: Vec<Lifetime> = kept.chain(passing).collect();
         let (elems, least) = (checked(&lives), most_at_once(&lives));
         assert!(elems * 100 <= least * 110, "{elems} of at least {least}");
     }

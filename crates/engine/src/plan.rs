@@ -120,7 +120,7 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
 }
 
 /// What later plans take from the first one: each parameter's format, node by node, and every tensor's layout.
-pub(super) type First<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
+pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
 /// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
@@ -128,7 +128,7 @@ pub(super) fn make_plan<B: Backend>(
     net: &NetSpec,
     shapes: &[Shape],
     batch: usize,
-    first: Option<First<'_, B::Format>>,
+    first: Option<FirstPlan<'_, B::Format>>,
     train: bool,
 ) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, shapes[0])];

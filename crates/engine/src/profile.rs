@@ -119,26 +119,26 @@ fn regions<B: Backend>(backend: &B) -> Regions {
 
 /// What all operations of a kind move.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct TrafficShare {
     pub kind: &'static str,
     /// In bytes.
     pub traffic: Traffic,
 }
 
 /// Adds a node's part to that of its kind.
-fn add(shares: &mut Vec<Share>, kind: &'static str, traffic: Traffic) {
+fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
     match shares.iter_mut().find(|share| share.kind == kind) {
         Some(share) => {
             share.traffic.forward += traffic.forward;
             share.traffic.backward += traffic.backward;
         }
-        None => shares.push(Share { kind, traffic }),
+        None => shares.push(TrafficShare { kind, traffic }),
     }
 }
 
 impl<B: Backend> Graph<B> {
     /// Bytes that forward and backward of the largest batch move, without loss and optimizer; empty where the backend does not count.
-    pub fn traffic(&self) -> Vec<Share> {
+    pub fn traffic(&self) -> Vec<TrafficShare> {
         let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
         let mut shares = Vec::new();
         for step in plan.moves(self.parameters.frozen).iter().rev() {

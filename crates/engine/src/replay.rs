@@ -90,10 +90,10 @@ pub struct FollowUp<'a, B: Backend> {
     /// [`Backend::gradients_done`].
     pub only_updates: bool,
     /// Is called at most once, or twice where it cannot be recorded.
-    pub work: After<'a, B>,
+    pub work: UpdateWork<'a, B>,
 }
 
-type After<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
+type UpdateWork<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
 
 impl<B: Backend> Graph<B> {
     /// [`Graph::start`] of a rank's last worker, whose gradients stay here, with `then` behind it: where the device replays its passes,

@@ -6,14 +6,14 @@ use super::graph::{Batch, Graph};
 use super::replay::Kind;
 
 /// What training compares the scores with, where that is not labels.
-pub(super) struct Soft<B: Backend> {
+pub(super) struct SoftTargetLoss<B: Backend> {
     objective: Objective,
     /// Of the next pass, as [`SoftTargets::table`](backend::SoftTargets::table).
     table: Vec<f32>,
     pub(super) teacher: Option<Box<Graph<B>>>,
 }
 
-impl<B: Backend> Soft<B> {
+impl<B: Backend> SoftTargetLoss<B> {
     pub(super) fn targets<'a>(&'a self, labels: &'a [u32]) -> SoftTargets<'a> {
         SoftTargets { labels, table: &self.table }
     }
@@ -46,7 +46,7 @@ impl<B: Backend> Graph<B> {
     /// From now on training passes compare the scores with the targets that [`Graph::targets_mut`] was given before each of them. Scoring
     /// goes on with labels.
     pub fn train_against(&mut self, objective: Objective) {
-        self.soft = Some(Soft { objective, table: Vec::new(), teacher: None });
+        self.soft = Some(SoftTargetLoss { objective, table: Vec::new(), teacher: None });
     }
 
     /// Gives the objective its teacher: a network that was made by [`Graph::beside`], for the same images.

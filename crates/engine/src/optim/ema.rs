@@ -53,11 +53,11 @@ pub struct Ema<B: Backend> {
 impl<B: Backend> Ema<B> {
     /// Exponential ones that start from the graph's parameters and running statistics.
     pub fn new(graph: &Graph<B>, decay: f64) -> Result<Self, Error> {
-        Self::of(graph, Averaging::Exponential { decay })
+        Self::with_averaging(graph, Averaging::Exponential { decay })
     }
 
     /// The same of any kind.
-    pub fn of(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
+    pub fn with_averaging(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
         let weights = Arena::new(graph.backend(), &graph.layout().buckets)?;
         let mut averages = Self { averaging, weights, running: Vec::new() };
         averages.restart(graph)?;

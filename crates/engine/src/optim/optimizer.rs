@@ -33,7 +33,7 @@ pub struct Stepped {
 }
 
 /// What a step does to each parameter, and the weight of the new ones in the averages.
-struct Next {
+struct StepNumbers {
     update: Update,
     /// The same for parameters that were frozen at first: their steps are counted from the first of their own.
     late: Update,
@@ -41,7 +41,7 @@ struct Next {
 }
 
 /// What the second pass of a rule works on.
-struct Second<B: Backend> {
+struct SecondPass<B: Backend> {
     /// The directions that the first leaves: the last slot of its rule, which no step needs from the one before.
     directions: Arena<B>,
     /// As the plans of the first.
@@ -60,7 +60,7 @@ pub struct Optimizer<B: Backend> {
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     /// Of a rule in two passes.
-    second: Option<Second<B>>,
+    second: Option<SecondPass<B>>,
     /// In place of the settings' momentum.
     momentum: Option<f64>,
     steps: u64,
@@ -68,7 +68,7 @@ pub struct Optimizer<B: Backend> {
     late: u64,
 }
 
-impl<B: Backend> Second<B> {
+impl<B: Backend> SecondPass<B> {
     /// For a rule that has a second pass over these tensors of each bucket.
     fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
@@ -115,7 +115,7 @@ impl<B: Backend> Optimizer<B> {
         let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
         let trained = |(of_bucket, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
         let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
-        let second = Second::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
+        let second = SecondPass::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
@@ -230,20 +230,20 @@ impl<B: Backend> Optimizer<B> {
     }
 
     /// The numbers of the next step.
-    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
+    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
         let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
         let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
         let late = self.steps.saturating_sub(self.late).max(1);
-        Next { update: update(self.steps), late: update(late), average }
+        StepNumbers { update: update(self.steps), late: update(late), average }
     }
 
     /// All passes of a step; false if a parameter is known not to be finite.
     fn enqueue(
         &mut self,
         backend: &B,
-        next: &Next,
+        next: &StepNumbers,
         held: bool,
         (weights, grads): (&mut Arena<B>, &mut Arena<B>),
         averages: Option<&mut Arena<B>>,
@@ -268,7 +268,7 @@ impl<B: Backend> Optimizer<B> {
     fn change(
         &mut self,
         backend: &B,
-        next: &Next,
+        next: &StepNumbers,
         held: bool,
         weights: &mut Arena<B>,
         grads: &mut Arena<B>,
@@ -307,8 +307,8 @@ impl<B: Backend> Optimizer<B> {
     }
 
     /// The second pass of a rule that has one: the norms of the directions, and the update along them.
-    fn go_along(&mut self, backend: &B, next: &Next, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
-        let Some(Second { directions, plans }) = &mut self.second else { return Ok(true) };
+    fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+        let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
         let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
         let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
         let plan = &mut plans[usize::from(held)];

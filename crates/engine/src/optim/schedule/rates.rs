@@ -215,12 +215,12 @@ impl Stretches {
 
     /// Returns the last step of the run as it was planned when the decay at `step` began. `end` is the current plan.
     pub fn planned(&self, step: u64, end: u64) -> u64 {
-        let (stretches, end) = self.of(step, end);
+        let (stretches, end) = self.extensions_at(step, end);
         stretches.first().map_or(end, |first| first.end)
     }
 
     /// Returns the extensions of the decay that is active at `step`, and the last step of that decay.
-    fn of(&self, step: u64, end: u64) -> (&[Stretch], u64) {
+    fn extensions_at(&self, step: u64, end: u64) -> (&[Stretch], u64) {
         let over = |stretch: &Stretch| stretch.at >= stretch.end;
         let begin = self.0.iter().rposition(|stretch| over(stretch) && step >= stretch.at).map_or(0, |last| last + 1);
         let own = &self.0[begin..];
@@ -229,7 +229,7 @@ impl Stretches {
 
     /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
-        let (stretches, end) = self.of(step, end);
+        let (stretches, end) = self.extensions_at(step, end);
         let mut before = 0.0;
         let over = |step: u64, from: u64, end: u64| {
             step.min(end).saturating_sub(from) as f64 / end.saturating_sub(from).max(1) as f64
