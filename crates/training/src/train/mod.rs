@@ -208,7 +208,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let time = start.elapsed();
         self.trained += time;
         self.report_epoch(before, loaded, time)?;
-        let mut ranks = MpiRanks::of(self.context.session);
+        let mut ranks = MpiRanks::new(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);

@@ -43,7 +43,7 @@ impl<B: Backend> Sam<B> {
         let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
         let order = Box::new(run.order(at.0, at.1));
         let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;
-        let batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
+        let batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::from_run(run));
         let norms = Norms { tensors, limit: Some(rho) };
         Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.buckets)?, norms, rates }))
     }

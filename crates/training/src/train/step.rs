@@ -129,7 +129,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         reduction.follow(trace);
         Ok(Self {
             session,
-            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run)),
+            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::from_run(run)),
             sam: None,
             reduction,
             layout,
@@ -321,7 +321,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
 
     /// Switches to images from `input`, starting at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
-        self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::of(run));
+        self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::from_run(run));
         self.look_twice(run, input, at)
     }
 
@@ -456,7 +456,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 
     fn ranks(&self) -> MpiRanks {
-        MpiRanks::of(self.session)
+        MpiRanks::new(self.session)
     }
 
     /// Passes the layers' times in step `done` to the trace.

@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// Returns plain copies of all layers with weights, in network order. Returns an error if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
-    Exporter::of(graph).layers(graph.weights(), graph.running())
+    Exporter::new(graph).layers(graph.weights(), graph.running())
 }
 
 /// Returns an error if the weights do not fit `net`. Called before memory for it is allocated.
@@ -115,7 +115,7 @@ pub struct Exporter<B: Backend> {
 
 impl<B: Backend> Exporter<B> {
     /// Collects the layers of `graph`.
-    pub fn of(graph: &Graph<B>) -> Self {
+    pub fn new(graph: &Graph<B>) -> Self {
         let kinds = layer_kinds(graph.net(), graph.shapes());
         let layer = |(node, spec): (usize, &net::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();

@@ -148,7 +148,7 @@ pub struct Writer<B: Backend> {
 impl<B: Backend> Writer<B> {
     /// Starts the thread for checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
-        let exporter = Exporter::of(&run.graph);
+        let exporter = Exporter::new(&run.graph);
         let buckets: Arc<[usize]> = run.graph.layout().buckets.as_slice().into();
         let mut first = Snapshot::new(run)?;
         let (fresh_in, fresh) = bounded(1);
