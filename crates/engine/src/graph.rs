@@ -1,4 +1,5 @@
-//! A network on a device: everything planned before the first step, then forward, loss and backward over fixed memory.
+//! A network on a device. Everything is planned before the first step. After that, forward, loss and backward passes
+//! run in fixed memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -17,52 +18,52 @@ use super::tensors::Tensors;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Forward, backward, gradients of buckets of this many bytes.
+    /// Forward and backward passes. Gradients are stored in buckets.
     Train {
-        /// A gradient bucket closes once it holds this much.
+        /// A bucket is closed after the layer with which it reaches this many bytes.
         bucket_bytes: usize,
     },
-    /// Forward only; activations share memory.
+    /// Only forward passes. Activations share memory.
     Infer,
 }
 
-/// A batch on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// One a row.
+    /// One image per row.
     pub images: Input<'a>,
-    /// Class of each row.
+    /// Class of each row. Empty if only the scores are needed.
     pub labels: &'a [u32],
-    /// Sample id of each row.
+    /// Sample id of each row, for random draws.
     pub ids: &'a [u64],
     pub epoch: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// Weight spread evenly over all classes.
+    /// Label smoothing: weight that is spread evenly over all classes.
     pub smoothing: f32,
-    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    /// Factor on the gradient: 1 / (true number of samples in the whole step).
     pub scale: f32,
 }
 
-/// Receives a finished bucket of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
+/// Receives the number of a finished bucket and its gradients: the sum over this rank's workers, or one buffer per
+/// worker in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
-/// A pass whose sums were not read.
+/// A pass with loss sums that were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
-    /// If they are known without asking the device.
+    /// `None` if the device has a queue, which returns the sums later.
     pub sums: Option<LossSums>,
 }
 
-/// A pass in progress, and what was not read of those before.
+/// The memory and state of the current pass, and passes whose sums were not read yet.
 pub(super) struct CurrentPass<B: Backend> {
     pub tensors: Tensors<B>,
     pub rows: usize,
-    /// Passes whose sums were not read, in their order.
+    /// The oldest pass comes first.
     pub unread: VecDeque<UnreadPass>,
-    /// Rows of the pass whose sums were read last.
+    /// Rows of the pass for which [`Graph::sums`] was called last.
     pub rows_read: usize,
     pub clock: Clock,
 }
@@ -71,21 +72,21 @@ pub(super) struct CurrentPass<B: Backend> {
 pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
     pub(super) plan: NetworkPlan<B>,
-    /// The operations for the size of the images that it takes now.
+    /// Plans for the current image size.
     pub(super) now: SizePlans<B>,
-    /// The operations for other sizes.
+    /// Plans for other image sizes.
     pub(super) others: Vec<SizePlans<B>>,
     pub(super) parameters: Parameters<B>,
     pub(super) pass: CurrentPass<B>,
-    /// Whether it only runs, beside another graph on its device.
+    /// Whether this network was created with [`Graph::beside`]. It only runs inference, and another network trains on
+    /// the same device.
     pub(super) beside: bool,
-    /// The ranks that share each batch's statistics.
+    /// The ranks that compute batch statistics together, if batch normalisation spans them.
     pub(super) across: Option<Box<dyn Across>>,
-    /// Where training is against targets in place of labels.
+    /// Present if training uses soft targets instead of labels.
     pub(super) soft: Option<SoftTargetLoss<B>>,
 }
 
-/// What can go wrong while a graph is built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -95,12 +96,12 @@ pub enum BuildError {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Plans `net` for batches of up to `batch` rows and fills its parameters from `seed`.
+    /// Plans `net` for batches of up to `batch` rows and draws the initial parameters from `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         Self::build(Rc::new(backend), net, batch, purpose, seed)
     }
 
-    /// A network for inference on the device of this one.
+    /// Creates a second network, for inference only, on the same device.
     pub fn beside(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
         let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.plan.seed)?;
         Ok(Self { beside: true, ..graph })
@@ -162,7 +163,8 @@ impl<B: Backend> Graph<B> {
         Ok(graph)
     }
 
-    /// Fails unless the network and its auxiliary classifiers end in vectors of scores, which the losses read.
+    /// Returns an error unless the network and its auxiliary classifiers end in vectors of scores, because the losses
+    /// read vectors.
     fn check_scores(&self) -> Result<(), Error> {
         for scores in self.net().scores() {
             let (shape, memory) = (self.now.shapes[scores], self.now.descs[scores]);
@@ -175,13 +177,13 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Allocates room for the gradients of this rank's workers.
+    /// Allocates memory for the gradients of this rank's workers.
     pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>, gather: Gather) -> Result<(), Error> {
         self.parameters.earlier.prepare(&self.backend, &self.plan.layout.buckets, workers, gather)
     }
 }
 
-// Access to the state for training, checkpoints and tables: parameters, gradients, running statistics, formats.
+// Access to parameters, gradients, running statistics and formats, for training, checkpoints and tables.
 
 impl<B: Backend> Graph<B> {
     pub fn backend(&self) -> &B {
@@ -192,37 +194,37 @@ impl<B: Backend> Graph<B> {
         &self.plan.net
     }
 
-    /// Logical shape of every tensor, input first.
+    /// Returns the logical shape of every tensor. The input comes first.
     pub fn shapes(&self) -> &[Shape] {
         &self.now.shapes
     }
 
-    /// Scores of an image, one a class.
+    /// Returns the number of scores per image.
     pub fn classes(&self) -> usize {
         self.now.shapes.last().map_or(0, |shape| shape.elems())
     }
 
-    /// The parameters in the order of the network.
+    /// Returns the parameters in the order of the network.
     pub fn params(&self) -> &[Param<B>] {
         &self.plan.layout.params
     }
 
-    /// Whether the network's frozen parameters are not trained now.
+    /// Returns true if the network has frozen parameters and they are currently not trained.
     pub fn is_frozen(&self) -> bool {
         self.parameters.frozen
     }
 
-    /// Trains the network's frozen parameters from the next pass on, or no longer.
+    /// Sets whether the network's frozen parameters stay unchanged from the next pass on. Does nothing if it has none.
     pub fn set_frozen(&mut self, frozen: bool) {
         self.parameters.frozen = frozen && !self.plan.net.frozen.is_empty();
     }
 
-    /// Whether no parameter of a node is trained now, though it has some.
+    /// Returns true if the node has parameters but none of them is currently trained.
     pub(super) fn holds(&self, node: usize) -> bool {
         self.parameters.frozen && self.plan.freeze.holds(node)
     }
 
-    /// Whether the parameters of a bucket are trained now.
+    /// Returns true if the parameters of this bucket are currently trained.
     pub fn trains(&self, bucket: usize) -> bool {
         self.parameters.trains(&self.plan.layout, bucket)
     }
@@ -235,13 +237,15 @@ impl<B: Backend> Graph<B> {
         &self.plan.memory
     }
 
-    /// The flat parameters and gradients, to change them.
+    /// Returns the backend, the parameters and the gradients. The device copies of the parameters are updated before
+    /// the next pass.
     pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
         self.parameters.changed = true;
         self.to_update()
     }
 
-    /// The same for the optimizer, which changes parameters by the device's updates alone.
+    /// Returns the same for the optimizer. It changes parameters only with [`Backend::update`], which also updates the
+    /// device copies.
     pub fn to_update(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
         (&self.backend, &mut self.parameters.weights, &mut self.parameters.gradients)
     }
@@ -250,25 +254,28 @@ impl<B: Backend> Graph<B> {
         &self.parameters.weights
     }
 
-    /// Exchanges all parameters and running statistics for others of the same layout: moving averages, for a while.
+    /// Exchanges all parameters and running statistics with others of the same layout, for example with moving
+    /// averages.
     pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
         self.parameters.changed = true;
         std::mem::swap(&mut self.parameters.weights, weights);
         self.parameters.running.swap_with_slice(running);
     }
 
-    /// The flat parameters, to replace them as a whole.
+    /// Returns the backend and the parameters, for replacing the parameters.
     pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
         self.parameters.changed = true;
         (&self.backend, &mut self.parameters.weights)
     }
 
-    /// Gives back the buffers of a gradient bucket; the last one holds the sum that the optimizer reads.
+    /// Returns the buffers of a gradient bucket to the graph. The last buffer must contain the sum that the optimizer
+    /// reads.
     pub fn put(&mut self, bucket: usize, gradients: Vec<B::Buf>) {
         self.parameters.put(bucket, gradients);
     }
 
-    /// Arenas of gradients beside the one that the optimizer reads: sums of workers, or one per worker.
+    /// Returns the number of gradient arenas besides the one that the optimizer reads. They hold sums of workers, or
+    /// one worker each.
     pub fn gathered_arenas(&self) -> usize {
         self.parameters.earlier.kept()
     }
@@ -277,17 +284,18 @@ impl<B: Backend> Graph<B> {
         std::mem::take(&mut self.parameters.gradients.buckets[bucket])
     }
 
-    /// A parameter as a plain tensor.
+    /// Returns a parameter as a plain tensor.
     pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.weights)
     }
 
-    /// A parameter's gradient as a plain tensor.
+    /// Returns the gradient of a parameter as a plain tensor.
     pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.gradients)
     }
 
-    /// A parameter's values in any arena of the parameters' layout (gradients, an optimizer's slot) as a plain tensor.
+    /// Returns a parameter's values in any arena with the parameters' layout, such as gradients or an optimizer slot,
+    /// as a plain tensor.
     pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
         let p = &self.params()[index];
         let mut plain = vec![0.0; p.spec.elems()];
@@ -301,12 +309,13 @@ impl<B: Backend> Graph<B> {
         pack(&self.plan.layout.params[index], plain, &mut self.parameters.weights)
     }
 
-    /// Sets a parameter's values in any arena of the parameters' layout from a plain tensor.
+    /// Sets a parameter's values in any arena with the parameters' layout from a plain tensor.
     pub fn pack(&self, index: usize, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
         pack(&self.params()[index], plain, arena)
     }
 
-    /// Makes batch normalisation take its statistics over all ranks' shares of each batch. Each rank must then run one pass a step.
+    /// Makes batch normalisation compute its statistics over the whole batch of all ranks. Then each rank must run
+    /// exactly one pass per step.
     pub fn normalise_across(&mut self, ranks: Box<dyn Across>) {
         self.across = Some(ranks);
     }
@@ -315,18 +324,18 @@ impl<B: Backend> Graph<B> {
         &self.plan.norms
     }
 
-    /// Running means and variances of all batch normalisations, each as [`NormPlace`] says.
+    /// Returns the running means and variances of all batch normalisations, at the places that [`NormPlace`] describes.
     pub fn running(&self) -> &[f32] {
         &self.parameters.running
     }
 
-    /// The same, for writing.
     pub fn running_mut(&mut self) -> &mut [f32] {
         &mut self.parameters.running
     }
 
-    /// Adds the statistics of the batch whose sums were read last to `sums` (as [`NormPlace`] lays them out: `n d`, then
-    /// `M2 + n d^2`) and its number of values per channel to `counts`, one for each batch normalisation.
+    /// For each batch normalisation, adds statistics of the pass for which [`Graph::sums`] was called last. `sums` gets
+    /// `n d` and `M2 + n d^2` in the layout of [`NormPlace`], see [`Planned::pool_statistics`]. `counts` gets the
+    /// number of values per channel.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
         let Some(operations) = self.now.operations.get(&self.pass.rows_read) else { return };
         for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.holds(place.node)) {
@@ -337,7 +346,11 @@ impl<B: Backend> Graph<B> {
         }
     }
 
-    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
+    /// Returns a tensor of the last pass in NCHW order. Tensor 0 is the input, tensor i + 1 is the output of node i.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tensor is never written because another layer reads through it.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
@@ -349,12 +362,12 @@ impl<B: Backend> Graph<B> {
         self.backend.download(&desc, &*self.pass.tensors.take(self.plan.value_of(tensor))?)
     }
 
-    /// Bytes of one number of a tensor as it lies in memory: tensor 0 is the network's input, tensor i + 1 the output of node i.
+    /// Returns the bytes per element of a stored tensor. Tensor 0 is the input, tensor i + 1 is the output of node i.
     pub fn bytes_each(&self, tensor: usize) -> usize {
         if self.now.descs[tensor].bf16 { 2 } else { 4 }
     }
 
-    /// Primitives behind a node, for the largest batch.
+    /// Returns the names of the primitives that compute a node, for the largest batch.
     pub fn implementation(&self, node: usize) -> String {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
@@ -363,18 +376,19 @@ impl<B: Backend> Graph<B> {
         }
     }
 
-    /// The plan of a node for the largest batch; none where it has no pass.
+    /// Returns the plan of a node for the largest batch, or `None` if the node has no pass.
     fn operation(&self, node: usize) -> Option<&(dyn Planned<B> + 'static)> {
         self.now.largest().and_then(|operations| operations[node].as_deref())
     }
 
-    /// Bytes of private memory of all plans.
+    /// Returns the bytes of private memory of all plans.
     pub fn state_bytes(&self) -> usize {
         let sizes = std::iter::once(&self.now).chain(&self.others);
         sizes.flat_map(|size| size.operations.values()).flatten().flatten().map(|op| op.state_bytes()).sum()
     }
 
-    /// One line per parameter that says how it lies in memory: equal on all ranks, or their sums would mix elements.
+    /// Returns one line per parameter with its memory format. The lines must be equal on all ranks, because otherwise
+    /// sums of gradients would mix different elements.
     pub fn format_lines(&self) -> String {
         self.params().iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
     }

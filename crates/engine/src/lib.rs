@@ -1,4 +1,5 @@
-//! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
+//! Runs networks on a backend: planning, parameters, forward and backward passes, optimizers and learning-rate
+//! schedules.
 
 mod accumulate;
 pub mod estimate;

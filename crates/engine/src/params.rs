@@ -1,5 +1,5 @@
-//! The parameters of a graph with their gradients, and the table of their names, plain shapes, formats and places in the flat arenas. Also
-//! places of running statistics, and which parameters are not trained.
+//! The parameters of a graph with their gradients: names, plain shapes, formats and places in the flat arenas. Also
+//! places of running statistics, and frozen parameters.
 
 use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
@@ -9,39 +9,38 @@ use super::graph::Ready;
 use super::memory::{Memory, Move};
 use super::replay::PassGradients;
 
-/// Slots start on multiples of this many elements: one cache line.
+/// Slots start at multiples of this many elements, which is one cache line.
 const ALIGN: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct Param<B: Backend> {
-    /// `<layer>.<field>`.
+    /// `<layer>.<field>`, the name in checkpoints and patterns.
     pub name: String,
-    /// Plain shape and start.
+    /// Plain shape and initial values.
     pub spec: ParamSpec,
     pub node: usize,
-    /// How it lies in memory.
+    /// Format in memory.
     pub format: B::Format,
     pub slot: Slot,
 }
 
-/// All parameters in the order of the network, and the buckets that hold them in the order in which backward finishes them.
+/// All parameters in the order of the network, and the buckets in the order in which backward finishes them.
 pub struct Layout<B: Backend> {
-    /// In the order of the network.
     pub params: Vec<Param<B>>,
     /// Elements of each bucket.
     pub buckets: Vec<usize>,
-    /// Node whose backward pass finishes each bucket.
+    /// The node whose backward pass finishes each bucket.
     pub finished_by: Vec<usize>,
-    /// Whether the parameters of each bucket are the frozen ones; no bucket holds both kinds.
+    /// Whether each bucket holds frozen parameters. No bucket holds both kinds.
     pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
-    /// Packs parameters from the last node to the first; a bucket closes once it holds `bucket_bytes`.
-    /// `formats[node]` are the formats of each node's parameters.
+    /// Packs parameters from the last node to the first. A bucket is closed after the node with which it reaches
+    /// `bucket_bytes`. `formats[node]` are the formats of the node's parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], bucket_bytes: usize) -> Self {
         let mut layout = Self { params: Vec::new(), buckets: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
-        // the buckets that take parameters now, the trained and the frozen ones
+        // The open buckets, one for trained and one for frozen parameters.
         let mut open = [None; 2];
         for node in (0..net.nodes.len()).rev() {
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
@@ -68,8 +67,8 @@ impl<B: Backend> Layout<B> {
         self.buckets.len() - 1
     }
 
-    /// Numbers the buckets in the order in which backward finishes them: two that are filled side by side may end in another order than
-    /// they begin.
+    /// Numbers the buckets in the order in which backward finishes them. The two open buckets may finish in another
+    /// order than they were created.
     fn sort_buckets(&mut self) {
         let mut order: Vec<usize> = (0..self.buckets.len()).collect();
         order.sort_by_key(|&bucket| std::cmp::Reverse(self.finished_by[bucket]));
@@ -81,7 +80,7 @@ impl<B: Backend> Layout<B> {
         self.frozen = order.iter().map(|&bucket| self.frozen[bucket]).collect();
     }
 
-    /// The parameters of a bucket in the order of memory.
+    /// Returns the parameters of a bucket in the order of memory.
     pub fn of_bucket(&self, bucket: usize) -> Vec<&Param<B>> {
         let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.bucket == bucket).collect();
         params.sort_by_key(|p| p.slot.offset);
@@ -89,37 +88,37 @@ impl<B: Backend> Layout<B> {
     }
 }
 
-/// Where a batch normalisation's running statistics lie.
+/// The place of a batch normalisation's running statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct NormPlace {
     pub node: usize,
     pub channels: usize,
-    /// First of 2 C values: means, then variances.
+    /// Index of the first of `2 * channels` values: means, then variances.
     pub offset: usize,
 }
 
-/// The parameters and their gradients.
+/// Parameters and gradients.
 pub(super) struct Parameters<B: Backend> {
     pub weights: Arena<B>,
-    /// Whether the host changed the weights since the last upload to the device.
+    /// Whether the host changed the weights after the device's copies were last updated.
     pub changed: bool,
     pub gradients: Arena<B>,
-    /// Gradients of this rank's workers before the last.
+    /// The gradients of this rank's workers, except the last worker's.
     pub earlier: Accumulator<B>,
-    /// Running statistics, see [`NormPlace`].
+    /// Running statistics in the layout of [`NormPlace`].
     pub running: Vec<f32>,
-    /// Whether the network's frozen parameters are not trained now.
+    /// Whether the network's frozen parameters are currently not trained.
     pub frozen: bool,
 }
 
 impl<B: Backend> Parameters<B> {
-    /// Whether the parameters of a bucket are trained now.
+    /// Returns true if the parameters of this bucket are currently trained.
     pub fn trains(&self, layout: &Layout<B>, bucket: usize) -> bool {
         !(self.frozen && layout.frozen[bucket])
     }
 
-    /// Completes the buckets from `next` on that are finished once backward has done `node`, and hands them over unless the device has
-    /// a queue. Returns the first bucket that is not finished.
+    /// Completes the buckets, beginning with `next`, that are finished after the backward pass of `node`. Hands them
+    /// over unless the device has a queue. Returns the first bucket that is not finished.
     pub fn finish_buckets<E: From<Error>>(
         &mut self,
         (backend, layout): (&B, &Layout<B>),
@@ -135,7 +134,7 @@ impl<B: Backend> Parameters<B> {
                 continue;
             }
             let own = &mut self.gradients.buckets[bucket];
-            // where earlier workers' are added, the update is not the only one to read them
+            // If earlier workers' gradients are added, the update is not the only reader of these gradients.
             if wanted != PassGradients::ForUpdate || self.earlier.alive().next().is_some() {
                 backend.gradients_done(bucket, own)?;
             }
@@ -152,7 +151,7 @@ impl<B: Backend> Parameters<B> {
         Ok(end)
     }
 
-    /// Hands over all buckets that are trained now.
+    /// Hands over all buckets that are currently trained.
     pub fn hand_over_all<E: From<Error>>(
         &mut self,
         layout: &Layout<B>,
@@ -172,26 +171,27 @@ impl<B: Backend> Parameters<B> {
         Ok(())
     }
 
-    /// Takes back the buffers of a bucket; the last one holds the sum that the optimizer reads.
+    /// Returns the buffers of a bucket to their arenas. The last buffer must contain the sum that the optimizer reads.
     pub fn put(&mut self, bucket: usize, mut gradients: Vec<B::Buf>) {
         self.gradients.buckets[bucket] = gradients.pop().unwrap_or_default();
         gradients.into_iter().for_each(|earlier| self.earlier.give_back(bucket, earlier));
     }
 }
 
-// Frozen parameters: which layers have no others, and the backward pass that skips gradients that only they need.
+// Frozen parameters: the layers without trained parameters, and a backward pass without gradients that only these
+// layers need.
 
-/// What a graph does without while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+/// The differences in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct Freeze {
-    /// For each node, whether it has parameters and none of them is trained meanwhile.
+    /// For each node, whether it has parameters and all of them are frozen.
     nodes: Vec<bool>,
-    /// The backward pass of the meantime: from the last node to the first that a trained parameter needs.
+    /// The backward pass while they are frozen. It ends at the first node whose gradient a trained parameter needs.
     pub moves: Vec<Move>,
 }
 
 impl Freeze {
-    /// Of a network for training.
+    /// Plans the backward pass of a training network without its frozen parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], memory: &Memory) -> Self {
         if net.frozen.is_empty() {
             return Self::default();
@@ -207,18 +207,19 @@ impl Freeze {
         Self { nodes, moves: shortened(net, memory, &needed) }
     }
 
-    /// Whether no parameter of this node is trained meanwhile, though it has some.
+    /// Returns true if the node has parameters and all of them are frozen.
     pub fn holds(&self, node: usize) -> bool {
         self.nodes.get(node).is_some_and(|held| *held)
     }
 }
 
-/// The moves of backward without those for gradients that nobody needs; `needed`: of each tensor.
+/// Returns the backward pass without the gradients that nobody needs. `needed` says for each tensor whether its
+/// gradient is needed.
 fn shortened(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<Move> {
     let of_inputs = |node: usize, dx: &[Option<usize>]| {
         net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
     };
-    // values that later moves may read
+    // values that later steps may read
     let mut read = vec![false; memory.places.len()];
     let mut moves = Vec::new();
     for step in memory.moves.iter().rev() {

@@ -1,5 +1,5 @@
-//! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a queue the
-//! whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
+//! Passes over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a
+//! queue, the whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
 
 use backend::{
     Across, Arena, Backend, CrossEntropy, Error, Gradients, Input, Keeps, LossSums, Pass, PassInput, Planned,
@@ -15,7 +15,7 @@ use super::replay::{Kind, PassGradients};
 use super::tensors::{TakenAll, Tensors};
 
 impl<B: Backend> Graph<B> {
-    /// Runs the network over a batch with running statistics and returns the sums of loss and hits.
+    /// Evaluates a batch with running statistics and returns the sums of losses and hits.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
@@ -26,7 +26,7 @@ impl<B: Backend> Graph<B> {
         self.sums()
     }
 
-    /// Runs the network over images without labels and returns the scores, (rows, classes).
+    /// Runs the network over images without labels and returns the scores as (rows, classes).
     pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
         let ids = vec![0; rows];
         let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
@@ -35,7 +35,7 @@ impl<B: Backend> Graph<B> {
         self.output(self.net().nodes.len())
     }
 
-    /// [`Graph::start`], and the sums of the pass.
+    /// Runs [`Graph::start`] and returns the sums of the pass.
     pub fn train<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
@@ -47,10 +47,13 @@ impl<B: Backend> Graph<B> {
         Ok(self.sums()?)
     }
 
-    /// Forward, loss and backward of one worker's share of a step. At the last micro-batch the gradients of all of this rank's
-    /// workers are summed (or gathered); with `ready`, each bucket is handed over as soon as backward has finished it, or, on a
-    /// device with a queue, as soon as the pass is enqueued: give it back with [`Self::put`]. Gradients per worker need
-    /// `ready`: without it, the last worker's alone stay here. [`Graph::sums`] must come before the next pass.
+    /// Runs forward, loss and backward for one worker's part of a step. With the last micro-batch, the gradients of all
+    /// of this rank's workers are summed, or gathered per worker.
+    ///
+    /// If `ready` is given, it receives each bucket as soon as backward has finished it. On a device with a queue, it
+    /// receives all buckets after the pass is enqueued. The caller must return each bucket with [`Self::put`].
+    /// Gradients per worker need `ready`, because without it only the last worker's gradients stay in the graph.
+    /// [`Graph::sums`] must be called before the next pass.
     pub fn start<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
@@ -73,8 +76,8 @@ impl<B: Backend> Graph<B> {
         Ok(earlier.push(&self.backend, micro_batch.worker, own, trains)?)
     }
 
-    /// Loss and hits of the oldest pass whose sums were not read; waits for it. At most
-    /// [`Queue::passes_ahead`](backend::Queue::passes_ahead) passes may be unread when the next one begins.
+    /// Waits for the oldest pass with unread sums and returns its loss and hits. When a pass begins, at most
+    /// [`Queue::passes_ahead`](backend::Queue::passes_ahead) earlier passes may be unread.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
         let oldest = self.pass.unread.pop_front();
         self.pass.rows_read = oldest.as_ref().map_or(self.pass.rows, |pass| pass.rows);
@@ -86,22 +89,22 @@ impl<B: Backend> Graph<B> {
         Ok(sums)
     }
 
-    /// Starts copying the images of the next pass to the device, where it has a queue.
+    /// Starts to copy the images of the next pass to the device, if the device has a queue.
     pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
         self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
     }
 
-    /// Lines for the log since the last call: what the device does otherwise than planned.
+    /// Returns new log lines about deviations from the plan since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
     }
 
-    /// Multiplies the gradients of the step; all buckets must have been given back.
+    /// Multiplies the gradients of the step by `factor`. All buckets must have been returned before.
     pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
         self.parameters.gradients.buckets.iter_mut().try_for_each(|bucket| self.backend.scale(bucket, factor))
     }
 
-    /// Computes this batch's gradients, bucket by bucket.
+    /// Computes the gradients of this batch, bucket by bucket.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -122,7 +125,7 @@ impl<B: Backend> Graph<B> {
         if wanted.last() { self.parameters.hand_over_all(&self.plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Forward, loss and backward; buckets are handed over as they finish unless the device has a queue.
+    /// Runs forward, loss and backward. Unless the device has a queue, buckets are handed over as they finish.
     pub(super) fn forward_and_backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -160,7 +163,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
+    /// Produces zero gradients for a worker without samples. If batch normalisation spans the ranks, takes part in
+    /// their sums in the same order.
     fn no_samples<E: From<Error>>(
         &mut self,
         wanted: PassGradients,
@@ -175,7 +179,8 @@ impl<B: Backend> Graph<B> {
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
-                // as on other ranks, finished buckets of the layers above the norm leave before its own sum
+                // Before the norm's own sum, hand over the finished buckets of the layers above it, as the other ranks
+                // do.
                 next = parameters.finish_buckets(device, next, norm.node + 1, wanted, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
@@ -185,7 +190,7 @@ impl<B: Backend> Graph<B> {
         if queued { parameters.hand_over_all(&plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Checks the batch, plans it if its size is new, and gives the device the pass's inputs.
+    /// Checks the batch, plans its size if it is new, and passes the inputs of the pass to the device.
     pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
@@ -211,7 +216,7 @@ impl<B: Backend> Graph<B> {
             soft.consult(batch)?;
         }
         if loss.is_some() {
-            // the device keeps the sums of so many older passes
+            // the device keeps the sums of at most this many earlier passes
             let kept = self.backend.queue().map_or(0, |queue| queue.passes_ahead());
             self.pass.unread.drain(..self.pass.unread.len().saturating_sub(kept));
             self.pass.unread.push_back(UnreadPass { rows, sums: None });
@@ -246,20 +251,23 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// The loss of the scores; with `gradient`, also those of the auxiliary classifiers, whose sums nobody reads.
+    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers, whose
+    /// sums are not used.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {
             for (head, at) in self.plan.net.heads.clone().into_iter().zip(1..) {
                 self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
             }
         }
-        // the last one's sums count
+        // The sums of this loss are the result of the pass. It comes last because a device with a queue keeps only the
+        // sums of the last loss of a pass.
         let sums = self.loss_of(self.net().nodes.len(), ask(batch, loss), gradient.then_some(0))?;
         self.pass.unread.back_mut().into_iter().for_each(|pass| pass.sums = sums);
         Ok(())
     }
 
-    /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
+    /// Computes the loss of a tensor of scores. `at` is the index of the buffer for its gradient, or `None` if no
+    /// gradient is needed.
     fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
         let (desc, tensors) = (self.now.desc(scores, self.pass.rows), &self.pass.tensors);
         let mut dx = at.map(|at| tensors.take(self.plan.memory.losses[at])).transpose()?;
@@ -271,7 +279,7 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-/// What all operations of a pass share.
+/// Everything that the operations of a pass share.
 struct Context<'a, B: Backend> {
     backend: &'a B,
     plan: &'a NetworkPlan<B>,
@@ -302,7 +310,7 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// The first so many inputs of a node, each in its tensor's value of these; empty buffers for the others.
+    /// Takes the first `count` inputs of a node. `values` maps tensors to values. The other inputs are empty buffers.
     fn inputs(&self, node: usize, values: &[usize], count: usize) -> Result<TakenAll<'_, B>, Error> {
         let inputs = self.plan.net.nodes[node].inputs.iter().enumerate();
         self.tensors.take_all(inputs.map(|(i, id)| (i < count).then(|| values[id.0])))
@@ -315,7 +323,7 @@ impl<B: Backend> Context<'_, B> {
         op.forward(&self.pass(node), &x.refs(), y.as_deref_mut().unwrap_or(&mut nothing))
     }
 
-    /// Runs one move of the backward pass that belongs to a node.
+    /// Runs one step of the backward pass. Sums of gradients are handled by the caller.
     fn step_back(&self, step: &Move, op: &mut dyn Planned<B>, gradients: &mut Arena<B>) -> Result<(), Error> {
         let (tensors, kept) = (self.tensors, &self.plan.memory.kept);
         match *step {

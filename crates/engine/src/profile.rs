@@ -1,4 +1,4 @@
-//! How long each node of a graph takes and when it runs, and how much a training step reads and writes in the device's memory.
+//! Measures when each node of a graph runs and how long it takes, and counts the memory traffic of a training step.
 
 use std::time::{Duration, Instant};
 
@@ -7,49 +7,48 @@ use backend::{Backend, Cores, Error, Regions, Traffic};
 use super::graph::Graph;
 use super::memory::Move;
 
-/// Time spent in one node, forward and backward.
+/// Time in one node: forward, then backward.
 pub type NodeTime = [Duration; 2];
 
-/// What one node took.
+/// The cost of one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeCost {
     pub time: NodeTime,
-    /// Its parallel regions, on a device with threads of this process.
+    /// Its parallel regions, if the device computes with threads of this process.
     pub regions: Regions,
 }
 
-/// When a node ran.
+/// A pass of one node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpan {
     pub node: usize,
-    /// Whether it was its backward pass.
     pub backward: bool,
     pub start: Instant,
     pub took: Duration,
 }
 
-/// When the nodes of a graph run and how long they take, where anyone wants to know.
+/// Measures times if they are requested.
 #[derive(Default)]
 pub(super) struct Clock {
     profile: Option<Vec<NodeCost>>,
     spans: Option<Vec<NodeSpan>>,
-    /// Passes of nodes whose times the device has not told yet: node, and 0 forward or 1 backward.
+    /// Passes with times that the device has not returned yet: node, and 0 for forward or 1 for backward.
     stamped: Vec<(usize, usize)>,
 }
 
 impl<B: Backend> Graph<B> {
-    /// Starts (or, with false, ends) the timing of every node; gives the costs so far.
+    /// Starts or ends timing every node. Returns the costs measured so far.
     pub fn profile(&mut self, on: bool) -> Vec<NodeCost> {
         let fresh = on.then(|| vec![NodeCost::default(); self.plan.net.nodes.len()]);
         std::mem::replace(&mut self.pass.clock.profile, fresh).unwrap_or_default()
     }
 
-    /// Starts (or, with false, ends) the recording of when each node runs.
+    /// Starts or ends recording when each node runs.
     pub fn follow(&mut self, on: bool) {
         self.pass.clock.spans = on.then(Vec::new);
     }
 
-    /// What was recorded since the last call.
+    /// Returns the spans recorded since the last call.
     pub fn take_spans(&mut self) -> Vec<NodeSpan> {
         self.pass.clock.spans.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -60,7 +59,8 @@ impl Clock {
         self.profile.is_some() || self.spans.is_some()
     }
 
-    /// The beginning of a node's pass, if anyone wants times. A device with a queue has a clock of its own, which is read later.
+    /// Returns the start of a node's pass if times are requested. A device with a queue measures with its own clock,
+    /// which is read later.
     pub fn start<B: Backend>(&self, backend: &B) -> Result<Option<(Instant, Regions)>, Error> {
         if !self.runs() {
             return Ok(None);
@@ -70,7 +70,8 @@ impl Clock {
         Ok(Some((Instant::now(), regions)))
     }
 
-    /// Notes a pass of `node` that began at `begin`: forward (`way` 0) or backward (1).
+    /// Notes that a pass of `node` ended. `way` is 0 for forward and 1 for backward. `begin` is the result of
+    /// [`Clock::start`].
     pub fn stop<B: Backend>(
         &mut self,
         backend: &B,
@@ -92,7 +93,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Notes the passes that a device with a queue has finished; waits for it if there are any.
+    /// Notes the times of the passes that a device with a queue has finished. Waits for the device if there are any.
     pub fn read<B: Backend>(&mut self, backend: &B) -> Result<(), Error> {
         let Some(queue) = backend.queue().filter(|_| !self.stamped.is_empty()) else { return Ok(()) };
         let times = queue.take_stamps()?;
@@ -112,20 +113,19 @@ impl Clock {
     }
 }
 
-/// Parallel regions so far; none on a device without threads of this process.
+/// Returns the number of parallel regions so far, or 0 if the device does not compute with threads of this process.
 fn regions<B: Backend>(backend: &B) -> Regions {
     backend.cores().map(Cores::regions).unwrap_or_default()
 }
 
-/// What all operations of a kind move.
+/// Memory traffic of all operations of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficShare {
     pub kind: &'static str,
-    /// In bytes.
     pub traffic: Traffic,
 }
 
-/// Adds a node's part to that of its kind.
+/// Adds the traffic of a node to its kind.
 fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
     match shares.iter_mut().find(|share| share.kind == kind) {
         Some(share) => {
@@ -137,7 +137,8 @@ fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Bytes that forward and backward of the largest batch move, without loss and optimizer; empty where the backend does not count.
+    /// Returns the memory traffic of forward and backward for the largest batch, without loss and optimizer. Empty if
+    /// the backend does not count it.
     pub fn traffic(&self) -> Vec<TrafficShare> {
         let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
         let mut shares = Vec::new();

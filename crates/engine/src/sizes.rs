@@ -1,5 +1,5 @@
-//! Images of other sizes than those that a graph was built for: plans of their own over the same memory and parameters, for networks whose
-//! parameters do not depend on the size.
+//! Runs a graph on images of other sizes. Each size has its own plans over the same memory and parameters. The shapes
+//! of the network's parameters must not depend on the size.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,16 @@ use super::graph::{BuildError, Graph};
 use super::plan::{Operations, SizePlans, facts, make_plan, param_specs};
 
 impl<B: Backend> Graph<B> {
-    /// The images that it takes now.
+    /// Returns the current image size.
     pub fn input(&self) -> Shape {
         self.now.shapes[0]
     }
 
-    /// Plans up to `batch` images of a smaller size, beside those that there are; the graph stays at its size.
+    /// Plans batches of up to `batch` images of a smaller size. The graph keeps its current size.
     ///
     /// # Errors
-    /// For a network with parameters whose shapes depend on the size of the images, and for images that are larger.
+    ///
+    /// Returns an error if shapes of parameters depend on the image size, or if the images are larger.
     pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
         if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
             return Ok(());
@@ -32,7 +33,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Plans other rows or another size over the same memory and parameters.
+    /// Plans other numbers of rows or another image size over the same memory and parameters.
     fn plan_again(
         &self,
         net: &NetSpec,
@@ -45,7 +46,7 @@ impl<B: Backend> Graph<B> {
         Ok((operations, descs))
     }
 
-    /// Plans a smaller batch over the same memory and parameters; does nothing if there is such a plan.
+    /// Plans a smaller batch over the same memory and parameters. Does nothing if this batch size is already planned.
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
         let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
@@ -59,10 +60,11 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Takes images of this size from the next pass on; sums of passes must have been read.
+    /// Changes the image size from the next pass on. The sums of all earlier passes must have been read.
     ///
     /// # Errors
-    /// For a size that was not planned.
+    ///
+    /// Returns an error if the size is not planned.
     pub fn set_size(&mut self, input: Shape) -> Result<(), Error> {
         if self.input() != input {
             let sizes = std::iter::once(&self.now).chain(&self.others).map(|size| size.shapes[0].to_string());
@@ -76,7 +78,7 @@ impl<B: Backend> Graph<B> {
         teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
     }
 
-    /// Refuses a size for which a parameter has another shape, or the scores have.
+    /// Returns an error if a parameter or the scores would have another shape.
     fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
         let refuse = |layer: &str, what: String| {
             let why = format!(
@@ -100,7 +102,8 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Refuses plans that need more memory than the graph has, or share it otherwise, and such as have their parameters in another order.
+    /// Returns an error if the plans need more memory than the graph has, share memory in another way, or order
+    /// parameters in another way.
     fn fits(&self, operations: &Operations<B>, descs: &[TensorDesc]) -> Result<(), Error> {
         let Some(own) = self.now.largest() else { return Ok(()) };
         let of = |operations: &Operations<B>, descs: &[TensorDesc], node: usize| {
@@ -119,7 +122,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Refuses a plan that would read and write the parameters of this node in another order than they lie in.
+    /// Returns an error if a plan expects the parameters of this node in another order than they have in memory.
     fn same_order(&self, node: usize, operations: &Operations<B>) -> Result<(), Error> {
         let Some(new) = operations[node].as_deref().map(Planned::formats) else { return Ok(()) };
         let own = self.plan.layout.params.iter().filter(|p| p.node == node);
@@ -133,12 +136,12 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-/// Whether two formats put as many elements into the same places.
+/// Returns true if both formats store elements in the same order.
 fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error> {
     if one.elems() != other.elems() {
         return Ok(false);
     }
-    // numbers that f32 has, and none of them 0, which padding is
+    // Integers that f32 represents exactly. 0 is not used because it means padding.
     let plain: Vec<f32> = (0..elems).map(|i| (i % (1 << 23) + 1) as f32).collect();
     let mut packed = [one, other].map(|format| vec![0.0; format.elems()]);
     let [first, second] = &mut packed;
@@ -151,7 +154,7 @@ fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error
 mod tests {
     use super::*;
 
-    /// Rows of this many elements, the last one padded.
+    /// Rows of this many elements. The last row is padded.
     #[derive(Clone, Debug, PartialEq)]
     struct Rows(usize, bool);
 

@@ -1,14 +1,14 @@
-//! Training against targets over all classes instead of labels: what is compared, the targets of the next pass, the teacher.
+//! Training with targets for all classes instead of labels: the loss, the targets of the next pass, and the teacher.
 
 use backend::{Backend, CrossEntropy, Error, LossSums, Objective, SoftLoss, SoftTargets, TensorDesc};
 
 use super::graph::{Batch, Graph};
 use super::replay::Kind;
 
-/// What training compares the scores with, where that is not labels.
+/// The loss and the targets if training does not use labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     objective: Objective,
-    /// Of the next pass, as [`SoftTargets::table`](backend::SoftTargets::table).
+    /// Targets of the next pass, in the format of [`SoftTargets::table`](backend::SoftTargets::table).
     table: Vec<f32>,
     pub(super) teacher: Option<Box<Graph<B>>>,
 }
@@ -18,7 +18,7 @@ impl<B: Backend> SoftTargetLoss<B> {
         SoftTargets { labels, table: &self.table }
     }
 
-    /// The loss of a tensor of scores, with the labels and factors of `ask`.
+    /// Computes the loss of a tensor of scores, with the labels and factors of `ask`.
     pub(super) fn loss(
         &self,
         backend: &B,
@@ -34,7 +34,7 @@ impl<B: Backend> SoftTargetLoss<B> {
         backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
     }
 
-    /// Has the teacher score the batch that a pass begins with.
+    /// Computes the teacher's scores for the batch of the pass.
     pub(super) fn consult(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let Some(teacher) = &mut self.teacher else { return Ok(()) };
         teacher.begin(batch, None, false)?;
@@ -43,16 +43,17 @@ impl<B: Backend> SoftTargetLoss<B> {
 }
 
 impl<B: Backend> Graph<B> {
-    /// From now on training passes compare the scores with the targets that [`Graph::targets_mut`] was given before each of them. Scoring
-    /// goes on with labels.
+    /// Makes training passes compare the scores with targets instead of labels. The caller must fill
+    /// [`Graph::targets_mut`] before each of these passes. Evaluation still uses labels.
     pub fn train_against(&mut self, objective: Objective) {
         self.soft = Some(SoftTargetLoss { objective, table: Vec::new(), teacher: None });
     }
 
-    /// Gives the objective its teacher: a network that was made by [`Graph::beside`], for the same images.
+    /// Adds a teacher to the objective: a network created with [`Graph::beside`] for the same images.
     ///
     /// # Errors
-    /// For another number of scores, and where training is against labels alone.
+    ///
+    /// Returns an error if the numbers of scores or the image sizes differ, or if training uses labels.
     pub fn teach(&mut self, teacher: Graph<B>) -> Result<(), Error> {
         let wrong = |expected: String, got: String| Err(Error::Size { op: "the teacher".into(), expected, got });
         if teacher.classes() != self.classes() || teacher.net().input != self.net().input {
@@ -66,13 +67,14 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Bytes of the teacher's parameters and activations.
+    /// Returns the bytes of the teacher's parameters, activations and private memory.
     pub fn teacher_bytes(&self) -> usize {
         let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
         teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().buckets.iter().sum::<usize>()) + t.state_bytes())
     }
 
-    /// The targets of the next training pass, as [`SoftTargets::table`]; none where training is against labels.
+    /// Returns the targets of the next training pass, to be filled in the format of [`SoftTargets::table`]. Returns
+    /// `None` if training uses labels.
     pub fn targets_mut(&mut self) -> Option<&mut Vec<f32>> {
         self.soft.as_mut().map(|soft| &mut soft.table)
     }

@@ -1,5 +1,5 @@
-//! One optimizer step over all buckets of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it
-//! works through. How a rule moves an element is in [`backend::update`].
+//! An optimizer step over all buckets of a graph: clipping, trust ratios, the update and the averages.
+//! [`backend::update`] has the update rules for one element.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,66 +10,67 @@ use super::ema::Ema;
 use super::method::{Method, SlotSpec};
 use crate::{Batch, FollowUp, Graph, Loss, Param};
 
-/// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
+/// Weight decay and trust ratios, chosen by the name and shape of a parameter, and clipping of gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<D, A> {
-    /// Weight decay of a parameter of this name and unpadded shape.
+    /// Returns the weight decay for a parameter with this name and unpadded shape.
     pub decay: D,
-    /// Whether it may have a learning rate of its own.
+    /// Returns whether a parameter may have an adapted learning rate.
     pub adapt: A,
     /// Largest norm of all gradients together.
     pub clip_norm: Option<f64>,
-    /// Largest magnitude of an element of a gradient.
+    /// Largest absolute value of a gradient element.
     pub clip_value: Option<f64>,
 }
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
-    /// Whether all parameters are still finite.
+    /// False if it is already known that a parameter is not finite.
     pub finite: bool,
-    /// Norm of all gradients together before clipping; only where they are clipped by norm.
+    /// Norm of all gradients together before clipping. `None` unless they are clipped by norm.
     pub grad_norm: Option<f64>,
 }
 
-/// What a step does to each parameter, and the weight of the new ones in the averages.
+/// The numbers of a step.
 struct StepNumbers {
     update: Update,
-    /// The same for parameters that were frozen at first: their steps are counted from the first of their own.
+    /// The update for parameters that were frozen at first. Their steps are counted from their own first step.
     late: Update,
     average: f32,
 }
 
-/// What the second pass of a rule works on.
+/// Data for the second pass of a rule.
 struct SecondPass<B: Backend> {
-    /// The directions that the first leaves: the last slot of its rule, which no step needs from the one before.
+    /// The directions that the first pass writes. The rule treats them as its last slot. They are not kept between
+    /// steps.
     directions: Arena<B>,
-    /// As the plans of the first.
+    /// Same indices as `plans` of the optimizer.
     plans: [StepPlan<B>; 2],
 }
 
-/// An optimizer with its slots, which are laid out bucket by bucket as the parameters.
+/// An optimizer with its slots. The slots have the same layout as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    /// Of each bucket, where gradients are limited by units.
+    /// For each bucket, the units for adaptive clipping. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// Of all parameters, and of those that are trained while others are frozen.
+    /// For all parameters, and for those that are trained while others are frozen.
     plans: [StepPlan<B>; 2],
-    /// Whether the parameters of each bucket are frozen at first.
+    /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
-    /// Of a rule in two passes.
+    /// Present if the rule has two passes.
     second: Option<SecondPass<B>>,
-    /// In place of the settings' momentum.
+    /// Replaces the momentum of the settings.
     momentum: Option<f64>,
     steps: u64,
-    /// Steps before the first of the parameters that are frozen at first.
+    /// The number of steps before the first step of the parameters that are frozen at first.
     late: u64,
 }
 
 impl<B: Backend> SecondPass<B> {
-    /// For a rule that has a second pass over these tensors of each bucket.
+    /// Returns the data for the second pass over these tensors, or `None` if `wanted` is false.
     fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
             return Ok(None);
@@ -82,7 +83,7 @@ impl<B: Backend> SecondPass<B> {
 }
 
 impl<B: Backend> Optimizer<B> {
-    /// For the parameters of `graph`, all at the same rate.
+    /// Creates an optimizer for the parameters of `graph`, all with the same learning rate.
     pub fn new<D, A>(graph: &Graph<B>, method: Box<dyn Method>, policy: Policy<D, A>) -> Result<Self, Error>
     where
         D: Fn(&str, &[usize]) -> f64,
@@ -91,7 +92,7 @@ impl<B: Backend> Optimizer<B> {
         Self::with_factors(graph, method, policy, |_| 1.0)
     }
 
-    /// The same with a factor on the rate of each parameter, by its name.
+    /// Creates an optimizer in which `factor` returns a factor on the learning rate for each parameter name.
     pub fn with_factors<D, A>(
         graph: &Graph<B>,
         method: Box<dyn Method>,
@@ -141,7 +142,8 @@ impl<B: Backend> Optimizer<B> {
         })
     }
 
-    /// Limits the norm of each output unit's gradient to this part of that of its weights, in all parameters that `limited` names.
+    /// Limits the gradient norm of each output unit to `part` times the norm of its weights, for all parameters for
+    /// which `limited` is true.
     pub fn limit_units(&mut self, graph: &Graph<B>, part: f64, limited: impl Fn(&str) -> bool) -> Result<(), Error> {
         let layout = graph.layout();
         for bucket in 0..layout.buckets.len() {
@@ -154,23 +156,24 @@ impl<B: Backend> Optimizer<B> {
         Ok(())
     }
 
-    /// Takes another momentum from the next step on; none: that of the settings.
+    /// Sets another momentum from the next step on. `None` means the momentum of the settings.
     pub fn set_momentum(&mut self, momentum: Option<f64>) {
         self.momentum = momentum;
     }
 
-    /// Counts the steps of parameters that are frozen at first from this step on, as if they had only then been given to the optimizer.
+    /// Counts the steps of initially frozen parameters from this step on, as if they had only then been added to the
+    /// optimizer.
     pub fn begin_frozen_at(&mut self, step: u64) {
         self.late = step;
     }
 
-    /// Whether the rule of a step depends on how many came before it.
+    /// Returns true if the numbers of a step depend on the number of steps before it.
     pub fn counts_steps(&self) -> bool {
         self.method.rule(1) != self.method.rule(2)
     }
 
-    /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
-    /// take in the new parameters.
+    /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
+    /// ranks, and clipping changes them in place.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
@@ -193,9 +196,11 @@ impl<B: Backend> Optimizer<B> {
         Ok(Stepped { finite, grad_norm })
     }
 
-    /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
-    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
-    /// The graph's gradients are of no use afterwards.
+    /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
+    /// device must have a queue and the gradients must stay on this rank.
+    ///
+    /// [`Graph::sums`] returns the sums of the pass. If a parameter is not finite, the sums of the next pass show it.
+    /// The gradients in the graph are undefined afterwards.
     pub fn step_with_pass(
         &mut self,
         graph: &mut Graph<B>,
@@ -218,18 +223,18 @@ impl<B: Backend> Optimizer<B> {
         graph.start_then(batch, loss, FollowUp { key, only_updates, work: &mut work })
     }
 
-    /// Whether nothing in [`Self::change`] reads the gradients but the update.
+    /// Returns true if only the update reads the gradients in [`Self::change`].
     fn only_updates(&self, backend: &B, update: &Update) -> bool {
         let plain = self.clip_value.is_none() && self.units.is_empty();
         plain && backend.loss_scaling().is_none() && !self.reads_norms(update)
     }
 
-    /// Whether a step depends on the norms of the gradients.
+    /// Returns true if a step depends on the norms of the gradients.
     fn reads_norms(&self, update: &Update) -> bool {
         self.limits_norm() || update.rule.adapts()
     }
 
-    /// The numbers of the next step.
+    /// Counts a step and returns its numbers.
     fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
         let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
@@ -239,7 +244,7 @@ impl<B: Backend> Optimizer<B> {
         StepNumbers { update: update(self.steps), late: update(late), average }
     }
 
-    /// All passes of a step; false if a parameter is known not to be finite.
+    /// Runs all passes of a step. Returns false if it is already known that a parameter is not finite.
     fn enqueue(
         &mut self,
         backend: &B,
@@ -254,17 +259,18 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Whether steps limit the norm of their gradients.
+    /// Returns true if steps limit the norm of all gradients together.
     pub fn limits_norm(&self) -> bool {
         self.plans[0].norms.limit.is_some()
     }
 
-    /// The buckets that a step changes; `held`: without those that are frozen at first.
+    /// Returns the plan for a step. If `held` is true, it excludes the parameters that are frozen at first.
     fn plan(&mut self, held: bool) -> &mut StepPlan<B> {
         &mut self.plans[usize::from(held)]
     }
 
-    /// Clipping, norms, and the update of each bucket; false if a parameter is known not to be finite.
+    /// Clips the gradients, computes norms, and updates each bucket. Returns false if it is already known that a
+    /// parameter is not finite.
     fn change(
         &mut self,
         backend: &B,
@@ -274,7 +280,7 @@ impl<B: Backend> Optimizer<B> {
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
         let update = &next.update;
-        // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
+        // This is first because it undoes the loss scaling, and because clipping would hide values that are not finite.
         if let Some(scaling) = backend.loss_scaling() {
             scaling.inspect(&grads.buckets)?;
         }
@@ -306,7 +312,8 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite && self.go_along(backend, next, held, weights)?)
     }
 
-    /// The second pass of a rule that has one: the norms of the directions, and the update along them.
+    /// Runs the second pass of a rule that has one: computes the norms of the directions, and updates the parameters
+    /// along them.
     fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
         let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
         let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
@@ -324,7 +331,7 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// A hash of the addresses that a step works on, the slots' and the rates' included.
+    /// Returns a hash of the addresses that a step uses, including slots and rates.
     fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
@@ -334,52 +341,51 @@ impl<B: Backend> Optimizer<B> {
         hasher.finish()
     }
 
-    /// Norm of all gradients of the last step, before clipping.
+    /// Returns the norm of all gradients of the last step, before clipping.
     fn norm(&self, held: bool) -> Result<f64, Error> {
         let mut norm = [0.0];
         self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
         Ok(f64::from(norm[0]))
     }
 
-    /// Bytes of memory that a step needs beside the slots.
+    /// Returns the bytes of memory that a step needs besides the slots.
     pub fn work_bytes(&self) -> usize {
         let directions = self.second.iter().flat_map(|second| &second.directions.buckets);
         4 * directions.map(|bucket| bucket.len()).sum::<usize>()
     }
 
-    /// Steps done.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Continues after this many steps; Adam's corrections depend on it.
+    /// Continues after this many steps, on which Adam's bias corrections depend.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
 
-    /// The slots by name: arenas of the parameters' layout, see [`Graph::unpack`].
+    /// Returns the slots by name. They have the layout of the parameters, see [`Graph::unpack`].
     pub fn slots(&self) -> impl Iterator<Item = (&'static str, &Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&self.slots)
     }
 
-    /// The same for writing, see [`Graph::pack`].
+    /// Returns the slots by name for writing, see [`Graph::pack`].
     pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
     }
 }
 
-/// What a step knows of the parameters that it changes.
+/// The parameters that a step changes, as its passes need them.
 pub(super) struct StepPlan<B: Backend> {
-    /// Tensors, bucket by bucket.
+    /// Tensors by bucket.
     pub norms: Norms,
-    /// Of each bucket.
+    /// Parameter groups by bucket.
     pub groups: Vec<Vec<ParamGroup>>,
     /// See [`rates`].
     pub rates: B::Buf,
 }
 
 impl<B: Backend> StepPlan<B> {
-    /// For these tensors of each bucket.
+    /// Creates the plan for these tensors by bucket.
     pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
@@ -388,7 +394,7 @@ impl<B: Backend> StepPlan<B> {
         Ok(Self { norms: Norms { tensors, limit }, groups, rates })
     }
 
-    /// The same for the second pass of a rule, whose directions have the weight decay already.
+    /// Creates the plan for the second pass of a rule. Its directions already contain the weight decay.
     pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
         let whole = |of_bucket: &Vec<Normed>| {
             of_bucket.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
@@ -397,7 +403,7 @@ impl<B: Backend> StepPlan<B> {
     }
 }
 
-/// The parameter groups of each bucket; neighbours with the same numbers are one group.
+/// Returns the parameter groups of each bucket. Adjacent tensors with the same numbers form one group.
 fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
     let mut of_bucket = |tensors: &Vec<Normed>| {

@@ -1,12 +1,12 @@
-//! The learning rates of one run. They are a function of the step alone, and for the plateau schedule of its falls, which checkpoints keep,
-//! so a resumed run has the rates that an unbroken one would have had.
+//! The learning rates of a run. They depend only on the step. The plateau schedule also depends on how often the rate
+//! was lowered, which checkpoints contain. So a resumed run has the same rates as an uninterrupted one.
 
 use schema::number_text;
 
 use super::decay::{AfterWarmup, ScheduleError, WarmupFrom, rounded};
 use super::spec::ScheduleSpec;
 
-/// The rates of one run: `lr(step)` for every step from 0 to its last.
+/// The rates of a run: `lr(step)` for every step from 0 to the last.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     spec: ScheduleSpec,
@@ -16,7 +16,7 @@ pub struct Schedule {
     scale: f64,
     /// Rate at the end of the warm-up.
     target: f64,
-    /// Rate of step 0 when there is a warm-up.
+    /// Rate at step 0, if there is a warm-up.
     from: f64,
     warmup_steps: u64,
     total_steps: u64,
@@ -26,14 +26,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps of `batch` images.
+    /// Creates the schedule for `epochs` epochs of `steps_per_epoch` steps of `batch` images.
     ///
-    /// Linear scaling and warm-up are those of Goyal et al. 2017: target = base_lr * batch / reference_batch.
+    /// Linear scaling and warm-up follow Goyal et al. 2017: target = base_lr * batch / reference_batch.
     pub fn new(spec: &ScheduleSpec, batch: usize, epochs: u32, steps_per_epoch: u64) -> Result<Self, ScheduleError> {
         Self::over(spec, batch, u64::from(epochs) * steps_per_epoch, steps_per_epoch)
     }
 
-    /// The same of a run of so many steps, which may end within an epoch.
+    /// Creates the schedule for `total_steps` steps. The run may end within an epoch.
     pub fn over(
         spec: &ScheduleSpec,
         batch: usize,
@@ -64,7 +64,8 @@ impl Schedule {
         })
     }
 
-    /// The rate of optimizer step `step`, counted from 0 over the whole run. Past the end, the last rate.
+    /// Returns the rate of optimizer step `step`, counted from 0 over the whole run. After the end, returns the last
+    /// rate.
     pub fn lr(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             let done = step as f64 / self.warmup_steps as f64;
@@ -73,7 +74,7 @@ impl Schedule {
         self.spec.kind.settings().rate(self.after_warmup(step))
     }
 
-    /// The momentum of that step, where the schedule sets it.
+    /// Returns the momentum of this step if the schedule sets it.
     pub fn momentum(&self, step: u64) -> Option<f64> {
         (step >= self.warmup_steps).then(|| self.spec.kind.settings().momentum(self.after_warmup(step))).flatten()
     }
@@ -88,42 +89,40 @@ impl Schedule {
         AfterWarmup { step, since, part, length, drops, steps_per_epoch, target, scale }
     }
 
-    /// How often a schedule with a memory has lowered the rate.
+    /// Returns how often the plateau schedule has lowered the rate.
     pub fn drops(&self) -> u32 {
         self.drops
     }
 
-    /// The same from the next step on.
+    /// Sets how often the plateau schedule has lowered the rate, from the next step on.
     pub fn set_drops(&mut self, drops: u32) {
         self.drops = drops;
     }
 
-    /// The rate at the end of the warm-up, to six digits.
+    /// Returns the rate at the end of the warm-up, with six digits.
     pub fn target(&self) -> f64 {
         rounded(self.target)
     }
 
-    /// batch / reference_batch; 1 without one.
+    /// Returns batch / reference_batch, or 1 if `reference_batch` is absent.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Steps of the warm-up.
     pub fn warmup_steps(&self) -> u64 {
         self.warmup_steps
     }
 
-    /// Steps of the whole run.
     pub fn total_steps(&self) -> u64 {
         self.total_steps
     }
 
-    /// Length of the whole run in epochs.
+    /// Returns the length of the run in epochs.
     pub fn epochs(&self) -> f64 {
         self.total_steps as f64 / self.steps_per_epoch.max(1) as f64
     }
 
-    /// One line for the start of a log: the target and where it comes from, the warm-up, the decay.
+    /// Returns one line for the log: the target and its calculation, the warm-up, and the decay.
     pub fn describe(&self) -> String {
         let spec = &self.spec;
         let mut line = format!("lr {}", number_text(rounded(self.target)));
@@ -139,28 +138,27 @@ impl Schedule {
     }
 }
 
-// Extending a run while it is under way: the rest of a decay that ends with the run is stretched to the new end, so that the rate does not
-// jump.
+// Extensions of a run that has already started. If its decay ends with the run, the rest of the decay is stretched to
+// the new end, so that the rate does not jump.
 
-/// A run under way that is to be longer.
+/// A request to extend a run that has already started.
 #[derive(Clone, Copy, Debug)]
 pub struct Extension {
-    /// Steps that are done.
+    /// Number of finished steps.
     pub step: u64,
-    /// Steps of an epoch.
     pub steps_per_epoch: u64,
-    /// Images of a step.
+    /// Images per step.
     pub batch: usize,
-    /// Epochs as planned before.
+    /// Planned number of epochs before the extension.
     pub before: u32,
-    /// Epochs from now on.
+    /// Number of epochs after the extension.
     pub epochs: u32,
-    /// How often a schedule with a memory has lowered the rate.
+    /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
 }
 
 impl Extension {
-    /// Changes the schedule where it has to change, and says what becomes of it.
+    /// Changes the schedule if necessary, and returns a note for the log that describes the new rates.
     pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
         let Extension { step, steps_per_epoch, batch, before, epochs, drops } = *self;
         let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
@@ -193,21 +191,21 @@ impl Extension {
 // Earlier extensions. If the run was extended before its end, the rest of the decay is stretched. If it was extended after its end, its
 // rates follow the longer schedule from then on.
 
-/// Where a decay was stretched, in steps.
+/// An extension, in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
-    /// From here on.
+    /// The step at which the run was extended.
     at: u64,
-    /// Its end as it was planned before.
+    /// The last step of the plan before the extension.
     end: u64,
 }
 
-/// All of it, in the order in which it happened.
+/// All extensions, in the order in which they were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretches(Vec<Stretch>);
 
 impl Stretches {
-    /// From pairs of epochs as `schedule.stretched` has them.
+    /// Converts pairs of epochs from `schedule.stretched`.
     pub fn new(epochs: &[f64], steps_per_epoch: u64) -> Self {
         let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
@@ -227,7 +225,7 @@ impl Stretches {
         own.iter().position(over).map_or((own, end), |next| (&own[..next], own[next].end))
     }
 
-    /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
+    /// Returns the fraction, from 0 to 1, of the decay from step `from` to `end` that is finished at `step`.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
         let (stretches, end) = self.extensions_at(step, end);
         let mut before = 0.0;
@@ -265,7 +263,8 @@ mod tests {
         Schedule::new(spec, 8, epochs, PER_EPOCH).unwrap().lr(step)
     }
 
-    /// A straight line from 1 at step 10 to 0 at step 50, at 0.5 stretched to step 90, at 0.25 to step 100.
+    /// A straight line from 1 at step 10 to 0 at step 50. At rate 0.5 it is stretched to step 90, and at 0.25 to step
+    /// 100.
     #[test]
     fn what_is_left_is_stretched_as_often_as_wanted() {
         let mut spec = line();
@@ -309,7 +308,7 @@ mod tests {
         assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
     }
 
-    /// Neither rate nor momentum jumps, in either phase, and both come to their ends.
+    /// Neither rate nor momentum jumps, in either phase, and both reach their final values.
     #[test]
     fn one_cycle_is_stretched_with_the_run() {
         let cycle = OneCycle { cycle_momentum: Some(true), ..OneCycle::default() };
@@ -332,7 +331,7 @@ mod tests {
         }
     }
 
-    /// The rate that is told is the one that the plateau has come to.
+    /// The note names the current rate of the plateau schedule.
     #[test]
     fn what_has_fallen_stays_down() {
         let kind = ScheduleKind::Plateau(Plateau::default());

@@ -1,4 +1,4 @@
-//! The `[schedule]` section of a recipe. A new kind of decay is a line in [`ScheduleKind`].
+//! The `[schedule]` section of a recipe. To add a kind of decay, add a line to [`ScheduleKind`].
 
 use schema::{Range, Section, check_section, kinds, number_text, section};
 
@@ -47,12 +47,13 @@ section! {
 }
 
 impl ScheduleSpec {
-    /// A constant rate, without scaling or warm-up.
+    /// Returns a constant rate without scaling and warm-up.
     pub fn constant(lr: f64) -> Self {
         Self { base_lr: lr, ..Self::default() }
     }
 
-    /// Checks every value by the schema, and against the length of the run in epochs; infinite where it is not known yet.
+    /// Checks each value with the schema and against the length of the run in epochs. The length is infinite if it is
+    /// not known yet.
     pub fn check(&self, epochs: impl Into<f64>) -> Result<(), ScheduleError> {
         let epochs = epochs.into();
         let wrong = |key, why| Err(ScheduleError { key, why });
