@@ -29,7 +29,6 @@ pub enum Purpose {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// One image per row.
     pub images: Input<'a>,
     /// Class of each row. Empty if only the scores are needed.
     pub labels: &'a [u32],

@@ -47,7 +47,7 @@ pub enum Move {
     /// Recomputes the output of a node, because backward reads it and it was not kept.
     Recompute {
         node: usize,
-        /// The value to write.
+        /// The value that receives the output.
         to: usize,
     },
     /// Adds `from` to `to`. Both are parts of a tensor's gradient.
@@ -72,7 +72,7 @@ pub enum Move {
 /// The memory plan: values, their places, and the steps of backward.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Total number of elements.
+    /// Size of the shared memory in f32 words.
     pub elems: usize,
     /// Range of elements of each value.
     pub places: Vec<Range<usize>>,
@@ -89,7 +89,7 @@ pub struct Memory {
     pub activation_elems: usize,
 }
 
-/// A moment after all passes.
+/// A moment after all passes, for values that are read later.
 const ALWAYS: usize = usize::MAX;
 
 /// Values with their lifetimes. Node i runs at moment i. The losses follow at moment n, and backward step m at moment n

@@ -19,7 +19,6 @@ pub struct Param<B: Backend> {
     /// Plain shape and initial values.
     pub spec: ParamSpec,
     pub node: usize,
-    /// Format in memory.
     pub format: B::Format,
     pub slot: Slot,
 }
@@ -27,7 +26,7 @@ pub struct Param<B: Backend> {
 /// All parameters in the order of the network, and the buckets in the order in which backward finishes them.
 pub struct Layout<B: Backend> {
     pub params: Vec<Param<B>>,
-    /// Elements of each bucket.
+    /// Number of elements of each bucket, including alignment.
     pub buckets: Vec<usize>,
     /// The node whose backward pass finishes each bucket.
     pub finished_by: Vec<usize>,
@@ -97,7 +96,6 @@ pub struct NormPlace {
     pub offset: usize,
 }
 
-/// Parameters and gradients.
 pub(super) struct Parameters<B: Backend> {
     pub weights: Arena<B>,
     /// Whether the host changed the weights after the device's copies were last updated.

@@ -58,7 +58,7 @@ pub(super) struct SizePlans<B: Backend> {
     pub shapes: Vec<Shape>,
     /// Memory layout of every tensor. The input comes first.
     pub descs: Vec<TensorDesc>,
-    /// Key: number of rows.
+    /// Operations by number of rows.
     pub operations: BTreeMap<usize, Operations<B>>,
 }
 

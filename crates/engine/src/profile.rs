@@ -10,7 +10,6 @@ use super::memory::Move;
 /// Time in one node: forward, then backward.
 pub type NodeTime = [Duration; 2];
 
-/// The cost of one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeCost {
     pub time: NodeTime,
@@ -18,7 +17,7 @@ pub struct NodeCost {
     pub regions: Regions,
 }
 
-/// A pass of one node.
+/// One forward or backward pass of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpan {
     pub node: usize,

@@ -76,7 +76,6 @@ impl<B: Backend> Ema<B> {
         Ok(())
     }
 
-    /// See [`Averaging::weight`].
     pub fn weight(&self, step: u64) -> f64 {
         self.averaging.weight(step)
     }

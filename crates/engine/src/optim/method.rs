@@ -51,7 +51,6 @@ pub trait Method {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("optimizer.{key}: {why}")]
 pub struct OptimizerError {
-    /// Key in `[optimizer]`.
     pub key: &'static str,
     /// Expected, found, and a remedy.
     pub why: String,

@@ -23,7 +23,6 @@ pub struct Policy<D, A> {
     pub clip_value: Option<f64>,
 }
 
-/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
     /// False if it is already known that a parameter is not finite.
@@ -32,7 +31,6 @@ pub struct Stepped {
     pub grad_norm: Option<f64>,
 }
 
-/// The numbers of a step.
 struct StepNumbers {
     update: Update,
     /// The update for parameters that were frozen at first. Their steps are counted from their own first step.
@@ -376,11 +374,11 @@ impl<B: Backend> Optimizer<B> {
 
 /// The parameters that a step changes, as its passes need them.
 pub(super) struct StepPlan<B: Backend> {
-    /// Tensors by bucket.
+    /// The tensors of each bucket, and the limit for the norm.
     pub norms: Norms,
-    /// Parameter groups by bucket.
+    /// The parameter groups of each bucket.
     pub groups: Vec<Vec<ParamGroup>>,
-    /// See [`rates`].
+    /// Factors of the step, in the layout of [`rates`].
     pub rates: B::Buf,
 }
 

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use schema::{TextForm, words};
 
-/// A measure of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Share of images for which the class with the highest score is correct.
@@ -29,14 +28,11 @@ pub struct ScoreName {
     pub measure: Measure,
 }
 
-/// The scores of one model.
+/// The scores of one model, see [`Measure`] for their definitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
-    /// See [`Measure::Top1`].
     pub top1: f64,
-    /// See [`Measure::Top5`].
     pub top5: f64,
-    /// Mean loss of the images.
     pub loss: f64,
     /// `None` if it was not computed.
     pub macro_f1: Option<f64>,

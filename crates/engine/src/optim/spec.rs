@@ -6,7 +6,7 @@ use schema::{Range, Section, check_section, kinds, matches, section};
 use super::method::{Method, OptimizerError};
 use super::sgd::Sgd;
 
-/// Defines [`OptimizerKind`].
+/// Defines [`OptimizerKind`] from the list of optimizers.
 macro_rules! optimizer_kinds {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
         kinds! {

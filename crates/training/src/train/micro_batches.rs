@@ -34,9 +34,9 @@ pub struct MicroBatches {
 /// A pass with sums that were not read yet.
 pub struct UnreadPass {
     digest: u64,
-    /// Sum of its images' weights, where they have some.
+    /// Sum of the weights of its images. `None` without class weights.
     weight: Option<f64>,
-    /// Whether it is this rank's last in its step.
+    /// Whether it is this rank's last pass in its step.
     pub last: bool,
 }
 
@@ -90,13 +90,14 @@ impl MicroBatches {
         Ok(self.unread(batch, turn))
     }
 
-    /// What the metrics need of a pass with this batch once its sums are read.
+    /// Returns the facts about a pass with this batch that the metrics need when its sums are read.
     pub fn unread(&self, batch: &loaders::Batch, turn: MicroBatch) -> UnreadPass {
         let weight = self.targets.as_ref().and_then(Targets::weight);
         UnreadPass { digest: digest(turn.worker, batch.ids()), weight, last: turn.last }
     }
 
-    /// The loss of the step after `at`: gradients are means over its planned images.
+    /// Returns the arguments of the loss in the step after `at`. Gradients are means over the planned images of the
+    /// step.
     pub fn loss<B: Backend>(&self, run: &Run<B>, at: &Progress) -> Loss {
         Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(at.step_of_epoch) as f32 }
     }

@@ -51,11 +51,11 @@ pub struct Stepper<'a, B: Backend> {
     trace: Trace,
     /// Time in the sums of batch norm over all ranks.
     sync_bn: Waited,
-    /// How many passes may be enqueued before the sums of an earlier one are read.
+    /// Number of passes that may be enqueued before the sums of an earlier one are read.
     passes_ahead: usize,
-    /// Passes whose sums were not read, in their order.
+    /// Passes with unread sums, oldest first.
     unread: VecDeque<UnreadPass>,
-    /// The steps of these passes, in their order.
+    /// The steps of these passes, oldest first.
     in_flight: VecDeque<StepInFlight>,
     /// Time when the sums of the last step were read.
     read: Option<Instant>,
@@ -76,12 +76,13 @@ struct StepInFlight {
     /// The record, without the values that depend on the sums.
     record: StepRecord,
     start: Instant,
-    /// Whether the parameters are finite after the update, if it came before the sums were read.
+    /// Result of an update that was enqueued before the sums were read: whether the parameters are finite. `None`
+    /// without such an update.
     updated: Option<bool>,
 }
 
-/// Returns how many passes may be enqueued before the sums of an earlier one are read. Returns 0 if the host has something
-/// to do between a pass and the update.
+/// Returns how many passes may be enqueued before the sums of an earlier one are read. Returns 0 if the host must do
+/// something between a pass and the update.
 fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, traced: bool) -> usize {
     let backend = run.graph.backend();
     let ahead = backend.queue().map_or(0, Queue::passes_ahead);
@@ -262,8 +263,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the sums of passes until only `stays` are left, and finishes steps that are complete. The newest step may be the
-    /// one after `at`.
+    /// Reads the sums of passes until only `stays` passes are unread, and finishes complete steps. The newest step may
+    /// be the one after `at`.
     fn read_passes(&mut self, run: &mut Run<B>, at: &Progress, stays: usize) -> Result<(), Error> {
         while self.unread.len() > stays
             && let (Some(pass), Some(step)) = (self.unread.pop_front(), self.in_flight.front_mut())
@@ -278,9 +279,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Finishes a step after its last sums: sums metrics over the ranks that step together, updates the parameters unless
-    /// that came early, and the running statistics. The sums of gradients are means, because each loss was multiplied by
-    /// 1 / images before.
+    /// Finishes a step after its last sums were read. Sums metrics over the ranks that step together. Updates the
+    /// parameters, unless that was done early, and the running statistics. The gradients are already means, because
+    /// each loss was multiplied by 1 / images.
     fn finish_step(&mut self, run: &mut Run<B>, at: &Progress, step: StepInFlight) -> Result<(), Error> {
         let StepInFlight { metrics, record, start, updated } = step;
         self.check_loss_scale(run, record.step - 1)?;
@@ -304,7 +305,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Does what comes between the gradients of the step after `at` and its update.
+    /// Does everything between the gradients of the step after `at` and its update: rescaling, the second gradient of
+    /// sharpness-aware minimisation, measurements, and the strategy's part.
     fn before_update(&mut self, run: &mut Run<B>, at: &Progress, step: &PendingStep) -> Result<(), Error> {
         run.rescale(at.step_of_epoch, step.metrics.total())?;
         self.step_up(run, at)?;
@@ -365,8 +367,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         notices::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
-    /// Runs the optimizer unless that came early, and updates running statistics and averages. If a loss, parameter or
-    /// statistic is not finite, sets the loss in the metrics to NaN, which informs all ranks.
+    /// Runs the optimizer unless that was done early, and updates running statistics and averages. If a loss, parameter
+    /// or statistic is not finite, sets the loss in the metrics to NaN, which informs all ranks.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep, updated: Option<bool>) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
         // A loss that is not finite ends the run in `records`, on all ranks together. A rank without samples in a short

@@ -252,8 +252,9 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     }
 }
 
-// Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
-// slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
+// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the mean of their parameters and
+// optimizer slots. Because slots are averaged too, `local(1)` equals allreduce up to rounding, and convergence with
+// momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
 
 /// A rank's state for local SGD.
 pub struct LocalSgd<B: Backend> {

@@ -11,13 +11,11 @@ use crate::optim::score::ScoreName;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("schedule.{key}: {why}")]
 pub struct ScheduleError {
-    /// Key in `[schedule]`.
     pub key: &'static str,
     /// Expected, found, and a remedy.
     pub why: String,
 }
 
-/// A step after the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct AfterWarmup {
     /// The step, counted from the start of the run.
@@ -277,9 +275,7 @@ impl Decay for WarmRestarts {
 /// How the rate changes during a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anneal {
-    /// Along half a cosine.
     Cosine,
-    /// Along a straight line.
     Linear,
 }
 
@@ -401,7 +397,6 @@ section! {
 /// The state of the plateau schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlateauState {
-    /// The best score so far.
     pub best: f64,
     /// Number of scorings without improvement since then or since the rate was lowered, without those in a cooldown.
     pub since: u32,

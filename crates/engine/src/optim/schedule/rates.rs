@@ -191,7 +191,7 @@ impl Extension {
 // Earlier extensions. If the run was extended before its end, the rest of the decay is stretched. If it was extended after its end, its
 // rates follow the longer schedule from then on.
 
-/// An extension, in steps.
+/// An extension of the run. Positions are counted in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     /// The step at which the run was extended.
