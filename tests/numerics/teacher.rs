@@ -94,9 +94,9 @@ fn a_teacher_of_other_classes_or_images_is_refused() {
     let image = wider.image();
     wider.add("fc", Op::Linear(Linear::new(CLASSES + 1)), image);
     let no_targets = graph.beside(net(16), ROWS).unwrap();
-    assert!(graph.teach(no_targets).unwrap_err().to_string().contains("training against targets"));
+    assert!(graph.teach(no_targets).unwrap_err().to_string().contains("targets"));
     graph.train_against(Objective::CROSS_ENTROPY);
     let wider = graph.beside(wider, ROWS).unwrap();
     let error = graph.teach(wider).unwrap_err().to_string();
-    assert!(error.contains("8 scores of images of 8x4x4") && error.contains("9 scores"), "{error}");
+    assert!(["8 scores", "9 scores", "8x4x4"].iter().all(|part| error.contains(part)), "{error}");
 }

@@ -354,7 +354,7 @@ impl<B: Backend> Graph<B> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
-            let why = "the layer behind reads through it, so its output is never made".into();
+            let why = "the next layer reads through it, so its output is never stored".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
         }
         let desc = self.now.desc(tensor, self.pass.rows);
@@ -371,7 +371,7 @@ impl<B: Backend> Graph<B> {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
             None if self.net().nodes[node].op.renames() => "renamed".into(),
-            None => "read through by the norms beside it".into(),
+            None => "the adjacent norms read through it".into(),
         }
     }
 

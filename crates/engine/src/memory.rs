@@ -333,13 +333,13 @@ impl Need {
         // activations grow with the batch, parameters do not
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
-            0 => "not even one image a rank would fit".into(),
-            rows => format!("about {rows} images a rank would fit: try a smaller batch, more workers or more ranks"),
+            0 => "not even one image per rank would fit".into(),
+            rows => format!("about {rows} images per rank would fit; try a smaller batch, more workers or more ranks"),
         };
         Err(Error::DeviceMemory {
             what: format!("{} at {batch} images", net.name),
             need: format!(
-                "{} (parameters and gradients {}, activations {}), beside {} of work space that it has",
+                "{} (parameters and gradients {}, activations {}), in addition to {} of work space that is already allocated",
                 mb(need),
                 mb(self.parameters),
                 mb(self.activations),

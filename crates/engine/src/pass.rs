@@ -359,5 +359,5 @@ fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
 }
 
 fn no_sums() -> Error {
-    Error::Unsupported { op: "cross-entropy".into(), why: "no loss was computed since its sums were taken".into() }
+    Error::Unsupported { op: "cross-entropy".into(), why: "no sums to read; a pass with a loss must come first".into() }
 }

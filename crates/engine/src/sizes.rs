@@ -82,7 +82,7 @@ impl<B: Backend> Graph<B> {
     fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
         let refuse = |layer: &str, what: String| {
             let why = format!(
-                "{what}, so the network takes images of {} alone: several sizes need a global pool before the first linear layer",
+                "{what}, so the network accepts only images of {}; other sizes need a global pool before the first linear layer",
                 self.plan.net.input
             );
             BuildError::Backend(Error::Unsupported { op: layer.into(), why })
@@ -98,7 +98,7 @@ impl<B: Backend> Graph<B> {
         let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
-            Err(refuse(layer, format!("it would give {} for images of {}", shapes[scores], net.input)))
+            Err(refuse(layer, format!("its output would be {} for images of {}", shapes[scores], net.input)))
         })
     }
 
@@ -114,7 +114,7 @@ impl<B: Backend> Graph<B> {
             let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
             if !own.serve(&new) || !same_numbers {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
-                let why = format!("{of} need other memory than {largest}");
+                let why = format!("the memory that was planned for {largest} does not fit {of}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }
             self.same_order(node, operations)?;
@@ -128,7 +128,8 @@ impl<B: Backend> Graph<B> {
         let own = self.plan.layout.params.iter().filter(|p| p.node == node);
         for (own, new) in own.zip(&new) {
             if own.format != *new && !alike(&own.format, new, own.spec.elems())? {
-                let why = format!("it would have {} in another order than the largest batch has", own.name);
+                let why =
+                    format!("this plan would store {} in another order than the plan of the largest batch", own.name);
                 return Err(Error::Unsupported { op: self.plan.net.nodes[node].name.clone(), why });
             }
         }

@@ -57,12 +57,12 @@ impl<B: Backend> Graph<B> {
     pub fn teach(&mut self, teacher: Graph<B>) -> Result<(), Error> {
         let wrong = |expected: String, got: String| Err(Error::Size { op: "the teacher".into(), expected, got });
         if teacher.classes() != self.classes() || teacher.net().input != self.net().input {
-            let text = |graph: &Graph<B>| format!("{} scores of images of {}", graph.classes(), graph.net().input);
+            let text = |graph: &Graph<B>| format!("{} scores for images of {}", graph.classes(), graph.net().input);
             return wrong(text(self), text(&teacher));
         }
         match &mut self.soft {
             Some(soft) => soft.teacher = Some(Box::new(teacher)),
-            None => return wrong("training against targets".into(), "labels".into()),
+            None => return wrong("training with soft targets".into(), "labels".into()),
         }
         Ok(())
     }

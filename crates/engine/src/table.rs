@@ -46,8 +46,8 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
-        ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} chunks", graph.layout().buckets.len()), params * each),
+        ("extra memory for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
+        (format!("parameters, {} buckets", graph.layout().buckets.len()), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),

@@ -59,7 +59,7 @@ impl Method for RmsProp {
 
     fn check(&self) -> Result<(), OptimizerError> {
         if self.momentum_correction() && self.form() == RmsPropVariant::Torch {
-            let why = "belongs to form = \"tf\": PyTorch's form has its rate outside the momentum already".into();
+            let why = "applies only to form = \"tf\"; form = \"torch\" needs no correction".into();
             return Err(OptimizerError { key: "momentum_correction", why });
         }
         Ok(())

@@ -38,7 +38,7 @@ impl Method for Sgd {
 
     fn check(&self) -> Result<(), OptimizerError> {
         if self.nesterov() && self.momentum() == 0.0 {
-            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, as 0.9".into() });
+            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, such as 0.9".into() });
         }
         Ok(())
     }

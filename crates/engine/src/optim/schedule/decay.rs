@@ -178,7 +178,7 @@ impl Decay for Exponential {
     }
 
     fn describe(&self, _scale: f64) -> String {
-        let stairs = if self.staircase() { ", in stairs" } else { "" };
+        let stairs = if self.staircase() { ", as a staircase" } else { "" };
         format!(", x{} every {} epochs{stairs}", self.gamma(), self.decay_epochs())
     }
 }
@@ -354,7 +354,7 @@ impl Decay for OneCycle {
         let (first, last) = (self.div_factor(), self.div_factor() * self.final_div_factor());
         let percent = 100.0 * self.pct_start();
         format!(
-            ", one cycle: from 1/{} of it up in {percent} % of the steps, down to 1/{}",
+            ", one cycle: rises from 1/{} of it in {percent} % of the steps, then falls to 1/{}",
             rounded(first),
             rounded(last)
         )
@@ -363,11 +363,17 @@ impl Decay for OneCycle {
     fn check(&self, warmup_epochs: f64) -> Result<(), ScheduleError> {
         let wrong = |key, why: String| Err(ScheduleError { key, why });
         if warmup_epochs > 0.0 {
-            return wrong("warmup_epochs", "one_cycle is its own warm-up; leave it out".into());
+            return wrong(
+                "warmup_epochs",
+                "cannot be combined with one_cycle, which has its own warm-up; remove this key".into(),
+            );
         }
         if self.three_phase() && self.pct_start() >= 0.5 {
             let pct = self.pct_start();
-            return wrong("pct_start", format!("with three_phase two phases have this length: below 0.5, got {pct}"));
+            return wrong(
+                "pct_start",
+                format!("must be below 0.5 with three_phase, got {pct}: two phases have this length"),
+            );
         }
         Ok(())
     }

@@ -76,10 +76,10 @@ impl ScheduleSpec {
 fn check_stretched(epochs: &[f64]) -> Result<(), ScheduleError> {
     let wrong = |why: String| Err(ScheduleError { key: "stretched", why });
     if !epochs.len().is_multiple_of(2) {
-        return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
+        return wrong(format!("expected pairs of epochs, such as [40, 80], got {} numbers", epochs.len()));
     }
     match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
-        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
+        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at epoch {}", pair[1], pair[0])),
         None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
         None => Ok(()),
     }
