@@ -1,6 +1,6 @@
-//! Sums the gradients of the workers of one rank in a binary tree over worker numbers: first neighbours, then pairs of
-//! pairs. MPI libraries add the ranks in the same order (recursive doubling). So the same workers on another number of
-//! ranks mostly lead to the same float additions. For k workers, about log2(k) arenas hold sums at the same time.
+//! Sums the gradients of a rank's workers in a binary tree over worker numbers: first neighbours, then pairs of pairs.
+//! MPI libraries add the ranks in the same order (recursive doubling). So the same workers on another number of ranks
+//! mostly lead to the same float additions. For k workers, about log2(k) arenas hold sums at the same time.
 //!
 //! If sums must have the same bits for any number of ranks, nothing is added here. Each worker's gradients go to the
 //! exchange in their own arena.
@@ -32,7 +32,7 @@ pub enum Gather {
     PerWorker,
 }
 
-/// The sum over `2^level` workers, or over those of them that belong to this rank. `first` is the lowest worker number.
+/// The sum over `2^level` workers. Workers of other ranks are missing. `first` is the lowest worker number.
 struct Branch<B: Backend> {
     first: usize,
     level: u32,

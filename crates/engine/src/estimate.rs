@@ -23,7 +23,7 @@ pub struct Layer {
     pub macs: u64,
 }
 
-/// Returns all layers in the order in which they run.
+/// Returns all layers in execution order.
 pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     let shapes = net.shapes()?;
     let layer = |(index, node): (usize, &Node)| {
@@ -41,7 +41,7 @@ pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
-/// Returns the memory plan for training with `rows` rows, and the facts about each node that it is based on.
+/// Returns the memory plan for training with `rows` rows, and the facts about each node that the plan uses.
 pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
     planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
 }

@@ -20,7 +20,7 @@ use super::tensors::Tensors;
 pub enum Purpose {
     /// Forward and backward passes. Gradients are stored in buckets.
     Train {
-        /// A bucket is closed after the layer with which it reaches this many bytes.
+        /// When a bucket reaches this many bytes, the next layer starts another bucket.
         bucket_bytes: usize,
     },
     /// Only forward passes. Activations share memory.
@@ -52,11 +52,11 @@ pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf
 /// A pass with loss sums that were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
-    /// `None` if the device has a queue, which returns the sums later.
+    /// `None` if the device has a queue. The queue then provides the sums.
     pub sums: Option<LossSums>,
 }
 
-/// The memory and state of the current pass, and passes whose sums were not read yet.
+/// The memory and state of the current pass, and earlier passes with unread sums.
 pub(super) struct CurrentPass<B: Backend> {
     pub tensors: Tensors<B>,
     pub rows: usize,
@@ -243,8 +243,8 @@ impl<B: Backend> Graph<B> {
         self.to_update()
     }
 
-    /// Returns the same for the optimizer. It changes parameters only with [`Backend::update`], which also updates the
-    /// device copies.
+    /// Returns the same for the optimizer. The optimizer changes parameters only with [`Backend::update`]. This also
+    /// updates the device copies.
     pub fn to_update(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
         (&self.backend, &mut self.parameters.weights, &mut self.parameters.gradients)
     }
@@ -273,8 +273,8 @@ impl<B: Backend> Graph<B> {
         self.parameters.put(bucket, gradients);
     }
 
-    /// Returns the number of gradient arenas besides the one that the optimizer reads. They hold sums of workers, or
-    /// one worker each.
+    /// Returns the number of gradient arenas, without the arena that the optimizer reads. They hold sums over workers,
+    /// or a single worker's gradients.
     pub fn gathered_arenas(&self) -> usize {
         self.parameters.earlier.kept()
     }
@@ -380,14 +380,14 @@ impl<B: Backend> Graph<B> {
         self.now.largest().and_then(|operations| operations[node].as_deref())
     }
 
-    /// Returns the bytes of private memory of all plans.
+    /// Returns the private memory of all plans in bytes.
     pub fn state_bytes(&self) -> usize {
         let sizes = std::iter::once(&self.now).chain(&self.others);
         sizes.flat_map(|size| size.operations.values()).flatten().flatten().map(|op| op.state_bytes()).sum()
     }
 
-    /// Returns one line per parameter with its memory format. The lines must be equal on all ranks, because otherwise
-    /// sums of gradients would mix different elements.
+    /// Formats the memory format of each parameter as a line. All ranks must have equal lines, because otherwise sums
+    /// of gradients would mix different elements.
     pub fn format_lines(&self) -> String {
         self.params().iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
     }

@@ -5,7 +5,7 @@ use loaders::on_threads;
 use loaders::random::Draws;
 use net::{Init, ParamSpec};
 
-/// Separates these draws from the draws for samples, which count epochs from 0.
+/// Epoch number of these draws. Draws for samples count epochs from 0, so they never use it.
 const EPOCH: u32 = u32::MAX;
 
 /// Number of elements that share one counter id. It is small enough to use many threads and to need fewer than 2^18
@@ -44,7 +44,7 @@ fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
     values
 }
 
-/// Fills a tensor on several threads. Each run has its own draws, so the number of threads does not change the values.
+/// Fills a tensor with threads. Each run has its own draws, so the number of threads does not change the values.
 fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
     let mut values = vec![0.0; spec.elems()];
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());

@@ -18,7 +18,7 @@ pub struct NodeFacts {
     pub looked_through: bool,
     /// Whether its pass writes no output. The reader then computes the output from the node's first input.
     pub unwritten: bool,
-    /// Index of the input whose gradient is written over the output's gradient.
+    /// Index of an input. Its gradient is written over the output's gradient.
     pub alias: Option<usize>,
     /// Whether its backward pass adds a second gradient itself.
     pub adds: bool,
@@ -62,7 +62,7 @@ pub enum Move {
         node: usize,
         /// The gradient of the output.
         dy: usize,
-        /// A second part of the output's gradient, which the node adds itself.
+        /// A second part of the output's gradient. The node adds it.
         second: Option<usize>,
         /// The gradient of each input. `None` for the aliased input and for the network's input.
         dx: Vec<Option<usize>>,
@@ -312,7 +312,7 @@ impl Memory {
 pub struct Need {
     pub parameters: usize,
     pub activations: usize,
-    /// Work space and private memory of the operations, which are already allocated.
+    /// Work space and private memory of the operations. They are already allocated.
     pub workspace: usize,
 }
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Places begin at multiples of this many elements. The 256 bytes satisfy the alignment of all vector instructions and
-/// GPU libraries.
+/// Places begin at multiples of 64 elements. These 256 bytes satisfy the alignment of vector instructions and GPU
+/// libraries.
 const UNIT: usize = 64;
 
 /// The size of a value, and the first and last moment of its use.
@@ -20,7 +20,7 @@ impl Lifetime {
     }
 }
 
-/// Returns the place of each value and the total number of elements. Tries several orders of values and takes the best
+/// Returns each value's place and the total number of elements. Tries different orders of values and takes the best
 /// result. Each value goes into the smallest gap that is free during its whole lifetime.
 pub(super) fn pack(lives: &[Lifetime]) -> (Vec<Range<usize>>, usize) {
     let least = most_at_once(lives);

@@ -9,7 +9,7 @@ use super::graph::Ready;
 use super::memory::{Memory, Move};
 use super::replay::PassGradients;
 
-/// Slots start at multiples of this many elements, which is one cache line.
+/// Slots start at cache lines. This is the number of elements in a cache line.
 const ALIGN: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -28,18 +28,18 @@ pub struct Layout<B: Backend> {
     pub params: Vec<Param<B>>,
     /// Number of elements of each bucket, including alignment.
     pub buckets: Vec<usize>,
-    /// The node whose backward pass finishes each bucket.
+    /// For each bucket, the node that completes it in the backward pass.
     pub finished_by: Vec<usize>,
     /// Whether each bucket holds frozen parameters. No bucket holds both kinds.
     pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
-    /// Packs parameters from the last node to the first. A bucket is closed after the node with which it reaches
-    /// `bucket_bytes`. `formats[node]` are the formats of the node's parameters.
+    /// Packs parameters from the last node to the first. When a bucket reaches `bucket_bytes`, the next node starts
+    /// another bucket. `formats[node]` has the formats of a node's parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], bucket_bytes: usize) -> Self {
         let mut layout = Self { params: Vec::new(), buckets: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
-        // The open buckets, one for trained and one for frozen parameters.
+        // The open buckets: the first takes trained parameters and the second takes frozen parameters.
         let mut open = [None; 2];
         for node in (0..net.nodes.len()).rev() {
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
@@ -184,7 +184,8 @@ impl<B: Backend> Parameters<B> {
 pub(super) struct Freeze {
     /// For each node, whether it has parameters and all of them are frozen.
     nodes: Vec<bool>,
-    /// The backward pass while they are frozen. It ends at the first node whose gradient a trained parameter needs.
+    /// The backward pass while they are frozen. It stops after the first node with a gradient that trained parameters
+    /// need.
     pub moves: Vec<Move>,
 }
 

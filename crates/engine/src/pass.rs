@@ -216,7 +216,7 @@ impl<B: Backend> Graph<B> {
             soft.consult(batch)?;
         }
         if loss.is_some() {
-            // the device keeps the sums of at most this many earlier passes
+            // the device does not keep sums of older passes
             let kept = self.backend.queue().map_or(0, |queue| queue.passes_ahead());
             self.pass.unread.drain(..self.pass.unread.len().saturating_sub(kept));
             self.pass.unread.push_back(UnreadPass { rows, sums: None });
@@ -251,7 +251,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers, whose
+    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers. Their
     /// sums are not used.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {

@@ -48,8 +48,8 @@ impl<B: Backend> NetworkPlan<B> {
     }
 }
 
-/// The operations for one batch size. `None` for nodes that only rename their input and for shortcuts that norms read
-/// through.
+/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts that
+/// norms read through.
 pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// The plans for one image size.
@@ -206,7 +206,7 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
 
 /// The shortcuts that norms read through.
 pub(super) struct Shortcuts {
-    /// For each node, the shortcuts that it reads through.
+    /// The shortcuts that each node reads through.
     pub through: Vec<Through>,
     /// For each node, whether it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,

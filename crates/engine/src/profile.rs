@@ -117,7 +117,7 @@ fn regions<B: Backend>(backend: &B) -> Regions {
     backend.cores().map(Cores::regions).unwrap_or_default()
 }
 
-/// Memory traffic of all operations of one kind.
+/// Memory traffic, summed over all operations with this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficShare {
     pub kind: &'static str,

@@ -20,7 +20,7 @@ pub(super) enum Kind {
 /// The gradients that a training pass produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PassGradients {
-    /// Gradients of one worker. More workers of this rank follow.
+    /// Gradients of a single worker. More workers of this rank follow.
     Own,
     /// The sum over all workers of this rank.
     Sum,
@@ -70,7 +70,7 @@ impl<B: Backend> Graph<B> {
         }
     }
 
-    /// Returns the key of a pass: a hash of its kind and of the addresses that may differ between passes of this kind.
+    /// Hashes the kind of a pass and all addresses that may differ between such passes.
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Shape { c, h, w } = self.input();

@@ -8,7 +8,7 @@ use super::replay::Kind;
 /// The loss and the targets if training does not use labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     objective: Objective,
-    /// Targets of the next pass, in the format of [`SoftTargets::table`](backend::SoftTargets::table).
+    /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
     table: Vec<f32>,
     pub(super) teacher: Option<Box<Graph<B>>>,
 }
@@ -18,7 +18,7 @@ impl<B: Backend> SoftTargetLoss<B> {
         SoftTargets { labels, table: &self.table }
     }
 
-    /// Computes the loss of a tensor of scores, with the labels and factors of `ask`.
+    /// Computes the loss for a tensor of scores. Labels and factors come from `ask`.
     pub(super) fn loss(
         &self,
         backend: &B,

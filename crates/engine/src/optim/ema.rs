@@ -23,7 +23,7 @@ pub enum Averaging {
     Equal {
         /// Step with the first values of the mean.
         first: u64,
-        /// Number of steps between values of the mean.
+        /// Number of steps from one value to the next.
         period: u64,
     },
 }

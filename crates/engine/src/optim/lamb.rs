@@ -1,5 +1,5 @@
 //! LAMB (You et al. 2019, arXiv 1904.00962), for large batches: Adam's direction, with a step length for each tensor.
-//! The formulas are those of timm.
+//! It has timm's formulas.
 
 use backend::Rule;
 use backend::update::LambRule;

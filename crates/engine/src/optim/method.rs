@@ -5,7 +5,7 @@ use backend::Rule;
 /// A value that an optimizer keeps for each parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotSpec {
-    /// PyTorch's name, which is also used in checkpoints.
+    /// PyTorch's name. Checkpoints use it too.
     pub name: &'static str,
     /// Value before the first step.
     pub start: f32,

@@ -53,7 +53,7 @@ pub struct Optimizer<B: Backend> {
     clip_value: Option<f64>,
     /// For each bucket, the units for adaptive clipping. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// For all parameters, and for those that are trained while others are frozen.
+    /// The first plan has all parameters, the second omits frozen ones.
     plans: [StepPlan<B>; 2],
     /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
@@ -356,7 +356,7 @@ impl<B: Backend> Optimizer<B> {
         self.steps
     }
 
-    /// Continues after this many steps, on which Adam's bias corrections depend.
+    /// Continues after this many steps. Adam's bias corrections depend on the number.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
@@ -378,7 +378,7 @@ pub(super) struct StepPlan<B: Backend> {
     pub norms: Norms,
     /// The parameter groups of each bucket.
     pub groups: Vec<Vec<ParamGroup>>,
-    /// Factors of the step, in the layout of [`rates`].
+    /// The step's factors, in the layout of [`rates`].
     pub rates: B::Buf,
 }
 

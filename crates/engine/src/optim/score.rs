@@ -1,4 +1,4 @@
-//! Names of scores in recipes, and comparison of scores.
+//! The scores that recipes can name, and rules for comparing them.
 
 use std::fmt;
 use std::str::FromStr;

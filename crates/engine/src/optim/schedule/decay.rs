@@ -308,8 +308,8 @@ section! {
 type Ends = [f64; 2];
 
 impl OneCycle {
-    /// Returns the value at a step. The arguments are the ends of the first phase, of the middle phase (used only with
-    /// three phases), and of the last phase.
+    /// Returns the value at a step. `first`, `middle` and `last` are the ends of the phases. `middle` is used only with
+    /// three phases.
     fn value(&self, at: AfterWarmup, [first, middle, last]: [Ends; 3]) -> f64 {
         let (steps, up) = (at.length as f64, self.pct_start() * at.length as f64);
         let mut phases = vec![(up - 1.0, first)];

@@ -1,5 +1,5 @@
 //! The learning rates of a run. They depend only on the step. The plateau schedule also depends on how often the rate
-//! was lowered, which checkpoints contain. So a resumed run has the same rates as an uninterrupted one.
+//! was lowered. Checkpoints contain this number. So a resumed run has the same rates as an uninterrupted run.
 
 use schema::number_text;
 
@@ -198,7 +198,7 @@ struct Stretch {
     end: u64,
 }
 
-/// All extensions, in the order in which they were made.
+/// All extensions, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretches(Vec<Stretch>);
 
