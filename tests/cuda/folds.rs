@@ -71,7 +71,7 @@ fn losses<B: Backend>(backend: B) -> Vec<f64> {
     let x = net.add("conv", Conv::new(16, 5).stride(2).pad(2).bias(0.0).relu(), net.image());
     let x = net.add("flatten", Flatten, x);
     net.add("fc", Linear::new(4), x);
-    let mut graph = Graph::new(backend, net, rows, Purpose::Train { chunk_bytes: usize::MAX }, 5).unwrap();
+    let mut graph = Graph::new(backend, net, rows, Purpose::Train { bucket_bytes: usize::MAX }, 5).unwrap();
     let (decay, adapt) = (|_: &str, _: &[usize]| 0.0, |_: &str, _: &[usize]| false);
     let policy = Policy { decay, adapt, clip_norm: None, clip_value: None };
     let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();

@@ -21,7 +21,7 @@ fn launches(model: &str) -> Option<Vec<u64>> {
     let cuda = cuda(Precision::Bf16)?;
     let shape = Shape::image(3, 32, 32);
     let net = models::build(model, shape, 10).expect("a network of the catalogue");
-    let mut graph = Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: usize::MAX }, 1).unwrap();
+    let mut graph = Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: usize::MAX }, 1).unwrap();
     let mut optimizer = optimizer(&graph);
     let images = noise(ROWS * shape.elems(), 1, 1.0);
     let queue = |graph: &Graph<Cuda>| graph.backend().queue().unwrap().launches();

@@ -16,7 +16,7 @@ const ROWS: usize = 8;
 
 fn graph(cuda: Cuda) -> Graph<Cuda> {
     let net = models::build("lenet", Shape::image(1, 28, 28), 10).unwrap();
-    Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap()
+    Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap()
 }
 
 /// Runs one pass and returns how long it took.

@@ -18,7 +18,7 @@ fn input() -> Shape {
     Shape::image(3, 8, 8)
 }
 
-/// Creates a network with several chunks. The convolutions have 16-bit gradients, the other parameters f32 gradients.
+/// Creates a network with several buckets. The convolutions have 16-bit gradients, the other parameters f32 gradients.
 fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("mixed", input());
     let x = net.add("conv1", Conv::new(16, 3).pad(1).bias(0.1), net.image());
@@ -27,7 +27,7 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     let x = net.add("conv3", Conv::new(5, 1), x);
     let x = net.add("pool", Pool::global(), x);
     net.add("fc", Linear::new(4), x);
-    Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 10_000 }, 5).unwrap()
+    Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 10_000 }, 5).unwrap()
 }
 
 fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
@@ -49,7 +49,7 @@ struct Ran {
 
 fn run(precision: Precision, spec: &OptimizerSpec, with_pass: bool) -> Option<Ran> {
     let mut graph = graph(cuda(precision)?);
-    assert!(graph.layout().chunks.len() > 1);
+    assert!(graph.layout().buckets.len() > 1);
     let mut optimizer = optimizer(&graph, spec);
     let mut ran = Ran { bits: Vec::new(), launches: 0 };
     for step in 0..STEPS {
@@ -110,7 +110,7 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
     }
 }
 
-/// Number of chunks with a convolution, each of which needs a conversion.
+/// Number of buckets with a convolution, each of which needs a conversion.
 const CASTS: u64 = 2;
 
 fn spec_updates_only(spec: &OptimizerSpec) -> bool {

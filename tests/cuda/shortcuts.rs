@@ -56,7 +56,7 @@ struct Ran {
 fn run(precision: Precision, widths: [usize; 3], apart: bool) -> Option<Ran> {
     let net = net(widths, apart);
     let shortcuts: Vec<usize> = (0..net.nodes.len()).filter(|&n| net.nodes[n].name.ends_with("shortcut")).collect();
-    let mut graph = Graph::new(cuda(precision)?, net, ROWS, Purpose::Train { chunk_bytes: usize::MAX }, 5).unwrap();
+    let mut graph = Graph::new(cuda(precision)?, net, ROWS, Purpose::Train { bucket_bytes: usize::MAX }, 5).unwrap();
     let mut bits = Vec::new();
     // the last batch of an epoch is smaller
     for (pass, rows) in [ROWS, ROWS, ROWS, ROWS - 1].into_iter().enumerate() {

@@ -12,8 +12,8 @@ use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::{cuda, noise};
 
-/// Number of layers. Each has its own chunk.
-const CHUNKS: usize = 5;
+/// Number of layers. Each has its own bucket.
+const BUCKETS: usize = 5;
 
 /// Creates a network of linear layers with biases.
 pub fn graph(cuda: Cuda) -> Graph<Cuda> {
@@ -22,8 +22,8 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     for (i, n) in [90, 33, 64, 128, 10].into_iter().enumerate() {
         x = net.add(&format!("fc{i}"), Op::Linear(Linear::new(n)), x);
     }
-    let graph = Graph::new(cuda, net, 1, Purpose::Train { chunk_bytes: 1 }, 5).unwrap();
-    assert_eq!(graph.layout().chunks.len(), CHUNKS);
+    let graph = Graph::new(cuda, net, 1, Purpose::Train { bucket_bytes: 1 }, 5).unwrap();
+    assert_eq!(graph.layout().buckets.len(), BUCKETS);
     graph
 }
 
@@ -41,8 +41,8 @@ pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     // some exceed the limits, some do not
     let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
-    for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {
-        chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, size)).unwrap();
+    for (i, bucket) in graph.to_update().2.buckets.iter_mut().enumerate() {
+        bucket.write(0, &noise(bucket.len(), (20 * step + i) as u64, size)).unwrap();
     }
 }
 
@@ -90,7 +90,7 @@ fn run(spec: &OptimizerSpec, fresh: bool) -> Option<Vec<After>> {
             let last = optimizers.last().unwrap();
             next.set_steps(last.steps());
             for ((_, to), (_, from)) in next.slots_mut().zip(last.slots()) {
-                to.chunks.iter_mut().zip(&from.chunks).for_each(|(to, from)| graph.backend().copy(to, from).unwrap());
+                to.buckets.iter_mut().zip(&from.buckets).for_each(|(to, from)| graph.backend().copy(to, from).unwrap());
             }
             optimizers.push(next);
         }
@@ -133,8 +133,8 @@ fn an_update_leaves_the_weights_that_the_next_pass_reads() {
             let first = scores(&mut graph);
             for step in 0..3 {
                 let scale = graph.backend().loss_scaling().map_or(1.0, |scaling| scaling.scale().unwrap().scale);
-                for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {
-                    chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, f64::from(scale))).unwrap();
+                for (i, bucket) in graph.to_update().2.buckets.iter_mut().enumerate() {
+                    bucket.write(0, &noise(bucket.len(), (20 * step + i) as u64, f64::from(scale))).unwrap();
                 }
                 optimizer.step(&mut graph, rate(step), None).unwrap();
             }
@@ -162,8 +162,8 @@ fn limits_come_after_the_scale_of_the_losses() {
             let mut graph = graph(cuda(precision)?);
             let scale = graph.backend().loss_scaling().map_or(1.0, |scaling| scaling.scale().unwrap().scale);
             let before = bits(&graph, graph.weights());
-            for chunk in &mut graph.arenas().2.chunks {
-                chunk.write(0, &vec![scale * gradient; chunk.len()]).unwrap();
+            for bucket in &mut graph.arenas().2.buckets {
+                bucket.write(0, &vec![scale * gradient; bucket.len()]).unwrap();
             }
             optimizer(&graph, &spec).step(&mut graph, 0.1, None).unwrap();
             Some((before, bits(&graph, graph.weights())))
@@ -179,7 +179,7 @@ fn limits_come_after_the_scale_of_the_losses() {
     }
 }
 
-/// Without replay, a step costs one launch for every pass over every chunk, and small networks wait for the host.
+/// Without replay, a step costs one launch for every pass over every bucket, and small networks wait for the host.
 #[test]
 fn a_replayed_step_is_one_call() {
     let _alone = alone();
@@ -199,8 +199,8 @@ fn a_replayed_step_is_one_call() {
             let Some((before, after)) = before.zip(made()) else { return };
             counts.push([0, 1].map(|i| after[i] - before[i]));
         }
-        // at least one update and one average per chunk; the second step is recorded, and all later steps are replayed
-        assert!(counts[0][0] >= 2 * CHUNKS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
+        // at least one update and one average per bucket; the second step is recorded, and all later steps are replayed
+        assert!(counts[0][0] >= 2 * BUCKETS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
         assert_eq!(counts[2..], [[0, 1]; 3], "{spec:?}: {counts:?}");
         println!("{}: {} kernels in one call", spec.kind.name(), counts[0][0]);
     }

@@ -132,7 +132,7 @@ fn calls_of_five_steps() {
     }
     let [graphs, kernels, waits] = [0, 1, 2].map(|i| calls()[i] - before[i]);
     assert_eq!(graphs, 0, "a pass was replayed");
-    assert!(kernels >= 25, "{kernels} kernels for 5 steps of 5 chunks");
+    assert!(kernels >= 25, "{kernels} kernels for 5 steps of 5 buckets");
     if std::env::var("TRIREME_CUDA_SYNC").is_ok() {
         assert!(waits >= kernels, "{waits} waits after {kernels} kernels");
     }

@@ -2,7 +2,7 @@
 
 use backend::Traffic;
 use backend::cuda::Precision;
-use engine::{Graph, Purpose, Share};
+use engine::{Graph, Purpose, TrafficShare};
 use net::Op;
 use net::models;
 
@@ -29,9 +29,9 @@ fn batch_norm_of_resnet50_moves_what_its_passes_need() {
             _ => {}
         }
     }
-    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { chunk_bytes: 4 << 20 }, 1).expect("a graph");
+    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { bucket_bytes: 4 << 20 }, 1).expect("a graph");
     let shares = graph.traffic();
-    let of = |kind: &str| shares.iter().find(|share: &&Share| share.kind == kind).expect("a kind").traffic;
+    let of = |kind: &str| shares.iter().find(|share: &&TrafficShare| share.kind == kind).expect("a kind").traffic;
     // forward: x twice, y, the residual; backward: x and dy twice, dx, and with a residual g, second gradient and mask
     let forward = 3 * plain + 4 * residual;
     let backward = 5 * plain + 6 * residual + (residual - last);

@@ -36,11 +36,11 @@ fn net() -> NetSpec {
 
 /// Creates a graph with the weights and gradients that `agc.py` uses.
 fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
-    let mut graph = Graph::new(backend, net(), 1, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
+    let mut graph = Graph::new(backend, net(), 1, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]);
     let sizes: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
-    let mut arena = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+    let mut arena = Arena::new(graph.backend(), &graph.layout().buckets).unwrap();
     for (i, size) in sizes.into_iter().enumerate() {
         let (mut w, mut g) = (file.start[i].noise_n(size), file.gradients[i].noise_n(size));
         match i {
@@ -51,7 +51,7 @@ fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
         graph.set_param(i, &w).unwrap();
         graph.pack(i, &g, &mut arena).unwrap();
     }
-    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, vec![chunk]));
+    arena.buckets.into_iter().enumerate().for_each(|(c, bucket)| graph.put(c, vec![bucket]));
     graph
 }
 

@@ -204,7 +204,7 @@ impl Net {
             BRANCHED => branched(),
             name => catalogued(name),
         };
-        let graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 << 16 }, 3).unwrap();
+        let graph = Graph::new(backend, net, ROWS, Purpose::Train { bucket_bytes: 1 << 16 }, 3).unwrap();
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,
             adapt: |_: &str, _: &[usize]| false,

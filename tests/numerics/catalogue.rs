@@ -115,7 +115,7 @@ struct Run<'a, B: Backend> {
 
 impl<'a, B: Backend> Run<'a, B> {
     fn new(backend: B, file: &'a File, net: &'a Net) -> Self {
-        let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+        let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
         let graph = Graph::new(backend, net.spec(file.classes), file.batch, purpose, 1)
             .unwrap_or_else(|e| panic!("{}: {e}", net.name));
         let images = file.images.noise_n(file.batch * graph.net().input.elems());

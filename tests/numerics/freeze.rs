@@ -78,27 +78,27 @@ fn freeze(mut net: NetSpec, layers: &[&str]) -> NetSpec {
 
 fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
     let mut graph =
-        Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 64 }, 7).unwrap_or_else(|e| panic!("{e}"));
+        Graph::new(backend, net, ROWS, Purpose::Train { bucket_bytes: 64 }, 7).unwrap_or_else(|e| panic!("{e}"));
     let running: Vec<f32> = noise(graph.running().len(), 5, 0.4).iter().map(|v| v + 0.7).collect();
     graph.running_mut().copy_from_slice(&running);
     graph
 }
 
-/// Runs one pass that hands over finished chunks, and puts them back. Returns the sums and the numbers of the chunks.
+/// Runs one pass that hands over finished buckets, and puts them back. Returns the sums and the numbers of the buckets.
 fn pass<B: Backend>(graph: &mut Graph<B>) -> (LossSums, Vec<usize>) {
     let (images, ids) = (noise(ROWS * IMAGE.elems(), 1, 1.0), [3; ROWS]);
     let labels: Vec<u32> = (0..ROWS as u32).map(|i| i * 3 % CLASSES as u32).collect();
     let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 3 };
     let mut given = Vec::new();
-    let mut take = |chunk: usize, buffers: Vec<B::Buf>| {
-        given.push((chunk, buffers));
+    let mut take = |bucket: usize, buffers: Vec<B::Buf>| {
+        given.push((bucket, buffers));
         Ok::<(), Error>(())
     };
     let loss = Loss { smoothing: 0.1, scale: 1.0 / ROWS as f32 };
     let sums = graph.train(batch, loss, MicroBatch::ONLY, Some(&mut take)).unwrap_or_else(|e| panic!("{e}"));
-    let chunks = given.iter().map(|one| one.0).collect();
-    given.into_iter().for_each(|(chunk, buffers)| graph.put(chunk, buffers));
-    (sums, chunks)
+    let buckets = given.iter().map(|one| one.0).collect();
+    given.into_iter().for_each(|(bucket, buffers)| graph.put(bucket, buffers));
+    (sums, buckets)
 }
 
 fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
@@ -154,17 +154,17 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
         let mut graph = graph(backend(), net.clone());
         // a device may run the first pass, record the second and replay the others
         for _ in 0..4 {
-            let (got, chunks) = pass(&mut graph);
+            let (got, buckets) = pass(&mut graph);
             assert!((got.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {got:?}, expected {want:?}");
-            let trained: Vec<usize> = (0..graph.layout().chunks.len()).filter(|c| graph.trains(*c)).collect();
-            assert_eq!(chunks, trained, "{what}: each trained chunk must be handed over once and in order");
+            let trained: Vec<usize> = (0..graph.layout().buckets.len()).filter(|c| graph.trains(*c)).collect();
+            assert_eq!(buckets, trained, "{what}: each trained bucket must be handed over once and in order");
             assert_gradients(&what, &graph, &want_gradients, &net.frozen);
         }
         // from now on, everything is trained
         graph.set_frozen(false);
         for _ in 0..3 {
-            let (_, chunks) = pass(&mut graph);
-            assert_eq!(chunks, (0..graph.layout().chunks.len()).collect::<Vec<_>>(), "{what}, later");
+            let (_, buckets) = pass(&mut graph);
+            assert_eq!(buckets, (0..graph.layout().buckets.len()).collect::<Vec<_>>(), "{what}, later");
             assert_gradients(&format!("{what}, later"), &graph, &want_gradients, &BTreeSet::new());
         }
     }
@@ -264,7 +264,7 @@ fn a_layer_may_be_frozen_in_part() {
     for ((name, got), (_, want)) in gradients(&graph).iter().zip(&gradients(&whole)) {
         assert_close(name, got, want, 1e-5 * magnitude(want) + 1e-7);
     }
-    let handed = graph.layout().params.iter().filter(|p| graph.trains(p.slot.chunk)).count();
+    let handed = graph.layout().params.iter().filter(|p| graph.trains(p.slot.bucket)).count();
     assert_eq!(handed, graph.params().len() - 2);
 }
 

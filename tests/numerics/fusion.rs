@@ -54,7 +54,7 @@ fn classifier(mut net: NetSpec, x: Id) -> NetSpec {
 }
 
 fn graph<B: Backend>(backend: B, net: &NetSpec, rows: usize) -> Graph<B> {
-    let purpose = Purpose::Train { chunk_bytes: 1 << 16 };
+    let purpose = Purpose::Train { bucket_bytes: 1 << 16 };
     Graph::new(backend, net.clone(), rows, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -106,8 +106,8 @@ struct Run<'a, B: Backend> {
 impl<'a, B: Backend> Run<'a, B> {
     fn new(backend: B, file: &'a Nets, net: &'a Net) -> Self {
         let what = format!("{} on {}", net.name, backend.describe());
-        // small chunks, so that every network has more than one
-        let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
+        // small buckets, so that every network has more than one
+        let purpose = Purpose::Train { bucket_bytes: 1 << 14 };
         let mut graph =
             Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
         let find = |name: &str| net.params.iter().find(|p| p.name == name);

@@ -1,5 +1,5 @@
 //! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker
-//! on a rank, handing over of chunks, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
+//! on a rank, handing over of buckets, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
 //! test single operations.
 
 use backend::cuda::Precision;
@@ -50,8 +50,8 @@ macro_rules! everywhere {
     };
 }
 
-fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, chunk_bytes: usize) -> Graph<B> {
-    Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 7).unwrap_or_else(|e| panic!("{e}"))
+fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, bucket_bytes: usize) -> Graph<B> {
+    Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: MicroBatch) -> LossSums {
@@ -216,24 +216,24 @@ fn workers_of_one_rank_add_up_to_the_whole_batch() {
     everywhere!(check_workers);
 }
 
-fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
+fn check_buckets<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut graph = graph(backend(), separable(), 8, 64);
     train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
-    let chunks = graph.layout().chunks.clone();
-    assert!(chunks.len() > 2, "{name}: {chunks:?}");
+    let buckets = graph.layout().buckets.clone();
+    assert!(buckets.len() > 2, "{name}: {buckets:?}");
     // one worker, two workers, and a second worker without samples
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 8, 8]] {
         let mut given = Vec::new();
         let last = cuts.len() - 2;
         for (worker, cut) in cuts.windows(2).enumerate() {
             let batch = rows.part(cut[0]..cut[1]);
-            let mut take = |chunk: usize, buffer: Vec<B::Buf>| {
+            let mut take = |bucket: usize, buffer: Vec<B::Buf>| {
                 assert_eq!(buffer.len(), 1, "{name}");
-                assert_eq!(buffer[0].len(), chunks[chunk], "{name}: chunk {chunk}");
-                given.push((chunk, buffer));
+                assert_eq!(buffer[0].len(), buckets[bucket], "{name}: bucket {bucket}");
+                given.push((bucket, buffer));
                 Ok::<(), Error>(())
             };
             let loss = Loss { smoothing: 0.1, scale: 0.125 };
@@ -245,29 +245,29 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();
         assert_eq!(
             order,
-            (0..chunks.len()).collect::<Vec<_>>(),
-            "{name}: each chunk must be handed over once, in the order of backward"
+            (0..buckets.len()).collect::<Vec<_>>(),
+            "{name}: each bucket must be handed over once, in the order of backward"
         );
-        given.into_iter().for_each(|(chunk, buffer)| graph.put(chunk, buffer));
-        assert_gradients(&format!("chunks of {cuts:?} on {name}"), &graph, &want, 1e-5);
+        given.into_iter().for_each(|(bucket, buffer)| graph.put(bucket, buffer));
+        assert_gradients(&format!("buckets of {cuts:?} on {name}"), &graph, &want, 1e-5);
     }
 }
 
 #[test]
 fn finished_chunks_are_handed_over_once_and_in_order() {
-    everywhere!(check_chunks);
+    everywhere!(check_buckets);
 }
 
 fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(2);
     let mut graph = graph(backend(), separable(), 2, 64);
-    let mut refuse = |chunk: usize, _: Vec<B::Buf>| {
-        Err::<(), Error>(Error::Unsupported { op: format!("chunk {chunk}"), why: "the peer is gone".into() })
+    let mut refuse = |bucket: usize, _: Vec<B::Buf>| {
+        Err::<(), Error>(Error::Unsupported { op: format!("bucket {bucket}"), why: "the peer is gone".into() })
     };
     let loss = Loss { smoothing: 0.0, scale: 1.0 };
     let error =
         graph.train(rows.all(), loss, MicroBatch::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
-    assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
+    assert!(error.contains("bucket 0") && error.contains("the peer is gone"), "{name}: {error}");
     let labels = [0, CLASSES as u32];
     let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
     assert!(wrong.is_err(), "{name}: a label out of range must be an error");
@@ -353,7 +353,7 @@ fn inputs_of_different_layouts_are_copied_into_one() {
         }
         // a GPU reports what it cannot run
         let gpu = numerics::cuda(Precision::F32);
-        let built = gpu.map(|gpu| Graph::new(gpu, net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7));
+        let built = gpu.map(|gpu| Graph::new(gpu, net.clone(), 4, Purpose::Train { bucket_bytes: 1 }, 7));
         match built {
             Some(Ok(mut graph)) => {
                 train(&mut graph, rows.all(), 0.25, MicroBatch::ONLY);

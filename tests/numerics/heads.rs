@@ -58,7 +58,7 @@ impl Learned {
 
 /// Sets parameters that depend on their names, then runs one pass.
 fn learn<B: Backend>(backend: B, net: NetSpec) -> Learned {
-    let mut graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
+    let mut graph = Graph::new(backend, net, ROWS, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
     for i in 0..graph.params().len() {
         let param = &graph.params()[i];
         let k = param.name.bytes().fold(7, |k: u64, byte| k * 31 % 99_991 + u64::from(byte));

@@ -110,7 +110,7 @@ fn no_value_is_overwritten_before_its_last_reader() {
 /// Returns the gradients of all parameters after two passes over different rows.
 fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
     let rows = 4;
-    let mut graph = Graph::new(backend, net.clone(), rows, Purpose::Train { chunk_bytes: 1 << 16 }, 7).unwrap();
+    let mut graph = Graph::new(backend, net.clone(), rows, Purpose::Train { bucket_bytes: 1 << 16 }, 7).unwrap();
     for pass in 0..2u32 {
         let images = noise(rows * net.input.elems(), u64::from(pass), 1.0);
         let ids: Vec<u64> = (0..rows as u64).collect();

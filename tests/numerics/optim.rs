@@ -47,14 +47,14 @@ struct Run {
 }
 
 /// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding,
-/// each in its own chunk.
+/// each in its own bucket.
 fn graph<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let linear = |n: usize| Op::Linear(Linear { bias: false, ..Linear::new(n) });
     let mut net = NetSpec::new("two tensors", Shape::vector(file.sizes["a"]));
     let x = net.add("a", linear(1), net.image());
     net.add("b", linear(file.sizes["b"]), x);
-    let mut graph = Graph::new(backend, net, 1, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
-    assert_eq!(graph.layout().chunks.len(), 2);
+    let mut graph = Graph::new(backend, net, 1, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
+    assert_eq!(graph.layout().buckets.len(), 2);
     for i in 0..2 {
         let values = values(file, &file.start, i);
         graph.set_param(i, &values).unwrap();
@@ -68,11 +68,11 @@ fn values(file: &Golden, formulas: &BTreeMap<String, Formula>, index: usize) -> 
 }
 
 fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec<f32>) {
-    let mut arena = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+    let mut arena = Arena::new(graph.backend(), &graph.layout().buckets).unwrap();
     for i in 0..graph.params().len() {
         graph.pack(i, &values(i), &mut arena).unwrap();
     }
-    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, vec![chunk]));
+    arena.buckets.into_iter().enumerate().for_each(|(c, bucket)| graph.put(c, vec![bucket]));
 }
 
 fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
@@ -258,13 +258,13 @@ fn what_is_not_finite_is_found_by_every_rule() {
     check_not_finite(&numerics::cpu(2));
 }
 
-/// Returns the rates of a step over two chunks with tensors of many lengths, one of them empty.
+/// Returns the rates of a step over two buckets with tensors of many lengths, one of them empty.
 fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
     let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts, factor: 1.0 };
     let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
     let norms = Norms { tensors: vec![long, vec![normed(0..100, true)]], limit };
     let arena =
-        |salt| Arena { chunks: vec![buffer(backend, &noise(LONG, salt, 3.0)), buffer(backend, &noise(100, 9, 1.0))] };
+        |salt| Arena { buckets: vec![buffer(backend, &noise(LONG, salt, 3.0)), buffer(backend, &noise(100, 9, 1.0))] };
     let update =
         Update { rule: Rule::Lars(LarsRule { momentum: 0.9, eta: 0.1, larc: true, corrected: false }), lr: 0.04 };
     let mut to = buffer(backend, &[7.0; rates::FIRST + 5]);
@@ -339,10 +339,10 @@ fn padding_stays_zero() {
     let x = net.add("conv2", Op::Conv(Conv::new(3, 3).pad(1)), x);
     net.add("fc", Op::Linear(Linear::new(2)), x);
     for run in &file.runs {
-        let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+        let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
         let mut graph = Graph::new(numerics::cpu(1), net.clone(), 1, purpose, 1).unwrap();
         let sizes: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
-        let (elems, memory) = (sizes.iter().sum::<usize>(), graph.layout().chunks.iter().sum::<usize>());
+        let (elems, memory) = (sizes.iter().sum::<usize>(), graph.layout().buckets.iter().sum::<usize>());
         assert!(memory > elems + 50, "{memory} elements for {elems}: no padding, nothing to test");
         let mut optimizer = optimizer(&graph, &run.optimizer);
         for step in 0..3 {
@@ -351,7 +351,7 @@ fn padding_stays_zero() {
         }
         let slots = optimizer.slots();
         for (name, arena) in slots.chain([("the parameters", graph.weights())]) {
-            let values: Vec<f32> = arena.chunks.iter().flat_map(|c| c.host().unwrap().to_vec()).collect();
+            let values: Vec<f32> = arena.buckets.iter().flat_map(|c| c.host().unwrap().to_vec()).collect();
             let nonzero = |values: &[f32]| values.iter().filter(|v| **v != 0.0).count();
             assert!(values.iter().all(|v| v.is_finite()), "{} of {}", name, run.name);
             assert_eq!(nonzero(&values), nonzero(&all(&graph, arena)), "{} of {}", name, run.name);

@@ -14,7 +14,7 @@ use support::remote::Remote;
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;
 
-/// A residual block, batch normalisation, dropout, and at least three chunks of gradients.
+/// A residual block, batch normalisation, dropout, and at least three buckets of gradients.
 fn net() -> NetSpec {
     let mut net = NetSpec::new("late", IMAGE);
     let x = net.add("conv1", Op::Conv(Conv::new(4, 3).pad(1)), net.image());
@@ -58,10 +58,10 @@ struct Course {
     statistics: Vec<f64>,
 }
 
-/// Runs nine steps of `workers` workers. Chunks go to another thread, as to the thread that owns MPI, are changed
+/// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed
 /// there, and come back.
 fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Graph<B>) {
-    let mut graph = Graph::new(backend, net(), 4, Purpose::Train { chunk_bytes: 200 }, 3).unwrap();
+    let mut graph = Graph::new(backend, net(), 4, Purpose::Train { bucket_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();
     let policy = Policy {
         decay: |_: &str, _: &[usize]| 1e-3,
@@ -74,34 +74,34 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
     let (mut sums, mut handed) = (Vec::new(), Vec::new());
     let mut statistics = vec![0.0; graph.running().len()];
     for step in 0..9 {
-        let mut chunks = Vec::new();
+        let mut buckets = Vec::new();
         for worker in 0..workers {
             // some batches are shorter, and one is empty
             let rows = if step % 4 == 3 { 3 - (worker + 2) % 4 } else { 4 };
             let rows = Rows::new(step, worker as u64, rows);
             let turn = MicroBatch { worker, last: worker + 1 == workers };
             let loss = Loss { smoothing: 0.1, scale: 1.0 / (4.0 + step as f32) };
-            let mut ready = |chunk: usize, mut all: Vec<B::Buf>| {
+            let mut ready = |bucket: usize, mut all: Vec<B::Buf>| {
                 all.iter_mut().for_each(|buffer| buffer.fetch().unwrap());
-                chunks.push((chunk, all));
+                buckets.push((bucket, all));
                 Ok::<(), backend::Error>(())
             };
             graph.start(rows.batch(), loss, turn, Some(&mut ready)).unwrap();
             sums.push(graph.sums().unwrap());
             graph.pool_statistics(&mut statistics, &mut [0.0; 2]);
         }
-        handed.push(chunks.iter().map(|(chunk, all)| 10 * chunk + all.len()).collect());
+        handed.push(buckets.iter().map(|(bucket, all)| 10 * bucket + all.len()).collect());
         let changed = std::thread::spawn(move || {
-            for (_, all) in &mut chunks {
+            for (_, all) in &mut buckets {
                 let earlier: Vec<Vec<f32>> = all.iter_mut().map(|b| b.staged().unwrap().to_vec()).collect();
                 let last = all.last_mut().unwrap();
                 let sum = |i: usize| earlier.iter().map(|values| values[i]).sum::<f32>() * 0.5;
                 last.staged().unwrap().iter_mut().enumerate().for_each(|(i, value)| *value = sum(i));
                 last.unstage().unwrap();
             }
-            chunks
+            buckets
         });
-        changed.join().unwrap().into_iter().for_each(|(chunk, all)| graph.put(chunk, all));
+        changed.join().unwrap().into_iter().for_each(|(bucket, all)| graph.put(bucket, all));
         assert!(optimizer.step(&mut graph, 0.05 / (1.0 + step as f64), Some(&mut ema)).unwrap().finite);
         ema.update_running(graph.running(), step + 1);
         graph.running_mut().iter_mut().for_each(|value| *value += 0.01);
@@ -132,7 +132,7 @@ fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
 /// The host learns that a parameter is not finite from the sums of the pass after the update.
 #[test]
 fn an_update_that_breaks_is_seen_in_the_next_loss() {
-    let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
+    let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
     let policy = Policy {
         decay: |_: &str, _: &[usize]| 0.0,
         adapt: |_: &str, _: &[usize]| false,

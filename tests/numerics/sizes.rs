@@ -62,7 +62,7 @@ fn wide(input: Shape) -> NetSpec {
 }
 
 fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
-    let purpose = Purpose::Train { chunk_bytes: 1 << 12 };
+    let purpose = Purpose::Train { bucket_bytes: 1 << 12 };
     Graph::new(backend, net, ROWS, purpose, 11).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -155,12 +155,12 @@ fn parameters_that_depend_on_the_size_are_named() {
     flat.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     let mut graph = Graph::new(Reference, flat, 2, Purpose::Infer, 1).unwrap();
     let error = graph.add_size(Shape::image(3, 8, 7), 2).unwrap_err().to_string();
-    for part in ["fc.weight would be [4, 896] for images of 3x8x7", "images of 3x16x14 alone", "global pool"] {
+    for part in ["fc.weight would be [4, 896] for images of 3x8x7", "only images of 3x16x14", "global pool"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let larger = graph.add_size(Shape::image(3, 32, 32), 2).unwrap_err().to_string();
     assert!(larger.contains("fc"), "{larger}");
     let mut graph = self::graph(Reference, net(FULL));
     let larger = graph.add_size(Shape::image(3, 32, 32), 2).unwrap_err().to_string();
-    assert!(larger.contains("2 images of 3x32x32 need other memory than 5 images of 3x16x14"), "{larger}");
+    assert!(larger.contains("2 images of 3x32x32") && larger.contains("5 images of 3x16x14"), "{larger}");
 }

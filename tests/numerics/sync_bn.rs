@@ -103,25 +103,25 @@ struct Outcome {
 }
 
 fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc<Sum>>) -> Outcome {
-    // small chunks that are handed over as soon as they are finished, as with overlap
-    let purpose = Purpose::Train { chunk_bytes: 64 };
+    // small buckets that are handed over as soon as they are finished, as with overlap
+    let purpose = Purpose::Train { bucket_bytes: 64 };
     let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
     if let Some(sum) = sum {
         graph.normalise_across(Box::new(Rank(sum)));
     }
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
-    let mut chunks = Vec::new();
-    let mut keep = |chunk, gradients| {
-        chunks.push((chunk, gradients));
+    let mut buckets = Vec::new();
+    let mut keep = |bucket, gradients| {
+        buckets.push((bucket, gradients));
         Ok::<(), Error>(())
     };
     let empty = part.is_empty();
     let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
     assert!(
-        chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()),
-        "each chunk must be handed over once and in order"
+        buckets.iter().map(|c| c.0).eq(0..graph.layout().buckets.len()),
+        "each bucket must be handed over once and in order"
     );
-    chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
+    buckets.into_iter().for_each(|(bucket, gradients)| graph.put(bucket, gradients));
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     if !empty {
         graph.pool_statistics(&mut statistics, &mut counts);

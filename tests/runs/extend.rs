@@ -63,7 +63,7 @@ fn what_is_left_of_a_decay_is_stretched() {
         setting.train(out, 1, &["--max-steps", "6"]).succeeded();
     }
     let said = setting.train("whole", 2, &LONGER).succeeded().stderr;
-    assert!(said.contains("note: epochs 2 -> 4 from step 6 on: what is left of the decay is stretched"), "{said}");
+    assert!(said.contains("note: epochs 2 -> 4 from step 6 on") && said.contains("stretched"), "{said}");
     let whole = setting.out("whole");
     assert_eq!(rates(&whole).len(), 24);
     assert_rates(&whole, |step| if step < 6.0 { step / 12.0 } else { 0.5 + 0.5 * (step - 6.0) / 18.0 });
@@ -83,7 +83,7 @@ fn a_run_that_is_complete_goes_on() {
     let told = setting.train("out", 1, &["--resume", "auto"]).succeeded().stdout;
     assert!(told.contains("--extend-epochs"), "{told}");
     let said = setting.train("out", 1, &LONGER).succeeded().stderr;
-    assert!(said.contains("the decay had come to its end (lr 0), and goes on as that of a run of 4 epochs"), "{said}");
+    assert!(said.contains("ended (lr 0)") && said.contains("4 epochs"), "{said}");
     assert_eq!((rates(&out).len(), events(&out, "eval").len(), events(&out, "end").len()), (24, 4, 1));
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
     let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
@@ -106,7 +106,7 @@ fn other_rates_stay_and_shorter_runs_are_refused() {
     let constant = ["--set", "schedule.kind=constant"];
     let out = setting.trained("out", 1, &constant);
     let said = setting.train("out", 1, &[&LONGER[..], &constant].concat()).succeeded().stderr;
-    assert!(said.contains("from step 12 on: the rates are those of the recipe as written (lr 0.002)"), "{said}");
+    assert!(said.contains("from step 12 on") && said.contains("as in the recipe (lr 0.002)"), "{said}");
     assert_eq!(rates(&out), [0.002; 24]);
     let train = |more: &[&str]| setting.train("out", 1, &[&constant, more].concat());
     train(&["--resume", "auto", "--set", "epochs=3", "--extend-epochs"]).failed(2, &["already has 4 epochs, got 3"]);

@@ -125,7 +125,7 @@ fn invalid_sizes_are_refused() {
         &["augment.sizes", "no transform in the list has a size", "resize(size)"],
     );
     let flat = ["model=cifarnet", "augment.sizes=[[0, 12], [1, 16]]"];
-    setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "images of 3x16x16 alone", "global pool"]);
+    setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "only images of 3x16x16", "global pool"]);
 }
 
 /// A run may train and evaluate at different sizes, and either may be larger. The result equals that of a run with

@@ -214,8 +214,8 @@ impl Case {
         let first: Vec<f32> = dy.iter().zip(&second).map(|(d, s)| if two { d - s } else { *d }).collect();
         let mut dy = place(backend, &y_desc, &first);
         let dy2 = two.then(|| place(backend, &y_desc, &second));
-        let mut dparams = Arena::new(backend, &[arena.chunks[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
-        dparams.chunks[0] = rubbish(backend, arena.chunks[0].len());
+        let mut dparams = Arena::new(backend, &[arena.buckets[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        dparams.buckets[0] = rubbish(backend, arena.buckets[0].len());
         let mut dx: Vec<B::Buf> = descs.iter().map(|desc| rubbish(backend, desc.elems())).collect();
         let wanted =
             dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i) && !(self.first && i == 0)).then_some(dx));
@@ -228,7 +228,7 @@ impl Case {
             dparams: &mut dparams,
         };
         plan.backward(&pass, g).unwrap_or_else(|e| panic!("{what}: {e}"));
-        backend.gradients_done(0, &mut dparams.chunks[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        backend.gradients_done(0, &mut dparams.buckets[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (i, desc) in descs.iter().enumerate() {
             let from = if plan.alias() == Some(i) { &dy } else { &dx[i] };
             out.dx.push(if self.first && i == 0 { Vec::new() } else { read(backend, desc, from, &what) });
@@ -248,13 +248,13 @@ impl Case {
         Some(out)
     }
 
-    /// Packs the parameters into one chunk. Each parameter starts on a cache line.
+    /// Packs the parameters into one bucket. Each parameter starts on a cache line.
     fn pack<B: Backend>(&self, backend: &B, plan: &dyn Planned<B>) -> (Arena<B>, Vec<Slot>) {
         let mut slots = Vec::new();
         let mut end = 0;
         for format in plan.formats() {
             let len = format.elems();
-            slots.push(Slot { chunk: 0, offset: end, len });
+            slots.push(Slot { bucket: 0, offset: end, len });
             end = (end + len).next_multiple_of(16);
         }
         let mut arena = Arena::new(backend, &[end]).unwrap_or_else(|e| panic!("{e}"));

@@ -70,10 +70,10 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
-    /// Completes a chunk of gradients when all operations that write it are done or enqueued. Until then they may be
+    /// Completes a bucket of gradients when all operations that write it are done or enqueued. Until then they may be
     /// stored elsewhere. The call may be skipped if [`Backend::update`] is next and nothing else reads the gradients.
     /// They are undefined after that.
-    fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
+    fn gradients_done(&self, _bucket: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
         Ok(())
     }
 
@@ -121,11 +121,11 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// Clips a chunk's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
+    /// Clips a bucket's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
     /// threads.
     fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
-    /// Performs an optimizer step on the parameter groups of a chunk with these [`rates`](super::update::rates).
+    /// Performs an optimizer step on the parameter groups of a bucket with these [`rates`](super::update::rates).
     /// `slots` are the rule's slots, in order. Returns false if it is already known that a parameter is not finite (see
     /// [`Queue::loss_sums`]).
     fn update(

@@ -59,58 +59,58 @@ pub trait Buffer: Send + Default + 'static {
     fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error>;
 }
 
-// Flat memory for parameters, gradients and optimizer state. It consists of chunks, and a chunk is summed over the
+// Flat memory for parameters, gradients and optimizer state. It consists of buckets, and a bucket is summed over the
 // ranks as a whole.
 
 /// Where a tensor is stored, including its format's padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    pub chunk: usize,
-    /// First element in the chunk.
+    pub bucket: usize,
+    /// First element in the bucket.
     pub offset: usize,
     pub len: usize,
 }
 
 impl Slot {
-    /// Returns its range in the chunk.
+    /// Returns its range in the bucket.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }
 }
 
-/// Chunks of device memory. A chunk of gradients is a bucket for the sum over ranks. It moves to the thread that owns
-/// MPI and back, so two threads never share it.
+/// Buckets of device memory. A bucket of gradients moves to the thread that owns MPI and back, so two threads never
+/// share it.
 pub struct Arena<B: DeviceMemory> {
-    /// The chunks, in the order in which backward finishes them.
-    pub chunks: Vec<B::Buf>,
+    /// The buckets, in the order in which backward finishes them.
+    pub buckets: Vec<B::Buf>,
 }
 
 impl<B: DeviceMemory> Arena<B> {
-    /// Allocates chunks with these numbers of elements, filled with zeros.
+    /// Allocates buckets with these numbers of elements, filled with zeros.
     pub fn new(backend: &B, elems: &[usize]) -> Result<Self, Error> {
-        let chunks = elems.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
-        Ok(Self { chunks })
+        let buckets = elems.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
+        Ok(Self { buckets })
     }
 
     /// Writes a parameter in PyTorch's layout to its slot.
     pub fn pack(&mut self, format: &B::Format, plain: &[f32], slot: Slot) -> Result<(), Error> {
-        let chunk = &mut self.chunks[slot.chunk];
-        if chunk.host().is_some() {
-            return format.pack(plain, &mut chunk.staged()?[slot.range()]);
+        let bucket = &mut self.buckets[slot.bucket];
+        if bucket.host().is_some() {
+            return format.pack(plain, &mut bucket.staged()?[slot.range()]);
         }
         let mut packed = vec![0.0; slot.len];
         format.pack(plain, &mut packed)?;
-        chunk.write(slot.offset, &packed)
+        bucket.write(slot.offset, &packed)
     }
 
     /// Reads a parameter in PyTorch's layout. Works on any thread.
     pub fn unpack(&self, format: &B::Format, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
-        let chunk = &self.chunks[slot.chunk];
-        if let Some(all) = chunk.host() {
+        let bucket = &self.buckets[slot.bucket];
+        if let Some(all) = bucket.host() {
             return format.unpack(&all[slot.range()], plain);
         }
         let mut packed = vec![0.0; slot.len];
-        chunk.read(slot.offset, &mut packed)?;
+        bucket.read(slot.offset, &mut packed)?;
         format.unpack(&packed, plain)
     }
 }

@@ -24,7 +24,7 @@ impl Family {
     }
 
     /// Recognises the family from the text of `MPI_Get_library_version`. Returns `None` for an unknown library.
-    pub fn of_library(version: &str) -> Option<Self> {
+    pub fn from_library_version(version: &str) -> Option<Self> {
         let has = |names: &[&str]| names.iter().any(|name| version.contains(name));
         if has(&["Open MPI"]) {
             Some(Self::OpenMpi)

@@ -44,7 +44,7 @@ pub(super) fn check_family() -> Result<(), Error> {
 /// Describes the mismatch and how to fix it. Returns `None` if program, library and mpirun belong together.
 fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<String> {
     let (ours, library) = (compiled.name(), library_line(version));
-    if let Some(found) = Family::of_library(version).filter(|&found| found != compiled) {
+    if let Some(found) = Family::from_library_version(version).filter(|&found| found != compiled) {
         let theirs = found.name();
         return Some(format!(
             "this trireme was built for {ours} and compatible MPI libraries, but the dynamic loader found a library of the {theirs} \

@@ -1,7 +1,9 @@
-//! Sums of the gradients of several workers on one rank, as a binary tree over worker numbers: neighbours first, then pairs of
-//! pairs. MPI libraries add ranks the same way (recursive doubling), so that float sums of the same workers on another number
-//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive. For sums that must have the same bits
-//! on any number of ranks nothing is added: each worker's gradients go to the exchange in an arena of their own.
+//! Sums the gradients of a rank's workers in a binary tree over worker numbers: first neighbours, then pairs of pairs.
+//! MPI libraries add the ranks in the same order (recursive doubling). So the same workers on another number of ranks
+//! mostly lead to the same float additions. For k workers, about log2(k) arenas hold sums at the same time.
+//!
+//! If sums must have the same bits for any number of ranks, nothing is added here. Each worker's gradients go to the
+//! exchange in their own arena.
 
 use std::ops::Range;
 
@@ -10,35 +12,34 @@ use backend::{Arena, Backend, Buffer, Error};
 /// One worker's part of a step on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// The logical worker.
     pub worker: usize,
-    /// Whether it is this rank's last in the step: then the sum over all its workers is handed to the exchange.
+    /// Whether this is the rank's last worker of the step. The sum over all its workers is then handed to the exchange.
     pub last: bool,
 }
 
 impl MicroBatch {
-    /// The only worker of a rank.
+    /// For a rank with a single worker.
     pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
 }
 
 /// How the gradients of a rank's workers reach the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
-    /// As one sum.
+    /// As one sum over the workers.
     #[default]
     Summed,
     /// One buffer for each worker.
     PerWorker,
 }
 
-/// Sum over `2^level` workers, or those of them that are on this rank.
+/// The sum over `2^level` workers. Workers of other ranks are missing. `first` is the lowest worker number.
 struct Branch<B: Backend> {
     first: usize,
     level: u32,
     sum: Arena<B>,
 }
 
-/// The incomplete branches of the tree, and arenas to reuse.
+/// The incomplete branches of the tree, and free arenas.
 pub(super) struct Accumulator<B: Backend> {
     gather: Gather,
     branches: Vec<Branch<B>>,
@@ -46,16 +47,15 @@ pub(super) struct Accumulator<B: Backend> {
 }
 
 impl<B: Backend> Accumulator<B> {
-    /// An empty one.
     pub fn new() -> Self {
         Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
     }
 
-    /// Allocates the arenas that the workers of one rank will need.
+    /// Allocates the arenas that these workers of a rank will need.
     pub fn prepare(
         &mut self,
         backend: &B,
-        chunks: &[usize],
+        buckets: &[usize],
         workers: Range<usize>,
         gather: Gather,
     ) -> Result<(), Error> {
@@ -65,22 +65,22 @@ impl<B: Backend> Accumulator<B> {
             Gather::PerWorker => workers.len().saturating_sub(1),
         };
         while self.spare.len() < needed {
-            self.spare.push(Arena::new(backend, chunks)?);
+            self.spare.push(Arena::new(backend, buckets)?);
         }
         Ok(())
     }
 
-    /// Arenas beside the last worker's own.
+    /// Returns the number of arenas, without the last worker's.
     pub fn kept(&self) -> usize {
         self.spare.len() + self.branches.len()
     }
 
-    /// An arena for a worker that is not the last.
-    pub fn take(&mut self, backend: &B, chunks: &[usize]) -> Result<Arena<B>, Error> {
-        self.spare.pop().map_or_else(|| Arena::new(backend, chunks), Ok)
+    /// Returns an arena for a worker that is not the last.
+    pub fn take(&mut self, backend: &B, buckets: &[usize]) -> Result<Arena<B>, Error> {
+        self.spare.pop().map_or_else(|| Arena::new(backend, buckets), Ok)
     }
 
-    /// Adds a worker's gradients, merging branches that are complete; of chunks that are not trained there are none.
+    /// Adds a worker's gradients and merges complete branches. Skips buckets for which `trains` returns false.
     pub fn push(
         &mut self,
         backend: &B,
@@ -94,8 +94,8 @@ impl<B: Backend> Accumulator<B> {
             return Ok(());
         }
         while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
-            let pairs = sum.chunks.iter_mut().zip(&left.sum.chunks).enumerate();
-            for (_, (to, from)) in pairs.filter(|(chunk, _)| trains(*chunk)) {
+            let pairs = sum.buckets.iter_mut().zip(&left.sum.buckets).enumerate();
+            for (_, (to, from)) in pairs.filter(|(bucket, _)| trains(*bucket)) {
                 backend.add(to, from)?;
             }
             self.spare.push(left.sum);
@@ -105,48 +105,49 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// How gradients are gathered.
     pub fn gather(&self) -> Gather {
         self.gather
     }
 
-    /// The arenas that hold gradients now.
+    /// Returns the arenas that currently hold gradients.
     pub fn alive(&self) -> impl Iterator<Item = &Arena<B>> {
         self.branches.iter().map(|branch| &branch.sum)
     }
 
-    /// Adds all earlier workers' gradients of a chunk to the last worker's, unless each worker's go out by themselves.
-    pub fn add_to(&self, backend: &B, chunk: usize, last: &mut B::Buf) -> Result<(), Error> {
+    /// Adds all earlier workers' gradients of a bucket to the last worker's. Does nothing if each worker's gradients
+    /// are sent separately.
+    pub fn add_to(&self, backend: &B, bucket: usize, last: &mut B::Buf) -> Result<(), Error> {
         let mut summed = self.branches.iter().rev().filter(|_| self.gather == Gather::Summed);
-        summed.try_for_each(|branch| backend.add(last, &branch.sum.chunks[chunk]))
+        summed.try_for_each(|branch| backend.add(last, &branch.sum.buckets[bucket]))
     }
 
-    /// The buffers of a finished chunk that go to the exchange: the sum of all workers, or each worker's in order.
-    pub fn collect(&mut self, chunk: usize, last: B::Buf) -> Vec<B::Buf> {
+    /// Returns the buffers of a finished bucket for the exchange: the sum of all workers, or each worker's gradients in
+    /// order.
+    pub fn collect(&mut self, bucket: usize, last: B::Buf) -> Vec<B::Buf> {
         let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::PerWorker);
-        apart.map(|branch| std::mem::take(&mut branch.sum.chunks[chunk])).chain(std::iter::once(last)).collect()
+        apart.map(|branch| std::mem::take(&mut branch.sum.buckets[bucket])).chain(std::iter::once(last)).collect()
     }
 
-    /// Takes back a chunk that was handed out for a worker; from now on it may serve any worker.
-    pub fn give_back(&mut self, chunk: usize, gradients: B::Buf) {
+    /// Stores a buffer that the exchange returned. Any worker may use it from now on.
+    pub fn give_back(&mut self, bucket: usize, gradients: B::Buf) {
         let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
-        if let Some(hole) = arenas.map(|arena| &mut arena.chunks[chunk]).find(|c| c.is_empty()) {
+        if let Some(hole) = arenas.map(|arena| &mut arena.buckets[bucket]).find(|c| c.is_empty()) {
             *hole = gradients;
         }
     }
 
-    /// Makes all arenas free again, after the last chunk was handed out.
+    /// Frees all arenas. Must be called after the last bucket was handed out.
     pub fn clear(&mut self) {
         self.spare.extend(self.branches.drain(..).map(|b| b.sum));
     }
 }
 
-/// Whether the branch of this level that starts at `first` is a left child.
+/// Returns true if the branch of this level that starts at `first` is a left child.
 fn joins(first: usize, level: u32) -> bool {
     first.is_multiple_of(2 << level)
 }
 
-/// Arenas alive at once beside the last worker's own.
+/// Returns the largest number of arenas that hold gradients at the same time, without the last worker's.
 fn arenas(workers: Range<usize>) -> usize {
     let (mut open, mut most): (Vec<(usize, u32)>, usize) = (Vec::new(), 0);
     for worker in workers.start..workers.end.saturating_sub(1) {
@@ -165,10 +166,10 @@ mod tests {
     use super::*;
     use backend::reference::{HostBuf, Reference};
 
-    /// Pushes workers with values that show the order of additions in f32, and gives the sum.
+    /// Pushes workers with values that show the order of f32 additions, and returns the sum.
     fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
         let mut tree = Accumulator::<Reference>::new();
-        let arena = |w: usize| Arena { chunks: vec![HostBuf(vec![value(w)])] };
+        let arena = |w: usize| Arena { buckets: vec![HostBuf(vec![value(w)])] };
         for w in workers.start..workers.end - 1 {
             tree.push(&Reference, w, arena(w), |_| true).unwrap();
         }
@@ -186,8 +187,8 @@ mod tests {
         for step in 0..3 {
             for worker in 3..6 {
                 let mut arena = apart.take(&Reference, &[1, 2]).unwrap();
-                assert_eq!(arena.chunks.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
-                arena.chunks[1].0.fill((10 * step + worker) as f32);
+                assert_eq!(arena.buckets.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
+                arena.buckets[1].0.fill((10 * step + worker) as f32);
                 apart.push(&Reference, worker, arena, |_| true).unwrap();
             }
             let mut last = HostBuf(vec![(10 * step + 6) as f32; 2]);

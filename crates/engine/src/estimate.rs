@@ -1,4 +1,4 @@
-//! What training a network takes, from its description: nothing is allocated and no parameter drawn.
+//! Estimates the cost of training a network from its description, without allocating memory or drawing parameters.
 
 use backend::Backend;
 use net::Shape;
@@ -11,21 +11,19 @@ use super::plan::{facts, make_plan};
 /// A layer of a network, as tables show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Its name.
     pub name: String,
-    /// Its kind of operation.
     pub kind: &'static str,
-    /// Shape of one sample's output.
+    /// Shape of the output for one sample.
     pub output: Shape,
-    /// Its parameters, elements.
+    /// Number of parameter elements.
     pub parameters: usize,
-    /// Whether it has parameters and all of them are frozen.
+    /// Whether the layer has parameters and all of them are frozen.
     pub frozen: bool,
-    /// Multiply-adds of one sample's forward pass.
+    /// Multiply-adds in the forward pass of one sample.
     pub macs: u64,
 }
 
-/// All layers, in the order in which they run.
+/// Returns all layers in execution order.
 pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     let shapes = net.shapes()?;
     let layer = |(index, node): (usize, &Node)| {
@@ -43,12 +41,12 @@ pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
-/// What the memory plan of training so many rows follows from, node by node, and the plan.
+/// Returns the memory plan for training with `rows` rows, and the facts about each node that the plan uses.
 pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
     planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
 }
 
-/// The same, and the bytes of the operations' private memory.
+/// Returns the same, and the bytes of the operations' private memory.
 fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
     let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
@@ -57,8 +55,9 @@ fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<N
     Ok((facts, memory, state))
 }
 
-/// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.
+/// Returns the bytes for training with `rows` rows: parameters, activations and their gradients, without the
+/// optimizer's slots.
 pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
     let (_, memory, state) = planned(backend, net, rows)?;
-    Ok(Need::of(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
+    Ok(Need::new(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
 }

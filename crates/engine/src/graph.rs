@@ -1,275 +1,402 @@
-//! A network on a device: everything planned before the first step, then forward, loss and backward over fixed memory.
+//! A network on a device. Everything is planned before the first step. After that, forward, loss and backward passes
+//! run in fixed memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Regions, Slot, TensorDesc};
-use net::{NetSpec, SpecError};
+use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Planned};
+use net::{NetSpec, Shape, SpecError};
 
 use super::accumulate::{Accumulator, Gather};
 use super::init;
 use super::memory::{Memory, Need, NodeFacts};
-use super::params::Freeze;
-use super::params::Layout;
-use super::params::NormPlace;
-use super::plan::{SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
+use super::params::{Freeze, Layout, NormPlace, Param, Parameters};
+use super::plan::{NetworkPlan, SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
+use super::profile::Clock;
+use super::soft::SoftTargetLoss;
 use super::tensors::Tensors;
 
-/// What a graph is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Forward, backward, gradients of chunks of this many bytes.
+    /// Forward and backward passes. Gradients are stored in buckets.
     Train {
-        /// A gradient chunk closes once it holds this much.
-        chunk_bytes: usize,
+        /// When a bucket reaches this many bytes, the next layer starts another bucket.
+        bucket_bytes: usize,
     },
-    /// Forward only; activations share memory.
+    /// Only forward passes. Activations share memory.
     Infer,
 }
 
-/// A batch on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// One a row.
     pub images: Input<'a>,
-    /// Class of each row.
+    /// Class of each row. Empty if only the scores are needed.
     pub labels: &'a [u32],
-    /// Sample id of each row.
+    /// Sample id of each row, for random draws.
     pub ids: &'a [u64],
-    /// Epoch, for the random draws.
     pub epoch: u32,
 }
 
-/// Parameters of the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// Weight spread evenly over all classes.
+    /// Label smoothing: weight that is spread evenly over all classes.
     pub smoothing: f32,
-    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    /// Factor on the gradient: 1 / (true number of samples in the whole step).
     pub scale: f32,
 }
 
-/// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
+/// Receives the number of a finished bucket and its gradients: the sum over this rank's workers, or one buffer per
+/// worker in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
-/// What training compares the scores with, where that is not labels.
-pub(super) struct Soft<B: Backend> {
-    pub(super) objective: Objective,
-    /// Of the next pass, as [`SoftTargets::table`](backend::SoftTargets::table).
-    pub(super) table: Vec<f32>,
-    pub(super) teacher: Option<Box<Graph<B>>>,
+/// A pass with loss sums that were not read yet.
+pub(super) struct UnreadPass {
+    pub rows: usize,
+    /// `None` if the device has a queue. The queue then provides the sums.
+    pub sums: Option<LossSums>,
 }
 
-/// Time spent in one node, forward and backward.
-pub type NodeTime = [Duration; 2];
-
-/// What one node took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeCost {
-    /// Its time.
-    pub time: NodeTime,
-    /// Its parallel regions, on a device with threads of this process.
-    pub regions: Regions,
-}
-
-/// When a node ran.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeSpan {
-    /// Which.
-    pub node: usize,
-    /// Its backward pass.
-    pub backward: bool,
-    /// Its beginning.
-    pub start: Instant,
-    /// How long it took.
-    pub took: Duration,
+/// The memory and state of the current pass, and earlier passes with unread sums.
+pub(super) struct CurrentPass<B: Backend> {
+    pub tensors: Tensors<B>,
+    pub rows: usize,
+    /// The oldest pass comes first.
+    pub unread: VecDeque<UnreadPass>,
+    /// Rows of the pass for which [`Graph::sums`] was called last.
+    pub rows_read: usize,
+    pub clock: Clock,
 }
 
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
-    pub(super) net: NetSpec,
-    /// What the size of the images settles.
+    pub(super) plan: NetworkPlan<B>,
+    /// Plans for the current image size.
     pub(super) now: SizePlans<B>,
-    /// The same of the other sizes.
+    /// Plans for other image sizes.
     pub(super) others: Vec<SizePlans<B>>,
-    /// For each node, whether the scores depend on it.
-    pub(super) serving: Vec<bool>,
-    pub(super) seed: u64,
-    pub(super) purpose: Purpose,
-    pub(super) layout: Layout<B>,
-    pub(super) slots: Vec<Vec<Slot>>,
-    pub(super) weights: Arena<B>,
-    /// Whether it only runs, beside another graph on its device.
+    pub(super) parameters: Parameters<B>,
+    pub(super) pass: CurrentPass<B>,
+    /// Whether this network was created with [`Graph::beside`]. It only runs inference, and another network trains on
+    /// the same device.
     pub(super) beside: bool,
-    /// Whether the device has yet to learn that they are others than its updates have left.
-    pub(super) changed: bool,
-    pub(super) grads: Arena<B>,
-    /// Sums of this rank's workers before the last.
-    pub(super) earlier: Accumulator<B>,
-    pub(super) norms: Vec<NormPlace>,
-    pub(super) running: Vec<f32>,
-    pub(super) memory: Memory,
-    /// What is left out while some parameters are not trained.
-    pub(super) freeze: Freeze,
-    pub(super) tensors: Tensors<B>,
-    pub(super) current: usize,
-    /// Rows of the passes whose sums were not read.
-    pub(super) open: VecDeque<usize>,
-    /// Rows of the pass whose sums were read last.
-    pub(super) read: usize,
-    pub(super) profile: Option<Vec<NodeCost>>,
-    /// When each node ran, where that is traced.
-    pub(super) spans: Option<Vec<NodeSpan>>,
-    /// Passes of nodes whose times the device has not told yet: node, and 0 forward or 1 backward.
-    pub(super) stamped: Vec<(usize, usize)>,
-    /// Of the last pass, where they are known already.
-    pub(super) sums: Option<LossSums>,
-    /// The ranks that share each batch's statistics.
+    /// The ranks that compute batch statistics together, if batch normalisation spans them.
     pub(super) across: Option<Box<dyn Across>>,
-    /// Where training is against targets in place of labels.
-    pub(super) soft: Option<Soft<B>>,
+    /// Present if training uses soft targets instead of labels.
+    pub(super) soft: Option<SoftTargetLoss<B>>,
 }
 
-/// What can go wrong while a graph is built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The network does not fit together.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The device failed.
     #[error(transparent)]
     Backend(#[from] Error),
 }
 
 impl<B: Backend> Graph<B> {
-    /// Plans `net` for batches of up to `batch` rows and fills its parameters from `seed`.
+    /// Plans `net` for batches of up to `batch` rows and draws the initial parameters from `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
-        Self::on(Rc::new(backend), net, batch, purpose, seed)
+        Self::build(Rc::new(backend), net, batch, purpose, seed)
     }
 
-    /// A network for inference on the device of this one.
+    /// Creates a second network, for inference only, on the same device.
     pub fn beside(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
-        let graph = Self::on(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.seed)?;
+        let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.plan.seed)?;
         Ok(Self { beside: true, ..graph })
     }
 
-    fn on(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
+    fn build(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         let shapes = net.shapes()?;
-        let (specs, train) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
-        let (plan, descs) = make_plan(&*backend, &net, &shapes, batch, None, train)?;
-        let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
+        let (specs, trains) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
+        let (operations, descs) = make_plan(&*backend, &net, &shapes, batch, None, trains)?;
+        let formats: Vec<_> =
+            operations.iter().map(|op| op.as_ref().map_or_else(Vec::new, |op| op.formats())).collect();
         let facts: Vec<NodeFacts> =
-            plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&*backend, p.as_deref(), d)).collect();
+            operations.iter().zip(&descs[1..]).map(|(op, d)| facts(&*backend, op.as_deref(), d)).collect();
         let input = backend.words(&descs[0]);
-        let (memory, chunk_bytes) = match purpose {
-            Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
+        let (memory, bucket_bytes) = match purpose {
+            Purpose::Train { bucket_bytes } => (Memory::train(&net, input, &facts), bucket_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
         let freeze = Freeze::new(&net, &specs, &memory);
-        let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
+        let layout = Layout::new(&net, &specs, &formats, bucket_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
-        let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
-        let elems = layout.chunks.iter().fold(0, |sum: usize, chunk| sum.saturating_add(*chunk));
-        let parameters = backend.parameter_bytes().saturating_mul(elems);
-        Need::of(parameters, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
-        let weights = Arena::new(&*backend, &layout.chunks)?;
-        let grads = Arena::new(&*backend, if train { &layout.chunks } else { &[] })?;
+        let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
+        let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
+        let bytes = backend.parameter_bytes().saturating_mul(elems);
+        Need::new(bytes, trains, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let norms = norm_places(&net, &shapes);
-        let running = initial_running(&norms);
+        let parameters = Parameters {
+            weights: Arena::new(&*backend, &layout.buckets)?,
+            changed: true,
+            gradients: Arena::new(&*backend, if trains { &layout.buckets } else { &[] })?,
+            earlier: Accumulator::new(),
+            running: initial_running(&norms),
+            frozen: !net.frozen.is_empty(),
+        };
         let tensors = Tensors::new(&*backend, &memory)?;
         let mut graph = Self {
             backend,
-            serving: net.serving(),
-            net,
-            now: SizePlans { shapes, descs, plans: BTreeMap::from([(batch, plan)]) },
+            plan: NetworkPlan { serving: net.serving(), net, seed, trains, layout, slots, norms, memory, freeze },
+            now: SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) },
             others: Vec::new(),
-            seed,
-            purpose,
-            layout,
-            slots,
-            weights,
+            parameters,
+            pass: CurrentPass {
+                tensors,
+                rows: batch,
+                rows_read: batch,
+                unread: VecDeque::new(),
+                clock: Clock::default(),
+            },
             beside: false,
-            changed: true,
-            grads,
-            earlier: Accumulator::new(),
-            norms,
-            running,
-            memory,
-            freeze,
-            tensors,
-            current: batch,
-            open: VecDeque::new(),
-            read: batch,
-            profile: None,
-            spans: None,
-            stamped: Vec::new(),
-            sums: None,
             across: None,
             soft: None,
         };
         graph.check_scores()?;
-        graph.fill_params()?;
+        for i in 0..graph.params().len() {
+            let values = init::values(&graph.params()[i].spec, i, seed);
+            graph.set_param(i, &values)?;
+        }
         Ok(graph)
     }
 
-    /// Draws the parameters' first values from the seed.
-    fn fill_params(&mut self) -> Result<(), Error> {
-        (0..self.layout.params.len()).try_for_each(|i| {
-            let values = init::values(&self.layout.params[i].spec, i, self.seed);
-            self.set_param(i, &values)
-        })
-    }
-
-    /// Fails unless the network and its auxiliary classifiers end in vectors of scores, which the losses read.
+    /// Returns an error unless the network and its auxiliary classifiers end in vectors of scores, because the losses
+    /// read vectors.
     fn check_scores(&self) -> Result<(), Error> {
-        for scores in self.net.scores() {
-            let (shape, memory) = (self.now.shapes[scores], self.memory_desc(scores));
+        for scores in self.net().scores() {
+            let (shape, memory) = (self.now.shapes[scores], self.now.descs[scores]);
             let in_order = memory.is_plain() || memory.shape.plane() == 1;
             if shape.plane() != 1 || !in_order {
                 let why = format!("a network must end in a vector of scores, not in {shape}");
-                return Err(Error::Unsupported { op: self.net.name.clone(), why });
+                return Err(Error::Unsupported { op: self.net().name.clone(), why });
             }
         }
         Ok(())
     }
 
-    pub(super) fn memory_desc(&self, tensor: usize) -> TensorDesc {
-        self.now.descs[tensor]
-    }
-
-    /// Plans a smaller batch over the same memory and parameters; does nothing if there is such a plan.
-    pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
-        let largest = self.now.plans.keys().next_back().copied().unwrap_or(0);
-        if batch > largest {
-            let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
-            return Err(Error::Size { op: "a batch".into(), expected, got });
-        }
-        if batch > 0 && !self.now.plans.contains_key(&batch) {
-            let formats: Vec<Vec<B::Format>> = (0..self.net.nodes.len()).map(|n| self.formats_of(n)).collect();
-            let train = self.purpose != Purpose::Infer;
-            let (plan, descs) = make_plan(
-                &*self.backend,
-                &self.net,
-                &self.now.shapes,
-                batch,
-                Some((&formats, &self.now.descs)),
-                train,
-            )?;
-            self.fits(&plan, &descs)?;
-            self.now.plans.insert(batch, plan);
-        }
-        Ok(())
-    }
-
-    pub(super) fn formats_of(&self, node: usize) -> Vec<B::Format> {
-        self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect()
-    }
-
-    /// Allocates room for the gradients of this rank's workers.
+    /// Allocates memory for the gradients of this rank's workers.
     pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>, gather: Gather) -> Result<(), Error> {
-        self.earlier.prepare(&self.backend, &self.layout.chunks, workers, gather)
+        self.parameters.earlier.prepare(&self.backend, &self.plan.layout.buckets, workers, gather)
     }
+}
+
+// Access to parameters, gradients, running statistics and formats, for training, checkpoints and tables.
+
+impl<B: Backend> Graph<B> {
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    pub fn net(&self) -> &NetSpec {
+        &self.plan.net
+    }
+
+    /// Returns the logical shape of every tensor. The input comes first.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.now.shapes
+    }
+
+    /// Returns the number of scores per image.
+    pub fn classes(&self) -> usize {
+        self.now.shapes.last().map_or(0, |shape| shape.elems())
+    }
+
+    /// Returns the parameters in the order of the network.
+    pub fn params(&self) -> &[Param<B>] {
+        &self.plan.layout.params
+    }
+
+    /// Returns true if the network has frozen parameters and they are currently not trained.
+    pub fn is_frozen(&self) -> bool {
+        self.parameters.frozen
+    }
+
+    /// Sets whether the network's frozen parameters stay unchanged from the next pass on. Does nothing if it has none.
+    pub fn set_frozen(&mut self, frozen: bool) {
+        self.parameters.frozen = frozen && !self.plan.net.frozen.is_empty();
+    }
+
+    /// Returns true if the node has parameters but none of them is currently trained.
+    pub(super) fn holds(&self, node: usize) -> bool {
+        self.parameters.frozen && self.plan.freeze.holds(node)
+    }
+
+    /// Returns true if the parameters of this bucket are currently trained.
+    pub fn trains(&self, bucket: usize) -> bool {
+        self.parameters.trains(&self.plan.layout, bucket)
+    }
+
+    pub fn layout(&self) -> &Layout<B> {
+        &self.plan.layout
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.plan.memory
+    }
+
+    /// Returns the backend, the parameters and the gradients. The device copies of the parameters are updated before
+    /// the next pass.
+    pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
+        self.parameters.changed = true;
+        self.to_update()
+    }
+
+    /// Returns the same for the optimizer. The optimizer changes parameters only with [`Backend::update`]. This also
+    /// updates the device copies.
+    pub fn to_update(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
+        (&self.backend, &mut self.parameters.weights, &mut self.parameters.gradients)
+    }
+
+    pub fn weights(&self) -> &Arena<B> {
+        &self.parameters.weights
+    }
+
+    /// Exchanges all parameters and running statistics with others of the same layout, for example with moving
+    /// averages.
+    pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
+        self.parameters.changed = true;
+        std::mem::swap(&mut self.parameters.weights, weights);
+        self.parameters.running.swap_with_slice(running);
+    }
+
+    /// Returns the backend and the parameters, for replacing the parameters.
+    pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
+        self.parameters.changed = true;
+        (&self.backend, &mut self.parameters.weights)
+    }
+
+    /// Returns the buffers of a gradient bucket to the graph. The last buffer must contain the sum that the optimizer
+    /// reads.
+    pub fn put(&mut self, bucket: usize, gradients: Vec<B::Buf>) {
+        self.parameters.put(bucket, gradients);
+    }
+
+    /// Returns the number of gradient arenas, without the arena that the optimizer reads. They hold sums over workers,
+    /// or a single worker's gradients.
+    pub fn gathered_arenas(&self) -> usize {
+        self.parameters.earlier.kept()
+    }
+
+    pub fn take(&mut self, bucket: usize) -> B::Buf {
+        std::mem::take(&mut self.parameters.gradients.buckets[bucket])
+    }
+
+    /// Returns a parameter as a plain tensor.
+    pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.unpack(index, &self.parameters.weights)
+    }
+
+    /// Returns the gradient of a parameter as a plain tensor.
+    pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.unpack(index, &self.parameters.gradients)
+    }
+
+    /// Returns a parameter's values in any arena with the parameters' layout, such as gradients or an optimizer slot,
+    /// as a plain tensor.
+    pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+        let p = &self.params()[index];
+        let mut plain = vec![0.0; p.spec.elems()];
+        arena.unpack(&p.format, p.slot, &mut plain)?;
+        Ok(plain)
+    }
+
+    /// Sets a parameter from a plain tensor.
+    pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
+        self.parameters.changed = true;
+        pack(&self.plan.layout.params[index], plain, &mut self.parameters.weights)
+    }
+
+    /// Sets a parameter's values in any arena with the parameters' layout from a plain tensor.
+    pub fn pack(&self, index: usize, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
+        pack(&self.params()[index], plain, arena)
+    }
+
+    /// Makes batch normalisation compute its statistics over the whole batch of all ranks. Then each rank must run
+    /// exactly one pass per step.
+    pub fn normalise_across(&mut self, ranks: Box<dyn Across>) {
+        self.across = Some(ranks);
+    }
+
+    pub fn norms(&self) -> &[NormPlace] {
+        &self.plan.norms
+    }
+
+    /// Returns the running means and variances of all batch normalisations, at the places that [`NormPlace`] describes.
+    pub fn running(&self) -> &[f32] {
+        &self.parameters.running
+    }
+
+    pub fn running_mut(&mut self) -> &mut [f32] {
+        &mut self.parameters.running
+    }
+
+    /// For each batch normalisation, adds statistics of the pass for which [`Graph::sums`] was called last. `sums` gets
+    /// `n d` and `M2 + n d^2` in the layout of [`NormPlace`], see [`Planned::pool_statistics`]. `counts` gets the
+    /// number of values per channel.
+    pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
+        let Some(operations) = self.now.operations.get(&self.pass.rows_read) else { return };
+        for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.holds(place.node)) {
+            if let Some(op) = &operations[place.node] {
+                let range = place.offset..place.offset + 2 * place.channels;
+                *count += op.pool_statistics(&self.running()[range.clone()], &mut sums[range]) as f64;
+            }
+        }
+    }
+
+    /// Returns a tensor of the last pass in NCHW order. Tensor 0 is the input, tensor i + 1 is the output of node i.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tensor is never written because another layer reads through it.
+    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
+        let unmade =
+            |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
+        if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
+            let why = "the next layer reads through it, so its output is never stored".into();
+            return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
+        }
+        let desc = self.now.desc(tensor, self.pass.rows);
+        self.backend.download(&desc, &*self.pass.tensors.take(self.plan.value_of(tensor))?)
+    }
+
+    /// Returns the bytes per element of a stored tensor. Tensor 0 is the input, tensor i + 1 is the output of node i.
+    pub fn bytes_each(&self, tensor: usize) -> usize {
+        if self.now.descs[tensor].bf16 { 2 } else { 4 }
+    }
+
+    /// Returns the names of the primitives that compute a node, for the largest batch.
+    pub fn implementation(&self, node: usize) -> String {
+        match self.operation(node) {
+            Some(planned) => planned.implementation(),
+            None if self.net().nodes[node].op.renames() => "renamed".into(),
+            None => "the adjacent norms read through it".into(),
+        }
+    }
+
+    /// Returns the plan of a node for the largest batch, or `None` if the node has no pass.
+    fn operation(&self, node: usize) -> Option<&(dyn Planned<B> + 'static)> {
+        self.now.largest().and_then(|operations| operations[node].as_deref())
+    }
+
+    /// Returns the private memory of all plans in bytes.
+    pub fn state_bytes(&self) -> usize {
+        let sizes = std::iter::once(&self.now).chain(&self.others);
+        sizes.flat_map(|size| size.operations.values()).flatten().flatten().map(|op| op.state_bytes()).sum()
+    }
+
+    /// Formats the memory format of each parameter as a line. All ranks must have equal lines, because otherwise sums
+    /// of gradients would mix different elements.
+    pub fn format_lines(&self) -> String {
+        self.params().iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
+    }
+}
+
+fn pack<B: Backend>(p: &Param<B>, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
+    if plain.len() != p.spec.elems() {
+        let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
+        return Err(Error::Size { op: p.name.clone(), expected, got });
+    }
+    arena.pack(&p.format, plain, p.slot)
 }

@@ -1,16 +1,18 @@
-//! First values of parameters: functions of (seed, parameter, element), the same on every rank and device.
+//! Initial values of parameters. They are functions of seed, parameter and element, so they are the same on every rank
+//! and device.
 
 use loaders::on_threads;
 use loaders::random::Draws;
 use net::{Init, ParamSpec};
 
-/// Keeps these draws apart from those of samples, which use epochs from zero.
+/// Epoch number of these draws. Draws for samples count epochs from 0, so they never use it.
 const EPOCH: u32 = u32::MAX;
 
-/// Elements that share one counter id: few enough for many threads, and for fewer than 2^18 draws, redraws included.
+/// Number of elements that share one counter id. It is small enough to use many threads and to need fewer than 2^18
+/// draws, including repeated ones.
 const RUN: usize = 1 << 14;
 
-/// The plain tensor of parameter number `index`.
+/// Returns parameter number `index` as a plain tensor.
 pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     let receptive: usize = spec.shape.iter().skip(2).product();
     let fan_in = spec.shape.get(1).copied().unwrap_or(1) * receptive;
@@ -31,7 +33,7 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     }
 }
 
-/// Makes the first filters pass on one channel each.
+/// Makes each of the first filters return one input channel unchanged.
 fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
     let &[out, channels, h, w] = spec.shape.as_slice() else { return values };
     for channel in 0..channels.min(out) {
@@ -42,7 +44,7 @@ fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
     values
 }
 
-/// Each run has draws of its own, so the threads that share them change nothing.
+/// Fills a tensor with threads. Each run has its own draws, so the number of threads does not change the values.
 fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
     let mut values = vec![0.0; spec.elems()];
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -54,13 +56,13 @@ fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> 
     values
 }
 
-/// Standard normal by Box and Muller's transform.
+/// Draws from the standard normal distribution with the Box-Muller transform.
 fn gauss(d: &mut Draws) -> f64 {
     let (a, b) = (1.0 - f64::from(d.unit()), f64::from(d.unit()));
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Standard normal within two standard deviations.
+/// Draws from the standard normal distribution, limited to two standard deviations.
 fn truncated(d: &mut Draws) -> f64 {
     loop {
         let v = gauss(d);
@@ -94,7 +96,7 @@ mod tests {
             (Init::Uniform(0.3), 0.3 / 3f64.sqrt()),
             (Init::Normal(0.01), 0.01),
             (Init::HeUniformFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
-            // a normal cut at two deviations has 0.87963 of its spread
+            // a normal distribution that is cut at two standard deviations keeps 0.87963 of its standard deviation
             (Init::TruncatedNormal(0.05), 0.05 * 0.879_63),
         ];
         for (init, sd) in cases {

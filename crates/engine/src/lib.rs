@@ -1,4 +1,5 @@
-//! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
+//! Runs networks on a backend: planning, parameters, forward and backward passes, optimizers and learning-rate
+//! schedules.
 
 mod accumulate;
 pub mod estimate;
@@ -13,12 +14,12 @@ mod plan;
 mod profile;
 mod replay;
 mod sizes;
-mod state;
+mod soft;
 pub mod table;
 mod tensors;
 
 pub use accumulate::{Gather, MicroBatch};
-pub use graph::{Batch, Graph, Loss, NodeCost, NodeTime, Purpose};
+pub use graph::{Batch, Graph, Loss, Purpose};
 pub use params::{NormPlace, Param};
-pub use profile::Share;
+pub use profile::{NodeCost, NodeTime, TrafficShare};
 pub use replay::FollowUp;

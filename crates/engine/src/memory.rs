@@ -1,33 +1,35 @@
-//! Which tensors share memory: places of activations and their gradients, settled once for the largest batch.
+//! Plans which tensors share memory. Activations and their gradients get their places once, for the largest batch.
+//!
+//! A value is a piece of this memory during part of a training step: an activation, a gradient, or a recomputed output.
 
 use std::ops::Range;
 
 use backend::{Error, Keeps};
 use net::{NetSpec, Op};
 
-use super::packing::{Life, pack};
+use super::packing::{Lifetime, pack};
 
-/// What the planner must know of a node beyond its inputs.
+/// Everything that the planner must know about a node besides its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// f32 words of its output.
+    /// Size of the output in f32 words.
     pub elems: usize,
-    /// Whether it has no pass: whoever reads it reads its input.
+    /// Whether the node has no pass. Readers of its output then read its input.
     pub looked_through: bool,
-    /// Whether its pass writes no output: who reads it computes it from its first input.
+    /// Whether its pass writes no output. The reader then computes the output from the node's first input.
     pub unwritten: bool,
-    /// Input whose gradient takes over the memory of the output's gradient.
+    /// Index of an input. Its gradient is written over the output's gradient.
     pub alias: Option<usize>,
-    /// Whether it adds a second gradient by itself.
+    /// Whether its backward pass adds a second gradient itself.
     pub adds: bool,
-    /// What its backward reads of the forward pass.
+    /// The forward tensors that its backward pass reads.
     pub keeps: Keeps,
-    /// Whether its output can be made anew in backward.
+    /// Whether backward can compute its output again.
     pub recomputes: bool,
 }
 
 impl NodeFacts {
-    /// Whether a memory plan made of these serves a node with those facts.
+    /// Returns true if a memory plan for a node with these facts also works for a node with the `other` facts.
     pub(super) fn serve(&self, other: &Self) -> bool {
         let Keeps { inputs, output } = self.keeps;
         let kind = |of: &Self| (of.looked_through, of.unwritten, of.alias, of.adds);
@@ -39,67 +41,65 @@ impl NodeFacts {
     }
 }
 
-/// One move of the backward pass.
+/// A step of the backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// A node's output is made anew, since backward reads it and it was not kept.
+    /// Recomputes the output of a node, because backward reads it and it was not kept.
     Recompute {
-        /// Which node.
         node: usize,
-        /// The value that is written.
+        /// The value that receives the output.
         to: usize,
     },
-    /// Gradient `to` += `from`.
+    /// Adds `from` to `to`. Both are parts of a tensor's gradient.
     Add {
-        /// The tensor whose gradient it is.
         tensor: usize,
-        /// The value that keeps the sum.
+        /// The value that receives the sum.
         to: usize,
-        /// The value that is added.
         from: usize,
     },
-    /// Backward of a node.
+    /// Runs the backward pass of a node.
     Node {
-        /// Which node.
         node: usize,
-        /// The output's gradient.
+        /// The gradient of the output.
         dy: usize,
-        /// A second summand of it.
+        /// A second part of the output's gradient. The node adds it.
         second: Option<usize>,
-        /// Each input's gradient; none for the aliased one and for the network's input.
+        /// The gradient of each input. `None` for the aliased input and for the network's input.
         dx: Vec<Option<usize>>,
     },
 }
 
-/// Values and their places.
+/// The memory plan: values, their places, and the steps of backward.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Elements of the memory that all share.
+    /// Size of the shared memory in f32 words.
     pub elems: usize,
-    /// Place of each value.
+    /// Range of elements of each value.
     pub places: Vec<Range<usize>>,
-    /// Value of each tensor (input first) in the forward pass.
+    /// For each tensor, the value that stores it in the forward pass. The input comes first.
     pub tensors: Vec<usize>,
-    /// The same in backward; only those that [`NodeFacts::keeps`] names are there then.
+    /// For each tensor, the value that stores it in backward. Only tensors named by [`NodeFacts::keeps`] are available
+    /// there.
     pub kept: Vec<usize>,
-    /// Backward, in order; empty for inference.
+    /// The steps of backward in order. Empty for inference.
     pub moves: Vec<Move>,
-    /// Values that receive the gradients of the losses: of the scores, then of the auxiliary classifiers.
+    /// Values for the gradients of the losses: first the network's scores, then the auxiliary classifiers.
     pub losses: Vec<usize>,
-    /// Elements of the values that are in use when the forward pass ends.
+    /// Number of elements in use at the end of the forward pass.
     pub activation_elems: usize,
 }
 
-/// A moment after all passes.
+/// A moment after all passes, for values that are read later.
 const ALWAYS: usize = usize::MAX;
 
-/// Values with the moments at which they are in use: node i runs at moment i, the losses follow at moment n, move m at n + 1 + m.
+/// Values with their lifetimes. Node i runs at moment i. The losses follow at moment n, and backward step m at moment n
+/// + 1 + m.
 #[derive(Default)]
-struct Values(Vec<Life>);
+struct Values(Vec<Lifetime>);
 
 impl Values {
     fn new_at(&mut self, moment: usize, elems: usize) -> usize {
-        self.0.push(Life { elems, from: moment, to: moment });
+        self.0.push(Lifetime { elems, from: moment, to: moment });
         self.0.len() - 1
     }
 
@@ -108,17 +108,19 @@ impl Values {
     }
 }
 
-/// The tensor behind each one that has a gradient of its own: an op without a pass is looked through.
+/// For each tensor, returns the tensor that holds its gradient. Outputs of nodes without a pass share the gradient of
+/// their input.
 fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].looked_through)
 }
 
-/// The tensor that holds each one's data: as [`resolve`], but a tensor that no pass writes is held by the input that it is computed from.
+/// For each tensor, returns the tensor that holds its data. In addition to [`resolve`], an unwritten output is computed
+/// from its first input.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].looked_through || facts[node].unwritten)
 }
 
-/// The tensor behind each one, where the first input stands for the output of some nodes.
+/// For each tensor, follows first inputs backwards over all nodes for which `passed` is true.
 fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut behind = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
@@ -127,12 +129,12 @@ fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     behind
 }
 
-/// The summands of a tensor's gradient.
+/// The parts of a tensor's gradient.
 #[derive(Clone, Debug, Default)]
 struct Summands {
     /// Values in the tensor's own layout.
     whole: Vec<usize>,
-    /// A value in the layout of a shortcut's output, which the node that made the tensor reads through that shortcut.
+    /// A value in the layout of a shortcut's output. The node that computed the tensor reads it through this shortcut.
     through: Option<usize>,
 }
 
@@ -140,38 +142,37 @@ struct Summands {
 #[derive(Clone, Copy, Debug)]
 struct Source {
     tensor: usize,
-    /// Whether it comes through a shortcut without a pass.
+    /// Whether the node reads it through a shortcut without a pass.
     shortened: bool,
 }
 
-/// The backward pass as far as it is planned.
+/// A backward pass while it is being planned.
 struct Backward<'a> {
     net: &'a NetSpec,
     facts: &'a [NodeFacts],
-    /// By tensor: which holds its data.
+    /// For each tensor, the tensor that holds its data.
     holders: &'a [usize],
     values: Values,
-    /// By tensor: the value that holds it in backward; none where it has yet to be made anew.
+    /// For each tensor, the value that stores it in backward. `None` if it must be recomputed first.
     kept: Vec<Option<usize>>,
-    /// By tensor: values whose sum is its gradient, so far.
+    /// For each tensor, the parts of its gradient so far.
     pending: Vec<Summands>,
     moves: Vec<Move>,
 }
 
 impl Backward<'_> {
-    /// The moment of the next move.
     fn now(&self) -> usize {
         self.net.nodes.len() + 1 + self.moves.len()
     }
 
-    /// A part of a tensor's gradient is in this value. Parts that the tensor's node does not add by itself are added at once, so that
-    /// a tensor with many readers takes no more memory than one with two.
+    /// Notes a part of a tensor's gradient. Parts that the tensor's node does not add itself are added immediately, so
+    /// that a tensor with many readers needs no more memory than a tensor with two.
     fn arrives(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].whole.push(value);
         self.add(tensor);
     }
 
-    /// The same of a part that the tensor's node reads through a shortcut.
+    /// Notes a part that the tensor's node reads through a shortcut.
     fn arrives_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);
@@ -188,7 +189,8 @@ impl Backward<'_> {
         self.pending[tensor] = Summands { whole, through };
     }
 
-    /// Sees to it that a tensor is there at the next move: the values that it and, where it is made anew, its sources are in.
+    /// Makes a tensor available for the next step, if necessary by recomputing it and its sources. Returns the value
+    /// that stores it.
     fn is_there(&mut self, tensor: usize) -> usize {
         if let Some(value) = self.kept[tensor] {
             return value;
@@ -204,7 +206,7 @@ impl Backward<'_> {
         to
     }
 
-    /// Makes what the backward pass of a node reads of the forward pass be there.
+    /// Makes all forward tensors available that the backward pass of a node reads. Returns their values.
     fn reads(&mut self, node: usize) -> Vec<usize> {
         let Keeps { inputs, output } = self.facts[node].keeps;
         let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.holders[id.0]);
@@ -212,7 +214,7 @@ impl Backward<'_> {
         tensors.into_iter().map(|tensor| self.is_there(tensor)).collect()
     }
 
-    /// The pass of a node that reads these tensors, of which none is the network's input.
+    /// Plans the backward pass of a node. `inputs` has `None` for the network's input.
     fn node(&mut self, node: usize, inputs: &[Option<Source>]) {
         let Summands { whole, through } = std::mem::take(&mut self.pending[node + 1]);
         let (Some(&dy), second) = (whole.first(), through.or(whole.get(1).copied())) else { return };
@@ -234,14 +236,14 @@ impl Backward<'_> {
     }
 }
 
-/// Whether an input of a node comes through a shortcut without a pass.
+/// Returns true if a node reads this input through a shortcut without a pass.
 fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
     let maker = net.nodes[node].inputs[input].0.checked_sub(1);
     maker.is_some_and(|maker| facts[maker].looked_through && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
-/// The value of each tensor (input first), in use from the node that makes it to its last reader in the forward pass; what is read after
-/// all passes is in use always.
+/// Returns a value for each tensor, beginning with the input. A value is in use from the node that writes it to its
+/// last reader in the forward pass. `runs` says for each node whether it runs.
 fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (Values, Vec<usize>) {
     let mut values = Values::default();
     let mut tensors = vec![values.new_at(0, input)];
@@ -260,7 +262,7 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
 }
 
 impl Memory {
-    /// For training: what backward reads is kept, or made anew where that is cheap.
+    /// Plans the memory for training. Tensors that backward reads are kept, or recomputed if that is cheap.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (real, holders, n) = (resolve(net, facts), holders(net, facts), net.nodes.len());
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
@@ -288,15 +290,16 @@ impl Memory {
         Self { tensors, kept, moves, losses, ..Self::packed(&values, n) }
     }
 
-    /// For inference, without auxiliary classifiers: a place is free again after the last reader of its tensor.
+    /// Plans the memory for inference, without auxiliary classifiers. A place is free again after the last reader of
+    /// its tensor.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (mut values, tensors) = forward(net, input, facts, &net.serving());
-        // the scores are read afterwards, and sometimes what they are made of
+        // the scores are read after the pass, and sometimes the features
         [net.nodes.len(), net.features().0].into_iter().for_each(|tensor| values.used(tensors[tensor], ALWAYS));
         Self { kept: tensors.clone(), tensors, ..Self::packed(&values, net.nodes.len()) }
     }
 
-    /// The places of these values; the forward pass ends at moment `end`.
+    /// Assigns places to the values. The forward pass ends at moment `end`.
     fn packed(values: &Values, end: usize) -> Self {
         let (places, elems) = pack(&values.0);
         let at_end = values.0.iter().filter(|life| life.from <= end && end <= life.to);
@@ -304,26 +307,25 @@ impl Memory {
     }
 }
 
-/// Bytes of a graph by purpose.
+/// Device memory of a graph in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// Parameters, and their gradients.
     pub parameters: usize,
-    /// Activations and their gradients.
     pub activations: usize,
-    /// Work space and private memory of the operations, allocated already.
+    /// Work space and private memory of the operations. They are already allocated.
     pub workspace: usize,
 }
 
 impl Need {
-    /// Of a graph with so many bytes of parameters.
-    pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
+    /// Calculates the bytes of a graph from the bytes of its parameters and its memory plan.
+    pub fn new(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
         let activations = memory.elems.saturating_mul(4);
         Self { parameters, activations, workspace }
     }
 
-    /// Fails where a device has fewer bytes free than parameters and activations of `batch` rows need, and says what would fit.
+    /// Returns an error if the device has fewer bytes free than parameters and activations of `batch` rows need. The
+    /// error says what would fit.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
         let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
@@ -331,13 +333,13 @@ impl Need {
         // activations grow with the batch, parameters do not
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
-            0 => "not even one image a rank would fit".into(),
-            rows => format!("about {rows} images a rank would fit: try a smaller batch, more workers or more ranks"),
+            0 => "not even one image per rank would fit".into(),
+            rows => format!("about {rows} images per rank would fit; try a smaller batch, more workers or more ranks"),
         };
         Err(Error::DeviceMemory {
             what: format!("{} at {batch} images", net.name),
             need: format!(
-                "{} (parameters and gradients {}, activations {}), beside {} of work space that it has",
+                "{} (parameters and gradients {}, activations {}), in addition to {} of work space that is already allocated",
                 mb(need),
                 mb(self.parameters),
                 mb(self.activations),

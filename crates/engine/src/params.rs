@@ -1,120 +1,196 @@
-//! The table of parameters: name -> plain shape, format and place in the flat arenas. Also places of running statistics, and which
-//! parameters are not trained.
+//! The parameters of a graph with their gradients: names, plain shapes, formats and places in the flat arenas. Also
+//! places of running statistics, and frozen parameters.
 
-use backend::{Backend, ParamFormat, Slot};
+use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
 
+use super::accumulate::{Accumulator, Gather};
+use super::graph::Ready;
 use super::memory::{Memory, Move};
+use super::replay::PassGradients;
 
-/// Slots start on multiples of this many elements: one cache line.
+/// Slots start at cache lines. This is the number of elements in a cache line.
 const ALIGN: usize = 16;
 
-/// One parameter.
 #[derive(Clone, Debug)]
 pub struct Param<B: Backend> {
-    /// `<layer>.<field>`.
+    /// `<layer>.<field>`, the name in checkpoints and patterns.
     pub name: String,
-    /// Plain shape and start.
+    /// Plain shape and initial values.
     pub spec: ParamSpec,
-    /// Index of its node.
     pub node: usize,
-    /// How it lies in memory.
     pub format: B::Format,
-    /// Where.
     pub slot: Slot,
 }
 
-/// All parameters in the order of the network, and the chunks that hold them in the order in which backward finishes them.
+/// All parameters in the order of the network, and the buckets in the order in which backward finishes them.
 pub struct Layout<B: Backend> {
-    /// In the order of the network.
     pub params: Vec<Param<B>>,
-    /// Elements of each chunk.
-    pub chunks: Vec<usize>,
-    /// Node whose backward pass finishes each chunk.
+    /// Number of elements of each bucket, including alignment.
+    pub buckets: Vec<usize>,
+    /// For each bucket, the node that completes it in the backward pass.
     pub finished_by: Vec<usize>,
-    /// Whether the parameters of each chunk are the frozen ones; no chunk holds both kinds.
+    /// Whether each bucket holds frozen parameters. No bucket holds both kinds.
     pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
-    /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
-    /// `formats[node]` are the formats of each node's parameters.
-    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
-        let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
-        // the chunks that take parameters now, the trained and the frozen ones
+    /// Packs parameters from the last node to the first. When a bucket reaches `bucket_bytes`, the next node starts
+    /// another bucket. `formats[node]` has the formats of a node's parameters.
+    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], bucket_bytes: usize) -> Self {
+        let mut layout = Self { params: Vec::new(), buckets: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
+        // The open buckets: the first takes trained parameters and the second takes frozen parameters.
         let mut open = [None; 2];
         for node in (0..net.nodes.len()).rev() {
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
                 let name = net.parameter(node, spec);
                 let frozen = net.frozen.contains(&name);
-                let chunk = *open[usize::from(frozen)].get_or_insert_with(|| layout.begin_chunk(frozen));
-                let (offset, len) = (layout.chunks[chunk], format.elems());
-                let slot = Slot { chunk, offset, len };
+                let bucket = *open[usize::from(frozen)].get_or_insert_with(|| layout.begin_bucket(frozen));
+                let (offset, len) = (layout.buckets[bucket], format.elems());
+                let slot = Slot { bucket, offset, len };
                 layout.params.push(Param { name, spec: spec.clone(), node, format: format.clone(), slot });
-                layout.chunks[chunk] = (offset + len).next_multiple_of(ALIGN);
-                layout.finished_by[chunk] = node;
+                layout.buckets[bucket] = (offset + len).next_multiple_of(ALIGN);
+                layout.finished_by[bucket] = node;
             }
-            open = open.map(|chunk| chunk.filter(|chunk| layout.chunks[*chunk] * 4 < chunk_bytes));
+            open = open.map(|bucket| bucket.filter(|bucket| layout.buckets[*bucket] * 4 < bucket_bytes));
         }
         layout.params.reverse();
-        layout.sort_chunks();
+        layout.sort_buckets();
         layout
     }
 
-    fn begin_chunk(&mut self, frozen: bool) -> usize {
-        self.chunks.push(0);
+    fn begin_bucket(&mut self, frozen: bool) -> usize {
+        self.buckets.push(0);
         self.finished_by.push(0);
         self.frozen.push(frozen);
-        self.chunks.len() - 1
+        self.buckets.len() - 1
     }
 
-    /// Numbers the chunks in the order in which backward finishes them: two that are filled side by side may end in another order than
-    /// they begin.
-    fn sort_chunks(&mut self) {
-        let mut order: Vec<usize> = (0..self.chunks.len()).collect();
-        order.sort_by_key(|&chunk| std::cmp::Reverse(self.finished_by[chunk]));
+    /// Numbers the buckets in the order in which backward finishes them. The two open buckets may finish in another
+    /// order than they were created.
+    fn sort_buckets(&mut self) {
+        let mut order: Vec<usize> = (0..self.buckets.len()).collect();
+        order.sort_by_key(|&bucket| std::cmp::Reverse(self.finished_by[bucket]));
         let mut number = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, &old)| number[old] = new);
-        self.params.iter_mut().for_each(|p| p.slot.chunk = number[p.slot.chunk]);
-        self.chunks = order.iter().map(|&chunk| self.chunks[chunk]).collect();
-        self.finished_by = order.iter().map(|&chunk| self.finished_by[chunk]).collect();
-        self.frozen = order.iter().map(|&chunk| self.frozen[chunk]).collect();
+        self.params.iter_mut().for_each(|p| p.slot.bucket = number[p.slot.bucket]);
+        self.buckets = order.iter().map(|&bucket| self.buckets[bucket]).collect();
+        self.finished_by = order.iter().map(|&bucket| self.finished_by[bucket]).collect();
+        self.frozen = order.iter().map(|&bucket| self.frozen[bucket]).collect();
     }
 
-    /// The parameters of a chunk in the order of memory.
-    pub fn of_chunk(&self, chunk: usize) -> Vec<&Param<B>> {
-        let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.chunk == chunk).collect();
+    /// Returns the parameters of a bucket in the order of memory.
+    pub fn of_bucket(&self, bucket: usize) -> Vec<&Param<B>> {
+        let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.bucket == bucket).collect();
         params.sort_by_key(|p| p.slot.offset);
         params
     }
 }
 
-/// Where a batch normalisation's running statistics lie.
+/// The place of a batch normalisation's running statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct NormPlace {
-    /// Its node.
     pub node: usize,
-    /// Its number of channels C.
     pub channels: usize,
-    /// First of 2 C values: means, then variances.
+    /// Index of the first of `2 * channels` values: means, then variances.
     pub offset: usize,
 }
 
-// Frozen parameters: which layers have no others, and the backward pass that skips gradients that only they need.
+pub(super) struct Parameters<B: Backend> {
+    pub weights: Arena<B>,
+    /// Whether the host changed the weights after the device's copies were last updated.
+    pub changed: bool,
+    pub gradients: Arena<B>,
+    /// The gradients of this rank's workers, except the last worker's.
+    pub earlier: Accumulator<B>,
+    /// Running statistics in the layout of [`NormPlace`].
+    pub running: Vec<f32>,
+    /// Whether the network's frozen parameters are currently not trained.
+    pub frozen: bool,
+}
 
-/// What a graph does without while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+impl<B: Backend> Parameters<B> {
+    /// Returns true if the parameters of this bucket are currently trained.
+    pub fn trains(&self, layout: &Layout<B>, bucket: usize) -> bool {
+        !(self.frozen && layout.frozen[bucket])
+    }
+
+    /// Completes the buckets, beginning with `next`, that are finished after the backward pass of `node`. Hands them
+    /// over unless the device has a queue. Returns the first bucket that is not finished.
+    pub fn finish_buckets<E: From<Error>>(
+        &mut self,
+        (backend, layout): (&B, &Layout<B>),
+        next: usize,
+        node: usize,
+        wanted: PassGradients,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<usize, E> {
+        let finished = |c: &usize| layout.finished_by[*c] >= node;
+        let end = (next..layout.buckets.len()).take_while(finished).count() + next;
+        for bucket in next..end {
+            if !self.trains(layout, bucket) {
+                continue;
+            }
+            let own = &mut self.gradients.buckets[bucket];
+            // If earlier workers' gradients are added, the update is not the only reader of these gradients.
+            if wanted != PassGradients::ForUpdate || self.earlier.alive().next().is_some() {
+                backend.gradients_done(bucket, own)?;
+            }
+            if wanted.last() {
+                self.earlier.add_to(backend, bucket, own)?;
+            }
+            let departs = wanted.last() || self.earlier.gather() == Gather::PerWorker;
+            match backend.queue() {
+                Some(queue) if departs => queue.mark(own)?,
+                None if wanted.last() => self.hand_over(bucket, ready)?,
+                _ => {}
+            }
+        }
+        Ok(end)
+    }
+
+    /// Hands over all buckets that are currently trained.
+    pub fn hand_over_all<E: From<Error>>(
+        &mut self,
+        layout: &Layout<B>,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        (0..layout.buckets.len())
+            .try_for_each(|bucket| if self.trains(layout, bucket) { self.hand_over(bucket, ready) } else { Ok(()) })
+    }
+
+    fn hand_over<E: From<Error>>(&mut self, bucket: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        let own = std::mem::take(&mut self.gradients.buckets[bucket]);
+        let finished = self.earlier.collect(bucket, own);
+        match ready {
+            Some(ready) => ready(bucket, finished)?,
+            None => self.put(bucket, finished),
+        }
+        Ok(())
+    }
+
+    /// Returns the buffers of a bucket to their arenas. The last buffer must contain the sum that the optimizer reads.
+    pub fn put(&mut self, bucket: usize, mut gradients: Vec<B::Buf>) {
+        self.gradients.buckets[bucket] = gradients.pop().unwrap_or_default();
+        gradients.into_iter().for_each(|earlier| self.earlier.give_back(bucket, earlier));
+    }
+}
+
+// Frozen parameters: the layers without trained parameters, and a backward pass without gradients that only these
+// layers need.
+
+/// The differences in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct Freeze {
-    /// Whether that is so now.
-    pub on: bool,
-    /// For each node, whether it has parameters and none of them is ever trained while `on`.
+    /// For each node, whether it has parameters and all of them are frozen.
     nodes: Vec<bool>,
-    /// The backward pass of the meantime: from the last node to the first that a trained parameter needs.
+    /// The backward pass while they are frozen. It stops after the first node with a gradient that trained parameters
+    /// need.
     pub moves: Vec<Move>,
 }
 
 impl Freeze {
-    /// Of a network for training; it is on if any parameter is frozen.
+    /// Plans the backward pass of a training network without its frozen parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], memory: &Memory) -> Self {
         if net.frozen.is_empty() {
             return Self::default();
@@ -127,21 +203,22 @@ impl Freeze {
             needed.push(*trained || node.inputs.iter().any(|id| needed[id.0]));
         }
         let nodes = specs.iter().zip(&trained).map(|(own, trained)| !own.is_empty() && !trained).collect();
-        Self { on: true, nodes, moves: shortened(net, memory, &needed) }
+        Self { nodes, moves: shortened(net, memory, &needed) }
     }
 
-    /// Whether no parameter of this node is trained now, though it has some.
+    /// Returns true if the node has parameters and all of them are frozen.
     pub fn holds(&self, node: usize) -> bool {
-        self.on && self.nodes.get(node).is_some_and(|held| *held)
+        self.nodes.get(node).is_some_and(|held| *held)
     }
 }
 
-/// The moves of backward without those for gradients that nobody needs; `needed`: of each tensor.
+/// Returns the backward pass without the gradients that nobody needs. `needed` says for each tensor whether its
+/// gradient is needed.
 fn shortened(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<Move> {
     let of_inputs = |node: usize, dx: &[Option<usize>]| {
         net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
     };
-    // values that later moves may read
+    // values that later steps may read
     let mut read = vec![false; memory.places.len()];
     let mut moves = Vec::new();
     for step in memory.moves.iter().rev() {

@@ -1,27 +1,80 @@
-//! The operations of a network for one batch size, and facts that follow from its description before memory is allocated.
+//! Plans the operations of a network for one batch size, and derives facts from its description before memory is
+//! allocated.
 
 use std::collections::BTreeMap;
 
-use backend::{Backend, Error, Keeps, PlanRequest, Planned, ShortcutOf, TensorDesc, Through};
+use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Through};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::memory::NodeFacts;
-use super::params::NormPlace;
+use super::graph::Batch;
+use super::memory::{Memory, Move, NodeFacts};
+use super::params::{Freeze, Layout, NormPlace};
 
-/// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
-pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
-
-/// What depends on the size of the images.
-pub(super) struct SizePlans<B: Backend> {
-    /// Logical shape of every tensor, input first.
-    pub shapes: Vec<Shape>,
-    /// How each lies in memory.
-    pub descs: Vec<TensorDesc>,
-    /// By rows.
-    pub plans: BTreeMap<usize, Plan<B>>,
+/// The parts of a network's plan that never change after the start.
+pub(super) struct NetworkPlan<B: Backend> {
+    pub net: NetSpec,
+    /// For each node, whether the network's scores depend on it.
+    pub serving: Vec<bool>,
+    pub seed: u64,
+    /// Whether the plan includes backward passes.
+    pub trains: bool,
+    pub layout: Layout<B>,
+    /// The slots of each node's parameters.
+    pub slots: Vec<Vec<Slot>>,
+    pub norms: Vec<NormPlace>,
+    pub memory: Memory,
+    /// The nodes without trained parameters, and a shorter backward pass, while some parameters are frozen.
+    pub freeze: Freeze,
 }
 
-/// What the memory plan must know of a node.
+impl<B: Backend> NetworkPlan<B> {
+    /// Returns the steps of the backward pass. If `frozen` is set, some parameters are currently not trained.
+    pub fn moves(&self, frozen: bool) -> &[Move] {
+        if frozen { &self.freeze.moves } else { &self.memory.moves }
+    }
+
+    /// Returns the value that stores a tensor during the forward pass.
+    pub fn value_of(&self, tensor: usize) -> usize {
+        self.memory.tensors[tensor]
+    }
+
+    pub fn formats(&self) -> Vec<Vec<B::Format>> {
+        let of = |node| self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect();
+        (0..self.net.nodes.len()).map(of).collect()
+    }
+
+    pub fn key<'a>(&self, batch: &Batch<'a>) -> DrawKey<'a> {
+        DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids }
+    }
+}
+
+/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts that
+/// norms read through.
+pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
+
+/// The plans for one image size.
+pub(super) struct SizePlans<B: Backend> {
+    /// Logical shape of every tensor. The input comes first.
+    pub shapes: Vec<Shape>,
+    /// Memory layout of every tensor. The input comes first.
+    pub descs: Vec<TensorDesc>,
+    /// Operations by number of rows.
+    pub operations: BTreeMap<usize, Operations<B>>,
+}
+
+impl<B: Backend> SizePlans<B> {
+    /// Returns the memory layout of a tensor with this many rows.
+    pub fn desc(&self, tensor: usize, rows: usize) -> TensorDesc {
+        TensorDesc { n: rows, ..self.descs[tensor] }
+    }
+
+    /// Returns the operations for the largest batch.
+    pub fn largest(&self) -> Option<&Operations<B>> {
+        self.operations.values().next_back()
+    }
+}
+
+/// Returns everything that the memory plan needs to know about a node.
 pub(super) fn facts<B: Backend>(
     backend: &B,
     planned: Option<&(dyn Planned<B> + 'static)>,
@@ -38,12 +91,10 @@ pub(super) fn facts<B: Backend>(
     }
 }
 
-/// Parameters of every node.
 pub(super) fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>> {
     net.nodes.iter().map(|n| n.op.params(shapes[n.inputs[0].0])).collect()
 }
 
-/// Places of the running statistics.
 pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
     let mut offset = 0;
     let norms = net.nodes.iter().enumerate().filter(|(_, n)| n.op.statistics_momentum().is_some());
@@ -56,12 +107,13 @@ pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
         .collect()
 }
 
-/// Mean 0, variance 1.
+/// Returns the initial running statistics: mean 0 and variance 1.
 pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
-/// What a backend does not run is named by layer, operation and backend; other errors are what they are.
+/// Adds the names of layer, operation and device to an error that says the backend does not support something. Returns
+/// other errors unchanged.
 fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
     let Error::Unsupported { op, why } = error else { return error };
     let what = if op == node.name { why } else { format!("{op}: {why}") };
@@ -70,22 +122,24 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
     Error::Unsupported { op: node.name.clone(), why: format!("{} on {device}: {what}", node.op.kind()) }
 }
 
-/// What later plans take from the first one: each parameter's format, node by node, and every tensor's layout.
-pub(super) type First<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
+/// The choices of the first plan that later plans must repeat: the formats of each node's parameters, and the layout of
+/// every tensor.
+pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
-/// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
+/// Plans every node for `batch` rows. Also returns the layout of every tensor, beginning with the input.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
     shapes: &[Shape],
     batch: usize,
-    first: Option<First<'_, B::Format>>,
+    first: Option<FirstPlan<'_, B::Format>>,
     train: bool,
-) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
+) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, shapes[0])];
-    let mut plan: Plan<B> = Vec::new();
+    let mut plan: Operations<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
-    // what one plan narrows, all do: gradients are summed and tensors read as the first one has them
+    // All plans use bf16 for the same tensors as the first one, because sums of gradients and downloads use the first
+    // plan's layouts.
     let narrow = match first {
         Some((_, descs)) => descs.iter().map(|desc| desc.bf16).collect(),
         None => read_in_bf16(backend, net),
@@ -120,9 +174,10 @@ pub(super) fn make_plan<B: Backend>(
     Ok((plan, descs))
 }
 
-// Fusions: an operation may share the work of the only one that reads its output, or write bf16 if all readers accept it.
+// Fusions. An operation may share work with the only reader of its output, or write bf16 if all readers accept it.
 
-/// For each tensor, input first: whether one operation alone reads it, as its first input, and nobody after the pass.
+/// For each tensor, beginning with the input: returns true if exactly one operation reads it, as its first input, and
+/// nothing reads it after the pass.
 pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let once = |tensor: usize| {
@@ -133,7 +188,8 @@ pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     (0..=net.nodes.len()).map(once).collect()
 }
 
-/// For each tensor, input first: whether all operations that read it take it in bf16, and nobody reads it after the pass.
+/// For each tensor, beginning with the input: returns true if all operations that read it accept bf16 and nothing reads
+/// it after the pass.
 pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let all = |tensor: usize| {
@@ -144,15 +200,15 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
     (0..=net.nodes.len()).map(all).collect()
 }
 
-// Shortcuts that need no pass of their own, because the batch normalisation of the device reads through them. The norm after a shortcut
-// reads its residual from the shortcut's input. The norm before it reads the second summand of its gradient from that of the shortcut's
-// output.
+// Shortcuts that need no pass of their own because the device's batch normalisation reads through them. The norm after
+// such a shortcut reads its residual from the shortcut's input. The norm before it reads the second part of its
+// gradient from the gradient of the shortcut's output.
 
-/// What each node is read through, and which shortcuts that leaves without a pass.
+/// The shortcuts that norms read through.
 pub(super) struct Shortcuts {
-    /// By node.
+    /// The shortcuts that each node reads through.
     pub through: Vec<Through>,
-    /// By node.
+    /// For each node, whether it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
 }
 
@@ -173,8 +229,9 @@ impl Shortcuts {
     }
 }
 
-/// The norms before and behind a shortcut: the latter alone reads it, as its residual; the former's output is also read otherwise, so that
-/// its gradient has another summand.
+/// Returns the norms before and after a shortcut, if both can read through it. The norm after it must be its only
+/// reader and use it as the residual. The output of the norm before it must have another reader, so that its gradient
+/// has a second part.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
     let x = net.nodes[shortcut].inputs[0].0;
     let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));
@@ -192,7 +249,8 @@ mod tests {
     use net::Shape;
     use net::{Conv, Flatten, Id, Linear, Norm};
 
-    /// A residual block and a classifier; `more` adds what is read beside.
+    /// Builds a residual block and a classifier, and returns the tensors that are read once. `more` can change the
+    /// network.
     fn tensors(more: impl FnOnce(&mut NetSpec)) -> Vec<usize> {
         let mut net = NetSpec::new("block", Shape::image(3, 4, 4));
         let x = net.add("conv1", Conv::new(8, 3).pad(1), net.image());
@@ -210,11 +268,13 @@ mod tests {
 
     #[test]
     fn only_what_one_operation_reads_is_shared() {
-        // not the image, the block's input, what is renamed, a new name, and the scores
+        // Tensors 0, 2, 6, 7 and 8 are missing: the image, the block's input, the flattened tensor under both names,
+        // and the scores.
         assert_eq!(tensors(|_| ()), [1, 3, 4, 5]);
         assert_eq!(tensors(|net| net.head(Id(3), 0.5)), [1, 4, 5]);
         assert_eq!(tensors(|net| net.nodes[6].inputs = vec![Id(6), Id(5)]), [1, 3, 4]);
-        // without the block's end its input is read once; the last norm's output are the features, which are read after the pass
+        // Without the end of the block, its input is read once. The output of the last norm is read after the pass, as
+        // features.
         assert_eq!(tensors(|net| net.nodes.truncate(5)), [1, 2, 3]);
     }
 }
@@ -224,7 +284,8 @@ mod shortcuts_tests {
     use super::*;
     use net::{Conv, Norm, Shortcut};
 
-    /// A norm, a convolution and a shortcut of it, and a norm of both; `more` adds what is read beside.
+    /// Builds a norm, a convolution and a shortcut that read it, and a norm that reads both. Returns the norms around
+    /// the shortcut. `more` can change the network.
     fn block(more: impl FnOnce(&mut NetSpec)) -> Option<(usize, usize)> {
         let mut net = NetSpec::new("block", Shape::image(3, 8, 8));
         let x = net.add("conv1", Conv::new(16, 3).pad(1), net.image());
@@ -241,10 +302,10 @@ mod shortcuts_tests {
         use net::Id;
         assert_eq!(block(|_| ()), Some((1, 4)));
         assert_eq!(block(|net| _ = net.add("conv3", Conv::new(4, 1), Id(2))), Some((1, 4)));
-        // its output is read elsewhere too, or two shortcuts read its input
+        // another node reads the shortcut's output, or two shortcuts read its input
         assert_eq!(block(|net| net.nodes[4].inputs[0] = Id(4)), None);
         assert_eq!(block(|net| _ = net.add("shortcut2", Shortcut { out_channels: 16, stride: 2 }, Id(2))), None);
-        // what is before or behind it is no norm
+        // the node before or after it is not a norm
         assert_eq!(block(|net| net.nodes[3].inputs[0] = Id(1)), None);
         assert_eq!(block(|net| net.nodes[4].op = net::Add.into()), None);
         // the only other reader is another shortcut

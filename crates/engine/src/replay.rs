@@ -1,4 +1,5 @@
-//! The device's part of a pass as one piece of work, which a device with a queue replays, alone or followed by the optimizer's step.
+//! Runs a pass as one piece of work that a device with a queue can replay, either by itself or together with the
+//! optimizer step.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -7,38 +8,35 @@ use backend::{Arena, Backend, Buffer, Error};
 use net::Shape;
 
 use super::graph::{Batch, Graph, Loss};
+use super::params::Parameters;
 
-/// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// Scores alone.
     Scores,
-    /// Scores and loss.
     Loss,
-    /// Gradients.
     Gradients(PassGradients),
 }
 
-/// The gradients that a training pass leaves.
+/// The gradients that a training pass produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PassGradients {
-    /// One worker's; others of this rank follow.
+    /// Gradients of a single worker. More workers of this rank follow.
     Own,
-    /// Those of all workers of this rank.
+    /// The sum over all workers of this rank.
     Sum,
-    /// The same, but only for the update that comes next, which finds them wherever the device has them.
+    /// The same sum, but only for the update that follows. The device may store the gradients in any form that its
+    /// update can read.
     ForUpdate,
 }
 
 impl PassGradients {
-    /// Whether no worker of this rank follows.
+    /// Returns true if this is the last worker of this rank.
     pub(super) fn last(self) -> bool {
         self != PassGradients::Own
     }
 }
 
 impl Kind {
-    /// For the log.
     fn name(self) -> &'static str {
         match self {
             Kind::Scores | Kind::Loss => "the scoring pass",
@@ -48,8 +46,8 @@ impl Kind {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Runs the device's part of a pass; a device with a queue replays it where it can. Passes that sum over ranks in between, and
-    /// those whose layers are timed, are enqueued anew each time.
+    /// Runs a pass. A device with a queue replays it if possible. Passes with sums over ranks in between, and passes
+    /// with timed layers, are enqueued each time.
     pub(super) fn enqueue(
         &mut self,
         kind: Kind,
@@ -58,61 +56,64 @@ impl<B: Backend> Graph<B> {
         self.enqueue_as(kind.name(), self.digest(kind), work)
     }
 
-    /// The same, with a name for the log and a key of all memory that the work uses.
+    /// Does the same with a name for the log and a key that identifies all memory that the work uses.
     pub(super) fn enqueue_as(
         &mut self,
         name: &str,
         key: u64,
         work: &mut dyn FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
+        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.pass.clock.runs());
         match backend.queue().filter(|_| !anew) {
             Some(queue) => queue.repeat(name, key, &mut || work(self)),
             None => work(self),
         }
     }
 
-    /// The key of a pass: its kind, and the addresses of all memory that may differ between passes of the kind.
+    /// Hashes the kind of a pass and all addresses that may differ between such passes.
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Shape { c, h, w } = self.input();
-        (kind, self.current, [c, h, w], self.freeze.on).hash(&mut hasher);
-        let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());
-        arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
+        let Parameters { weights, gradients, earlier, frozen, .. } = &self.parameters;
+        (kind, self.pass.rows, [c, h, w], frozen).hash(&mut hasher);
+        let arenas = [weights, gradients].into_iter().chain(earlier.alive());
+        arenas.flat_map(|arena| &arena.buckets).for_each(|bucket| bucket.place().hash(&mut hasher));
         hasher.finish()
     }
 }
 
-// A pass followed by the optimizer's step: if gradients stay on this rank, the host does nothing in between.
+// A pass followed by the optimizer step. If gradients stay on this rank, the host does nothing between the two.
 
-/// What follows a pass: passes over the parameters and their gradients, and a key of all other memory that it uses.
+/// The work that follows a pass: changes of the parameters, and a key for all other memory that it uses.
 pub struct FollowUp<'a, B: Backend> {
     /// See [`Queue::repeat`](backend::Queue::repeat).
     pub key: u64,
-    /// Whether its passes read gradients by [`Backend::update`] alone: these then need not be complete, see
+    /// Whether only [`Backend::update`] reads the gradients. Then they need not be completed, see
     /// [`Backend::gradients_done`].
     pub only_updates: bool,
-    /// Is called at most once, or twice where it cannot be recorded.
-    pub work: After<'a, B>,
+    /// Called at most once, or twice if it cannot be captured.
+    pub work: UpdateWork<'a, B>,
 }
 
-type After<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
+type UpdateWork<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
 
 impl<B: Backend> Graph<B> {
-    /// [`Graph::start`] of a rank's last worker, whose gradients stay here, with `then` behind it: where the device replays its passes,
-    /// both are one. The device must have a queue, and the batch samples. With `only_updates` the gradients are of no use afterwards.
+    /// Runs [`Graph::start`] for a rank's last worker, followed by `then`. A device with a queue replays both together.
+    /// The gradients must stay on this rank, the device must have a queue, and the batch must have samples. With
+    /// `only_updates`, the gradients are undefined afterwards.
     pub fn start_then(&mut self, batch: Batch<'_>, loss: Loss, then: FollowUp<'_, B>) -> Result<(), Error> {
         self.begin(&batch, Some(loss), true)?;
         let mut hasher = DefaultHasher::new();
-        let leaves = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
-        (self.digest(Kind::Gradients(leaves)), then.key).hash(&mut hasher);
+        let wanted = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
+        (self.digest(Kind::Gradients(wanted)), then.key).hash(&mut hasher);
         let FollowUp { work, .. } = then;
         self.enqueue_as("the step", hasher.finish(), &mut |graph| {
-            graph.forward_and_backward::<Error>(&batch, loss, leaves, &mut None)?;
-            work(&graph.backend, &mut graph.weights, &mut graph.grads)
+            graph.forward_and_backward::<Error>(&batch, loss, wanted, &mut None)?;
+            let (backend, weights, gradients) = graph.to_update();
+            work(backend, weights, gradients)
         })?;
-        self.hand_over_all::<Error>(&mut None)?;
-        self.earlier.clear();
+        self.parameters.hand_over_all::<Error>(&self.plan.layout, &mut None)?;
+        self.parameters.earlier.clear();
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Images of other sizes than those that a graph was built for: plans of their own over the same memory and parameters, for networks whose
-//! parameters do not depend on the size.
+//! Runs a graph on images of other sizes. Each size has its own plans over the same memory and parameters. The shapes
+//! of the network's parameters must not depend on the size.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,64 @@ use backend::{Backend, Error, ParamFormat, Planned, TensorDesc};
 use net::NetSpec;
 use net::Shape;
 
-use super::graph::{BuildError, Graph, Purpose};
-use super::plan::{Plan, SizePlans, facts, make_plan, param_specs};
+use super::graph::{BuildError, Graph};
+use super::plan::{Operations, SizePlans, facts, make_plan, param_specs};
 
 impl<B: Backend> Graph<B> {
-    /// The images that it takes now.
+    /// Returns the current image size.
     pub fn input(&self) -> Shape {
         self.now.shapes[0]
     }
 
-    /// Plans up to `batch` images of a smaller size, beside those that there are; the graph stays at its size.
+    /// Plans batches of up to `batch` images of a smaller size. The graph keeps its current size.
     ///
     /// # Errors
-    /// For a network with parameters whose shapes depend on the size of the images, and for images that are larger.
+    ///
+    /// Returns an error if shapes of parameters depend on the image size, or if the images are larger.
     pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
         if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
             return Ok(());
         }
-        let net = NetSpec { input, ..self.net.clone() };
+        let net = NetSpec { input, ..self.plan.net.clone() };
         let shapes = net.shapes()?;
         self.same_parameters(&net, &shapes)?;
-        let formats: Vec<Vec<B::Format>> = (0..net.nodes.len()).map(|node| self.formats_of(node)).collect();
-        let train = self.purpose != Purpose::Infer;
-        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some((&formats, &self.now.descs)), train)?;
-        self.fits(&plan, &descs)?;
-        self.others.push(SizePlans { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
+        let (operations, descs) = self.plan_again(&net, &shapes, batch)?;
+        self.others.push(SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) });
         Ok(())
     }
 
-    /// Takes images of this size from the next pass on; sums of passes must have been read.
+    /// Plans other numbers of rows or another image size over the same memory and parameters.
+    fn plan_again(
+        &self,
+        net: &NetSpec,
+        shapes: &[Shape],
+        batch: usize,
+    ) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
+        let first = Some((&*self.plan.formats(), &*self.now.descs));
+        let (operations, descs) = make_plan(&*self.backend, net, shapes, batch, first, self.plan.trains)?;
+        self.fits(&operations, &descs)?;
+        Ok((operations, descs))
+    }
+
+    /// Plans a smaller batch over the same memory and parameters. Does nothing if this batch size is already planned.
+    pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
+        let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
+        if batch > largest {
+            let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        if batch > 0 && !self.now.operations.contains_key(&batch) {
+            let (operations, _) = self.plan_again(&self.plan.net, &self.now.shapes, batch)?;
+            self.now.operations.insert(batch, operations);
+        }
+        Ok(())
+    }
+
+    /// Changes the image size from the next pass on. The sums of all earlier passes must have been read.
     ///
     /// # Errors
-    /// For a size that was not planned.
+    ///
+    /// Returns an error if the size is not planned.
     pub fn set_size(&mut self, input: Shape) -> Result<(), Error> {
         if self.input() != input {
             let sizes = std::iter::once(&self.now).chain(&self.others).map(|size| size.shapes[0].to_string());
@@ -51,21 +77,19 @@ impl<B: Backend> Graph<B> {
         let teacher = self.soft.as_mut().and_then(|soft| soft.teacher.as_mut());
         teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
     }
-}
 
-impl<B: Backend> Graph<B> {
-    /// Refuses a size for which a parameter has another shape, or the scores have.
+    /// Returns an error if a parameter or the scores would have another shape.
     fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
         let refuse = |layer: &str, what: String| {
             let why = format!(
-                "{what}, so the network takes images of {} alone: several sizes need a global pool before the first linear layer",
-                self.net.input
+                "{what}, so the network accepts only images of {}; other sizes need a global pool before the first linear layer",
+                self.plan.net.input
             );
             BuildError::Backend(Error::Unsupported { op: layer.into(), why })
         };
         let specs = param_specs(net, shapes);
         for (node, specs) in specs.iter().enumerate() {
-            let own = self.layout.params.iter().filter(|p| p.node == node);
+            let own = self.plan.layout.params.iter().filter(|p| p.node == node);
             if let Some((own, spec)) = own.zip(specs).find(|(own, spec)| own.spec.shape != spec.shape) {
                 let what = format!("{} would be {:?} for images of {}", own.name, spec.shape, net.input);
                 return Err(refuse(&net.nodes[node].name, what));
@@ -74,49 +98,51 @@ impl<B: Backend> Graph<B> {
         let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
-            Err(refuse(layer, format!("it would give {} for images of {}", shapes[scores], net.input)))
+            Err(refuse(layer, format!("its output would be {} for images of {}", shapes[scores], net.input)))
         })
     }
 
-    /// Refuses plans that need more memory than the graph has, or share it otherwise, and such as have their parameters in another order.
-    pub(super) fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
-        let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
-        let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
-            facts(&*self.backend, plan[node].as_deref(), &descs[node + 1])
+    /// Returns an error if the plans need more memory than the graph has, share memory in another way, or order
+    /// parameters in another way.
+    fn fits(&self, operations: &Operations<B>, descs: &[TensorDesc]) -> Result<(), Error> {
+        let Some(own) = self.now.largest() else { return Ok(()) };
+        let of = |operations: &Operations<B>, descs: &[TensorDesc], node: usize| {
+            facts(&*self.backend, operations[node].as_deref(), &descs[node + 1])
         };
-        for (node, spec) in self.net.nodes.iter().enumerate() {
-            let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
+        for (node, spec) in self.plan.net.nodes.iter().enumerate() {
+            let [own, new] = [of(own, &self.now.descs, node), of(operations, descs, node)];
             let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
             if !own.serve(&new) || !same_numbers {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
-                let why = format!("{of} need other memory than {largest}");
+                let why = format!("the memory that was planned for {largest} does not fit {of}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }
-            self.same_order(node, plan)?;
+            self.same_order(node, operations)?;
         }
         Ok(())
     }
 
-    /// Refuses a plan that would read and write the parameters of this node in another order than they lie in.
-    fn same_order(&self, node: usize, plan: &Plan<B>) -> Result<(), Error> {
-        let Some(new) = plan[node].as_deref().map(Planned::formats) else { return Ok(()) };
-        let own = self.layout.params.iter().filter(|p| p.node == node);
+    /// Returns an error if a plan expects the parameters of this node in another order than they have in memory.
+    fn same_order(&self, node: usize, operations: &Operations<B>) -> Result<(), Error> {
+        let Some(new) = operations[node].as_deref().map(Planned::formats) else { return Ok(()) };
+        let own = self.plan.layout.params.iter().filter(|p| p.node == node);
         for (own, new) in own.zip(&new) {
             if own.format != *new && !alike(&own.format, new, own.spec.elems())? {
-                let why = format!("it would have {} in another order than the largest batch has", own.name);
-                return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
+                let why =
+                    format!("this plan would store {} in another order than the plan of the largest batch", own.name);
+                return Err(Error::Unsupported { op: self.plan.net.nodes[node].name.clone(), why });
             }
         }
         Ok(())
     }
 }
 
-/// Whether two formats put as many elements into the same places.
+/// Returns true if both formats store elements in the same order.
 fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error> {
     if one.elems() != other.elems() {
         return Ok(false);
     }
-    // numbers that f32 has, and none of them 0, which padding is
+    // Integers that f32 represents exactly. 0 is not used because it means padding.
     let plain: Vec<f32> = (0..elems).map(|i| (i % (1 << 23) + 1) as f32).collect();
     let mut packed = [one, other].map(|format| vec![0.0; format.elems()]);
     let [first, second] = &mut packed;
@@ -129,7 +155,7 @@ fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error
 mod tests {
     use super::*;
 
-    /// Rows of this many elements, the last one padded.
+    /// Rows of this many elements. The last row is padded.
     #[derive(Clone, Debug, PartialEq)]
     struct Rows(usize, bool);
 

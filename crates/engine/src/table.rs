@@ -1,4 +1,4 @@
-//! The layer table and the memory plan, as `--dry-run` prints them.
+//! The layer table and the memory plan that `--dry-run` prints.
 
 use std::fmt::Write;
 
@@ -8,17 +8,17 @@ use net::{NetSpec, SpecError};
 use super::estimate::{self, Layer};
 use super::graph::Graph;
 
-/// One line per layer: name, kind, output shape, parameters, millions of multiply-adds of one image.
+/// Returns one line per layer: name, kind, output shape, parameters, and millions of multiply-adds per image.
 pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
     with_last(net, None)
 }
 
-/// The same, and who computes it in training.
+/// Returns the same with the implementation that computes each layer in training.
 pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError> {
     with_last(graph.net(), Some(&|node| graph.implementation(node)))
 }
 
-/// With a last column, of each node.
+/// Returns the table with a last column that `by` computes for each node.
 fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
     let layers = estimate::layers(net)?;
     let width = layers.iter().map(|layer| loaders::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
@@ -39,21 +39,21 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
     Ok(text)
 }
 
-/// Where this rank's memory goes. `slots` is the number of optimizer values per parameter.
+/// Returns a table of this rank's memory. `slots` is the number of optimizer values per parameter.
 pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
     let memory = graph.memory();
-    let params: usize = graph.layout().chunks.iter().sum();
+    let params: usize = graph.layout().buckets.iter().sum();
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
-        ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
+        ("extra memory for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
+        (format!("parameters, {} buckets", graph.layout().buckets.len()), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),
     ];
-    // one worker a rank keeps none apart
+    // with one worker per rank, there are no separate gradients of workers
     rows.retain(|(_, bytes)| *bytes > 0);
     rows.extend(others.iter().map(|(what, bytes)| (what.to_string(), *bytes)));
     let mut text = format!("{:<34} {:>10}\n", "memory of this rank", "MB");
@@ -65,7 +65,8 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     text
 }
 
-/// Bytes that the kernels of a step read and write, by kind of operation; empty where the backend does not count them.
+/// Returns a table of the bytes that the kernels of a step read and write, by kind of operation. Empty if the backend
+/// does not count them.
 pub fn traffic<B: Backend>(graph: &Graph<B>) -> String {
     let shares = graph.traffic();
     if shares.is_empty() {

@@ -1,4 +1,5 @@
-//! The memory of a graph's activations and their gradients: each operation takes the values that it reads and writes, and gives them back.
+//! The memory of a graph's activations and their gradients. Each operation takes the values that it reads and writes,
+//! and returns them afterwards.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -6,13 +7,13 @@ use backend::{Backend, Error, Region};
 
 use super::memory::Memory;
 
-/// Values in the places that the memory plan gives them.
+/// All values in one region, at the places of the memory plan.
 pub(super) struct Tensors<B: Backend> {
     region: Box<dyn Region<B::Buf>>,
     places: Vec<Range<usize>>,
 }
 
-/// A value in use.
+/// A value in use. Dropping it returns it.
 pub(super) struct Taken<'a, B: Backend> {
     of: &'a Tensors<B>,
     value: usize,
@@ -25,12 +26,12 @@ impl<B: Backend> Tensors<B> {
         Ok(Self { region, places: memory.places.clone() })
     }
 
-    /// A value, until the result is dropped; meanwhile neither it nor one in the same place can be taken.
+    /// Takes a value until the result is dropped. Meanwhile, this value and values in the same place cannot be taken.
     pub fn take(&self, value: usize) -> Result<Taken<'_, B>, Error> {
         Ok(Taken { of: self, value, buf: self.region.take(&self.places[value])? })
     }
 
-    /// These values to read, each as often as it is named; an empty buffer where none is.
+    /// Takes values for reading. A value may appear more than once. `None` becomes an empty buffer.
     pub fn take_all(&self, values: impl Iterator<Item = Option<usize>>) -> Result<TakenAll<'_, B>, Error> {
         let (mut taken, mut order): (Vec<Taken<'_, B>>, Vec<Option<usize>>) = Default::default();
         for value in values {
@@ -68,7 +69,6 @@ impl<B: Backend> Drop for Taken<'_, B> {
     }
 }
 
-/// Values to read.
 pub(super) struct TakenAll<'a, B: Backend> {
     taken: Vec<Taken<'a, B>>,
     order: Vec<Option<usize>>,
@@ -76,7 +76,7 @@ pub(super) struct TakenAll<'a, B: Backend> {
 }
 
 impl<B: Backend> TakenAll<'_, B> {
-    /// In the order in which they were named.
+    /// Returns the buffers in the requested order.
     pub fn refs(&self) -> Vec<&B::Buf> {
         self.order.iter().map(|at| at.map_or(&self.nothing, |at| &*self.taken[at])).collect()
     }

@@ -16,7 +16,7 @@ fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec
 /// Creates a graph on the reference backend. If `k` is set, the parameters have random errors from draw `k`, as of sums
 /// of `longest` products.
 fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<Reference> {
-    let mut graph = Graph::new(Reference, net.clone(), rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
+    let mut graph = Graph::new(Reference, net.clone(), rows, Purpose::Train { bucket_bytes: 4_000 }, 3).unwrap();
     for i in 0..graph.params().len() {
         let values = graph.param(i).unwrap();
         k.into_iter().for_each(|k| graph.set_param(i, &shaken(&values, longest, 100 * k + i as u64)).unwrap());
@@ -73,7 +73,7 @@ fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
     let Some(device) = cuda(Precision::F32) else { return };
     let net = smooth(input);
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
-    let mut graph = Graph::new(device, net.clone(), rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
+    let mut graph = Graph::new(device, net.clone(), rows, Purpose::Train { bucket_bytes: 4_000 }, 3).unwrap();
     let got: Vec<_> = (0..4).map(|_| train(&mut graph, &batch, loss)).collect();
     assert_recorded(graph.backend());
     // the longest sum is the weight gradient of the first convolution: one product per pixel
@@ -93,7 +93,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
     let x = net.add("p", Op::Pool(Pool::new(PoolKind::Avg, 4, 4)), net.image());
     let x = net.add("d", Dropout(0.5), x);
     net.add("fc", Op::Linear(Linear::new(10)), x);
-    let mut graph = Graph::new(device, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
+    let mut graph = Graph::new(device, net.clone(), 2, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
     let mut oracle = oracle(&net, 2, 1, None);
     for step in 0..6u32 {
         let images = noise(2 * input.elems(), u64::from(step), 1.0);
@@ -144,7 +144,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     }
     let images = noise(2 * input.elems(), 9, 1.0);
     let Some(device) = cuda(Precision::F32) else { return };
-    let graph = Graph::new(device, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
+    let graph = Graph::new(device, net.clone(), 2, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
     let got = run(graph, &images);
     // the longest sums are in the second convolution, over 3 x 3 x 8 products
     let want = with_tolerances(|k| {

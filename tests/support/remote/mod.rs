@@ -323,12 +323,13 @@ impl Backend for Remote {
         gradients: &Arena<Self>,
         to: &mut RemoteBuf,
     ) -> Result<(), Error> {
-        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
+        let memories = |arena: &Arena<Self>| arena.buckets.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
         let name = update.rule.kernel().name;
         let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
         self.enqueue(move |device| {
-            let copies =
-                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
+            let copies = |buckets: &[Arc<Memory>]| Arena {
+                buckets: buckets.iter().map(|c| HostBuf(c.lock().0.clone())).collect(),
+            };
             let begun = device.update.expect("an update was begun").0;
             let second = begun.rule.second().filter(|second| second.kernel().name == name);
             let update = Update { rule: second.unwrap_or(begun.rule), ..begun };

@@ -50,7 +50,7 @@ impl Site {
             let why = "statistics over all ranks are not for this device".into();
             return Err(Error::Unsupported { op: "batch normalisation".into(), why });
         }
-        let params = memories(&pass.params.chunks.iter().filter(|chunk| !chunk.is_empty()).collect::<Vec<_>>())?;
+        let params = memories(&pass.params.buckets.iter().filter(|bucket| !bucket.is_empty()).collect::<Vec<_>>())?;
         let running = pass.running_at..pass.running_at + pass.running.len();
         Ok(Self {
             number: plan.number,
@@ -69,7 +69,7 @@ impl Site {
         f: impl FnOnce(&mut dyn Planned<Reference>, &Pass<'_, Reference>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let now = device.now.clone();
-        let params = Arena { chunks: take(&self.params) };
+        let params = Arena { buckets: take(&self.params) };
         let pass = Pass {
             backend: &Reference,
             params: &params,
@@ -154,13 +154,13 @@ impl Planned<Remote> for RemotePlan {
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
         let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
         let dx = dx.collect::<Result<Vec<_>, _>>()?;
-        // chunks that were already taken away belong to other ops
-        let chunks = g.dparams.chunks.iter().map(|chunk| chunk.memory().ok()).collect::<Vec<_>>();
+        // buckets that were already taken away belong to other ops
+        let buckets = g.dparams.buckets.iter().map(|bucket| bucket.memory().ok()).collect::<Vec<_>>();
         self.queues.enqueue(Task::new(move |device| {
             let (inputs, output) = (take(&x), HostBuf(y.lock().0.clone()));
             let second = dy2.as_ref().map(|dy2| HostBuf(dy2.lock().0.clone()));
-            let held = chunks.iter().map(|chunk| HostBuf(chunk.as_ref().map_or(Vec::new(), |c| c.lock().0.clone())));
-            let mut dparams = Arena { chunks: held.collect() };
+            let held = buckets.iter().map(|bucket| HostBuf(bucket.as_ref().map_or(Vec::new(), |c| c.lock().0.clone())));
+            let mut dparams = Arena { buckets: held.collect() };
             site.with(device, |plan, pass| {
                 let mut dx: Vec<_> = dx.iter().map(|dx| dx.as_ref().map(|dx| dx.lock())).collect();
                 let g = Gradients {
@@ -173,8 +173,8 @@ impl Planned<Remote> for RemotePlan {
                 };
                 plan.backward(pass, g)
             })?;
-            for (chunk, values) in chunks.iter().zip(dparams.chunks) {
-                chunk.iter().for_each(|chunk| chunk.lock().0.copy_from_slice(&values.0));
+            for (bucket, values) in buckets.iter().zip(dparams.buckets) {
+                bucket.iter().for_each(|bucket| bucket.lock().0.copy_from_slice(&values.0));
             }
             Ok(())
         }));

@@ -153,8 +153,8 @@ impl Backend for Cpu {
         to: &mut AlignedBuf,
     ) -> Result<(), Error> {
         let squares = |arena: &Arena<Self>| -> Vec<f64> {
-            let chunks = arena.chunks.iter().zip(&norms.tensors);
-            chunks.flat_map(|(x, tensors)| update::squares(self.threads, x.as_slice(), tensors)).collect()
+            let buckets = arena.buckets.iter().zip(&norms.tensors);
+            buckets.flat_map(|(x, tensors)| update::squares(self.threads, x.as_slice(), tensors)).collect()
         };
         let weights = if update.rule.adapts() { squares(weights) } else { Vec::new() };
         to.write(0, &norms.rates(update, &squares(gradients), &weights))

@@ -176,12 +176,12 @@ impl DeviceMemory for Cpu {
 impl Arena<Cpu> {
     /// The elements of a slot.
     pub(super) fn get(&self, slot: Slot) -> &[f32] {
-        &self.chunks[slot.chunk].as_slice()[slot.range()]
+        &self.buckets[slot.bucket].as_slice()[slot.range()]
     }
 
     /// The elements of a slot for writing.
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
-        &mut self.chunks[slot.chunk].as_mut_slice()[slot.range()]
+        &mut self.buckets[slot.bucket].as_mut_slice()[slot.range()]
     }
 }
 

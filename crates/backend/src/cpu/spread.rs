@@ -87,7 +87,7 @@ impl Plan {
         let slot = |format: Format| {
             let len = format.elems();
             end += len;
-            Slot { chunk: 0, offset: end - len, len }
+            Slot { bucket: 0, offset: end - len, len }
         };
         let slots: Vec<Slot> = inner.formats().into_iter().map(slot).collect();
         let gradients = if inner.trains() { end } else { 0 };
@@ -120,7 +120,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let arenas = self.weights.chunks.iter().chain(&self.gradients.chunks);
+        let arenas = self.weights.buckets.iter().chain(&self.gradients.buckets);
         self.inner.state_bytes() + 4 * (self.places.len() + arenas.map(|a| a.as_slice().len()).sum::<usize>())
     }
 

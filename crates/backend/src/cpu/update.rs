@@ -1,4 +1,4 @@
-//! The optimizer's passes over a chunk: parameters, gradients and slots are read and written once. Norms, clipping and moving
+//! The optimizer's passes over a bucket: parameters, gradients and slots are read and written once. Norms, clipping and moving
 //! averages are passes of their own.
 
 use std::ops::Range;

@@ -185,8 +185,8 @@ impl Backend for Cuda {
         halves::keep(&self.shared, weights)
     }
 
-    fn gradients_done(&self, chunk: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
-        halves::finish(&self.shared, chunk, gradients)
+    fn gradients_done(&self, bucket: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
+        halves::finish(&self.shared, bucket, gradients)
     }
 
     fn add_tensors(&self, _: &TensorDesc, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {

@@ -44,8 +44,8 @@ impl Cuda {
 impl Arena<Cuda> {
     /// Returns the elements of a slot.
     pub(super) fn at(&self, slot: Slot) -> Result<Slice<'_, f32>, Error> {
-        let chunk: &CudaBuf = &self.chunks[slot.chunk];
-        chunk.slice().range(slot.offset, slot.len)
+        let bucket: &CudaBuf = &self.buckets[slot.bucket];
+        bucket.slice().range(slot.offset, slot.len)
     }
 }
 

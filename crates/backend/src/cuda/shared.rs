@@ -209,42 +209,42 @@ pub struct NarrowParams {
     pub weights: Vec<Half>,
     /// Copies for networks that are not trained.
     pub kept: Vec<Half>,
-    /// One per chunk. Gradients that libraries write here are converted to f32.
+    /// One per bucket. Gradients that libraries write here are converted to f32.
     pub gradients: Vec<CudaBuf>,
     /// Parameters whose gradients currently exist only in 16 bits.
     pub open: Vec<Slot>,
-    /// Per chunk, the list for the conversion of its gradients to f32.
+    /// Per bucket, the list for the conversion of its gradients to f32.
     pub lists: Vec<Option<Pieces>>,
 }
 
 impl NarrowParams {
-    /// Returns this chunk's index, or `None` if it has no copy.
-    pub fn chunk(&self, weights: &CudaBuf) -> Option<usize> {
+    /// Returns this bucket's index, or `None` if it has no copy.
+    pub fn bucket(&self, weights: &CudaBuf) -> Option<usize> {
         self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
     }
 
-    /// Removes and returns the parameters of a chunk whose gradients exist only in 16 bits, sorted by offset. The
+    /// Removes and returns the parameters of a bucket whose gradients exist only in 16 bits, sorted by offset. The
     /// caller must process these gradients.
-    pub fn take_open(&mut self, chunk: usize) -> Vec<Slot> {
-        let mut open: Vec<Slot> = self.open.extract_if(.., |slot| slot.chunk == chunk).collect();
+    pub fn take_open(&mut self, bucket: usize) -> Vec<Slot> {
+        let mut open: Vec<Slot> = self.open.extract_if(.., |slot| slot.bucket == bucket).collect();
         open.sort_by_key(|slot| slot.offset);
         open
     }
 }
 
-/// A chunk of weights, copied to 16 bits.
+/// A bucket of weights, copied to 16 bits.
 pub struct Half {
-    /// Address and length of the f32 chunk.
+    /// Address and length of the f32 bucket.
     pub of: (u64, usize),
     pub values: CudaBuf,
 }
 
-/// Parameters of a chunk, divided into pieces.
+/// Parameters of a bucket, divided into pieces.
 pub struct Pieces {
     /// The parameters that the list was made for.
     pub of: Vec<Slot>,
     pub list: CudaBuf,
     pub count: usize,
-    /// Minimum number of elements in the chunk.
+    /// Minimum number of elements in the bucket.
     pub end: usize,
 }

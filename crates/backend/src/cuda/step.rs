@@ -23,15 +23,15 @@ pub struct StepLists {
     pub units: RefCell<HashMap<u64, UnitList>>,
 }
 
-/// A chunk's units for adaptive clipping.
+/// A bucket's units for adaptive clipping.
 pub struct UnitList {
     pub pieces: CudaBuf,
     pub count: usize,
-    /// Minimum number of elements in the chunk.
+    /// Minimum number of elements in the bucket.
     pub end: usize,
 }
 
-/// Ranges of a chunk, divided into pieces.
+/// Ranges of a bucket, divided into pieces.
 pub struct Pieces {
     /// The groups that the list was made for.
     pub of: Vec<ParamGroup>,
@@ -43,24 +43,24 @@ pub struct Pieces {
 
 /// Data for computing the norms of all tensors.
 pub struct NormLists {
-    pub chunks: Vec<NormChunk>,
+    pub buckets: Vec<NormBucket>,
     /// Weight decay of each tensor, and whether its rate adapts.
     pub tensors: CudaBuf,
     pub count: usize,
-    /// Each piece's sum of squares, in f64, for one chunk at a time.
+    /// Each piece's sum of squares, in f64, for one bucket at a time.
     pub parts: CudaBuf,
     /// Each tensor's sum of squares, in f64: first gradients, then weights.
     pub sums: CudaBuf,
 }
 
-pub struct NormChunk {
+pub struct NormBucket {
     pub number: usize,
     pub pieces: CudaBuf,
     pub count: usize,
     /// Index of each tensor's first piece, and the end.
     pub first: CudaBuf,
     pub tensors: usize,
-    /// Minimum number of elements in the chunk.
+    /// Minimum number of elements in the bucket.
     pub end: usize,
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn parts_make_up_the_range() {
-        let slot = |range: Range<usize>| Slot { chunk: 0, offset: range.start, len: range.len() };
+        let slot = |range: Range<usize>| Slot { bucket: 0, offset: range.start, len: range.len() };
         let narrow = [slot(0..5), slot(8..20), slot(20..24), slot(40..50)];
         let part = |range, narrow| Part { range, narrow };
         let want = [part(6..8, false), part(8..20, true), part(20..24, true), part(24..33, false)];

@@ -58,11 +58,11 @@ impl DeviceMemory for Reference {
 
 impl Arena<Reference> {
     pub(super) fn get(&self, slot: Slot) -> &[f32] {
-        &self.chunks[slot.chunk].0[slot.range()]
+        &self.buckets[slot.bucket].0[slot.range()]
     }
 
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
-        &mut self.chunks[slot.chunk].0[slot.range()]
+        &mut self.buckets[slot.bucket].0[slot.range()]
     }
 }
 
@@ -183,6 +183,8 @@ impl Backend for Reference {
 /// Returns each tensor's sum of squares.
 fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
     let square = |&x: &f32| f64::from(x) * f64::from(x);
-    let chunks = arena.chunks.iter().zip(&norms.tensors);
-    chunks.flat_map(|(x, tensors)| tensors.iter().map(move |t| x.0[t.range.clone()].iter().map(square).sum())).collect()
+    let buckets = arena.buckets.iter().zip(&norms.tensors);
+    buckets
+        .flat_map(|(x, tensors)| tensors.iter().map(move |t| x.0[t.range.clone()].iter().map(square).sum()))
+        .collect()
 }

@@ -10,7 +10,7 @@ use crate::memory::ParamFormat;
 /// A tensor whose norm is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normed {
-    /// Its elements in the chunk.
+    /// Its elements in the bucket.
     pub range: Range<usize>,
     /// The weight decay of its parameter group.
     pub weight_decay: f64,
@@ -23,7 +23,7 @@ pub struct Normed {
 /// The tensors for which a step needs norms, and the limit for the norm of all gradients together.
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
-    /// One list per chunk.
+    /// One list per bucket.
     pub tensors: Vec<Vec<Normed>>,
     /// Largest allowed norm of all gradients together.
     pub limit: Option<f64>,
@@ -60,12 +60,12 @@ const NONE: u32 = u32::MAX;
 /// A parameter that is clipped by units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitTensor {
-    /// Its elements in the chunk.
+    /// Its elements in the bucket.
     pub range: Range<usize>,
     pub count: usize,
 }
 
-/// A chunk's units.
+/// A bucket's units.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Units {
     /// In memory order, without overlaps.
@@ -87,7 +87,7 @@ impl Units {
         Self { part, ..Self::default() }
     }
 
-    /// Adds a parameter. `shape` has no padding. `range` is its place in the chunk.
+    /// Adds a parameter. `shape` has no padding. `range` is its place in the bucket.
     pub fn add<F: ParamFormat>(&mut self, format: &F, shape: &[usize], range: Range<usize>) -> Result<(), Error> {
         let elems: usize = shape.iter().product();
         let count = if shape.len() > 1 { shape[0] } else { 1 };
@@ -105,7 +105,7 @@ impl Units {
         Ok(())
     }
 
-    /// Limits the gradients `g` of tensor number `tensor`. `w` and `g` are this tensor's range of the chunk. Sums are
+    /// Limits the gradients `g` of tensor number `tensor`. `w` and `g` are this tensor's range of the bucket. Sums are
     /// in f64, in memory order.
     pub fn limit(&self, tensor: usize, w: &[f32], g: &mut [f32]) {
         let index = &self.index[tensor];
@@ -130,7 +130,7 @@ impl Units {
         if gradient < most { 1.0 } else { (most / divisor) as f32 }
     }
 
-    /// Returns the units as ranges of the chunk, or `None` if a unit is not contiguous.
+    /// Returns the units as ranges of the bucket, or `None` if a unit is not contiguous.
     pub fn ranges(&self) -> Option<Vec<Range<usize>>> {
         let mut ranges = Vec::new();
         for (tensor, index) in self.tensors.iter().zip(&self.index) {

@@ -73,7 +73,7 @@ macro_rules! rules {
 
 for_each_optimizer!(rules);
 
-/// Consecutive elements of a chunk with the same weight decay and learning rate.
+/// Consecutive elements of a bucket with the same weight decay and learning rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamGroup {
     pub range: Range<usize>,

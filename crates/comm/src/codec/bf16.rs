@@ -75,7 +75,7 @@ impl Codec for Bf16 {
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
-        self.feedback.of(worker)
+        self.feedback.residual(worker)
     }
 }
 
@@ -112,7 +112,7 @@ impl Feedback {
     }
 
     /// Returns the residual of a worker, or `None` if this rank does not have it or error feedback is off.
-    pub fn of(&mut self, worker: usize) -> Option<&mut [f32]> {
+    pub fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
         self.residuals.get_mut(worker.checked_sub(self.first)?).map(Vec::as_mut_slice)
     }
 

@@ -145,10 +145,10 @@ pub struct Tensor {
     pub exempt: bool,
 }
 
-/// Tensors that are sent together: one chunk of the gradient arena.
+/// Tensors that are sent together: one bucket of the gradient arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// Elements in the chunk, including gaps between tensors.
+    /// Elements in the bucket, including gaps between tensors.
     pub len: usize,
     /// In ascending order of their ranges.
     pub tensors: Vec<Tensor>,

@@ -180,6 +180,6 @@ impl Codec for Ternary {
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
-        self.feedback.of(worker)
+        self.feedback.residual(worker)
     }
 }

@@ -1,5 +1,5 @@
 //! Adam (Kingma and Ba 2015, arXiv 1412.6980) with PyTorch's epsilon, and AdamW (Loshchilov and Hutter 2019, arXiv
-//! 1711.05101), whose weight decay does not pass through the moments.
+//! 1711.05101), in which weight decay is not part of the moments.
 
 use backend::Rule;
 use backend::update::AdamRule;
@@ -21,7 +21,7 @@ section! {
     }
 }
 
-/// AdamW: Adam's settings.
+/// AdamW. It has the same settings as Adam.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct AdamW(pub Adam);

@@ -1,31 +1,35 @@
-//! Averages of the parameters and of batch norm's running statistics: exponential moving ones by TensorFlow's rule, or, as stochastic
-//! weight averaging has them (Izmailov et al. 2018, arXiv 1803.05407), the plain mean of the parameters after some epochs. Both begin with
-//! the first values, and are functions of the step and of what they average.
-//! The running statistics are averaged too, as in Inception's training script and in timm: they belong to the weights.
+//! Averages of the parameters and of batch norm's running statistics. Two kinds exist: exponential moving averages with
+//! TensorFlow's rule, and stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407), the mean of the
+//! parameters after some epochs. Both begin with the initial values, and depend only on the step and the averaged
+//! values.
+//!
+//! The running statistics are averaged because they belong to the weights. Inception's training script and timm do the
+//! same.
 
 use backend::{Arena, Backend, Error};
 
 use crate::Graph;
 
-/// How much the values after a step count.
+/// The rule for the weight of the values after a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Averaging {
     /// At step t, counted from 1, with d = min(decay, (1 + t) / (10 + t)): average -= (1 - d) (average - value).
     Exponential {
-        /// Largest d.
+        /// Upper limit of d.
         decay: f64,
     },
-    /// The mean of the values after step `first` and every `period` steps later; before, the values themselves.
+    /// The mean of the values after step `first` and after every `period` further steps. Before that, the values
+    /// themselves.
     Equal {
-        /// Step of the first values.
+        /// Step with the first values of the mean.
         first: u64,
-        /// Steps from one to the next.
+        /// Number of steps from one value to the next.
         period: u64,
     },
 }
 
 impl Averaging {
-    /// Weight of the values after optimizer step `step`, counted from 1.
+    /// Returns the weight of the values after optimizer step `step`, counted from 1.
     pub fn weight(self, step: u64) -> f64 {
         match self {
             Averaging::Exponential { decay } => {
@@ -41,30 +45,29 @@ impl Averaging {
     }
 }
 
-/// The averages.
 pub struct Ema<B: Backend> {
     averaging: Averaging,
-    /// Of the parameters, in their layout.
+    /// Averages of the parameters, in their layout.
     pub weights: Arena<B>,
-    /// Of the running statistics.
+    /// Averages of the running statistics.
     pub running: Vec<f32>,
 }
 
 impl<B: Backend> Ema<B> {
-    /// Exponential ones that start from the graph's parameters and running statistics.
+    /// Creates exponential averages that start from the graph's parameters and running statistics.
     pub fn new(graph: &Graph<B>, decay: f64) -> Result<Self, Error> {
-        Self::of(graph, Averaging::Exponential { decay })
+        Self::with_averaging(graph, Averaging::Exponential { decay })
     }
 
-    /// The same of any kind.
-    pub fn of(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
-        let weights = Arena::new(graph.backend(), &graph.layout().chunks)?;
+    /// Creates averages of the given kind.
+    pub fn with_averaging(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
+        let weights = Arena::new(graph.backend(), &graph.layout().buckets)?;
         let mut averages = Self { averaging, weights, running: Vec::new() };
         averages.restart(graph)?;
         Ok(averages)
     }
 
-    /// Starts again from the graph's parameters and running statistics.
+    /// Restarts from the graph's parameters and running statistics.
     pub fn restart(&mut self, graph: &Graph<B>) -> Result<(), Error> {
         for i in 0..graph.layout().params.len() {
             graph.pack(i, &graph.param(i)?, &mut self.weights)?;
@@ -73,12 +76,12 @@ impl<B: Backend> Ema<B> {
         Ok(())
     }
 
-    /// See [`Averaging::weight`].
     pub fn weight(&self, step: u64) -> f64 {
         self.averaging.weight(step)
     }
 
-    /// Takes in the running statistics after a step; [`Optimizer::step`](super::Optimizer::step) takes in the parameters.
+    /// Updates the averages of the running statistics after a step. [`Optimizer::step`](super::Optimizer::step) updates
+    /// the averages of the parameters.
     pub fn update_running(&mut self, running: &[f32], step: u64) {
         let weight = self.weight(step);
         for (to, from) in self.running.iter_mut().zip(running) {
@@ -86,7 +89,7 @@ impl<B: Backend> Ema<B> {
         }
     }
 
-    /// Runs `f` on the graph with the averages in place of its parameters and running statistics.
+    /// Runs `f` on the graph with the averages instead of its parameters and running statistics.
     pub fn with<T>(&mut self, graph: &mut Graph<B>, f: impl FnOnce(&mut Graph<B>) -> T) -> T {
         graph.swap_weights(&mut self.weights, &mut self.running);
         let result = f(graph);

@@ -1,4 +1,5 @@
-//! LAMB (You et al. 2019, arXiv 1904.00962): Adam's direction with a length of its own for every tensor, for large batches. As in timm.
+//! LAMB (You et al. 2019, arXiv 1904.00962), for large batches: Adam's direction, with a step length for each tensor.
+//! It has timm's formulas.
 
 use backend::Rule;
 use backend::update::LambRule;

@@ -1,6 +1,8 @@
-//! LARS: a learning rate for every tensor, in proportion to |w| / |g| (You, Gitman and Ginsburg 2017, arXiv 1708.03888):
-//! lambda = eta |w| / (|g| + wd |w|), v = m v + lr lambda (g + wd w), w -= v. The trust ratio is inside the momentum; it is 1
-//! where a norm is 0, and for tensors that `no_adapt` names. LARC (NVCaffe's clip) takes min(lr, lambda) for lr lambda.
+//! LARS (You, Gitman and Ginsburg 2017, arXiv 1708.03888): a learning rate for each tensor, in proportion to |w| / |g|:
+//! lambda = eta |w| / (|g| + wd |w|), v = m v + lr lambda (g + wd w), w -= v.
+//!
+//! The trust ratio is inside the momentum. It is 1 if a norm is 0, and for tensors that match `no_adapt`. LARC (the
+//! clip option of NVCaffe) uses min(lr, lambda) instead of lr lambda.
 
 use backend::Rule;
 use backend::update::LarsRule;
@@ -51,7 +53,7 @@ impl Method for Lars {
     }
 }
 
-/// False for biases and batch normalisation.
+/// Returns false for biases and the parameters of batch normalisation.
 fn has_several_dimensions(shape: &[usize]) -> bool {
     shape.len() != 1
 }

@@ -1,4 +1,5 @@
-//! Lion (Chen et al. 2023, arXiv 2302.06675): steps of one size in every element, along the sign of a mean gradient.
+//! Lion (Chen et al. 2023, arXiv 2302.06675): steps of the same size in every element, in the direction of the sign of
+//! a mean gradient.
 
 use backend::Rule;
 use backend::update::LionRule;

@@ -1,7 +1,8 @@
 //! Optimizers over the flat parameter arena, and learning-rate schedules as pure functions of the step.
 //!
-//! An optimizer is one file here: its settings, which are keys of a recipe, and its numbers for a step. How a step moves an element is
-//! in [`backend::update`], beside the list of all. [`Optimizer`] runs any of them over a graph.
+//! Each optimizer has its own file with its settings, which are keys of a recipe, and its numbers for a step.
+//! [`backend::update`] has the update of an element and the list of all optimizers. [`Optimizer`] runs any of them over
+//! a graph.
 
 mod ema;
 mod method;

@@ -1,5 +1,5 @@
-//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it
-//! works through. How a rule moves an element is in [`backend::update`].
+//! An optimizer step over all buckets of a graph: clipping, trust ratios, the update and the averages.
+//! [`backend::update`] has the update rules for one element.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,79 +10,78 @@ use super::ema::Ema;
 use super::method::{Method, SlotSpec};
 use crate::{Batch, FollowUp, Graph, Loss, Param};
 
-/// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
+/// Weight decay and trust ratios, chosen by the name and shape of a parameter, and clipping of gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<D, A> {
-    /// Weight decay of a parameter of this name and unpadded shape.
+    /// Returns the weight decay for a parameter with this name and unpadded shape.
     pub decay: D,
-    /// Whether it may have a learning rate of its own.
+    /// Returns whether a parameter may have an adapted learning rate.
     pub adapt: A,
     /// Largest norm of all gradients together.
     pub clip_norm: Option<f64>,
-    /// Largest magnitude of an element of a gradient.
+    /// Largest absolute value of a gradient element.
     pub clip_value: Option<f64>,
 }
 
-/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
-    /// Whether all parameters are still finite.
+    /// False if it is already known that a parameter is not finite.
     pub finite: bool,
-    /// Norm of all gradients together before clipping; only where they are clipped by norm.
+    /// Norm of all gradients together before clipping. `None` unless they are clipped by norm.
     pub grad_norm: Option<f64>,
 }
 
-/// What a step does to each parameter, and the weight of the new ones in the averages.
-struct Next {
+struct StepNumbers {
     update: Update,
-    /// The same for parameters that were frozen at first: their steps are counted from the first of their own.
+    /// The update for parameters that were frozen at first. Their steps are counted from their own first step.
     late: Update,
     average: f32,
 }
 
-/// What the second pass of a rule works on.
-struct Second<B: Backend> {
-    /// The directions that the first leaves: the last slot of its rule, which no step needs from the one before.
+/// Data for the second pass of a rule.
+struct SecondPass<B: Backend> {
+    /// The directions that the first pass writes. The rule treats them as its last slot. They are not kept between
+    /// steps.
     directions: Arena<B>,
-    /// As the plans of the first.
+    /// Same indices as `plans` of the optimizer.
     plans: [StepPlan<B>; 2],
 }
 
-/// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
+/// An optimizer with its slots. The slots have the same layout as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    /// Of each chunk, where gradients are limited by units.
+    /// For each bucket, the units for adaptive clipping. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// Of all parameters, and of those that are trained while others are frozen.
+    /// The first plan has all parameters, the second omits frozen ones.
     plans: [StepPlan<B>; 2],
-    /// Whether the parameters of each chunk are frozen at first.
+    /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
-    /// Of a rule in two passes.
-    second: Option<Second<B>>,
-    /// In place of the settings' momentum.
+    /// Present if the rule has two passes.
+    second: Option<SecondPass<B>>,
+    /// Replaces the momentum of the settings.
     momentum: Option<f64>,
     steps: u64,
-    /// Steps before the first of the parameters that are frozen at first.
+    /// The number of steps before the first step of the parameters that are frozen at first.
     late: u64,
 }
 
-impl<B: Backend> Second<B> {
-    /// For a rule that has a second pass over these tensors of each chunk.
+impl<B: Backend> SecondPass<B> {
+    /// Returns the data for the second pass over these tensors, or `None` if `wanted` is false.
     fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
             return Ok(None);
         }
         let backend = graph.backend();
-        let directions = Arena::new(backend, &graph.layout().chunks)?;
+        let directions = Arena::new(backend, &graph.layout().buckets)?;
         let [all, trained] = tensors.map(|tensors| StepPlan::along(backend, tensors));
         Ok(Some(Self { directions, plans: [all?, trained?] }))
     }
 }
 
 impl<B: Backend> Optimizer<B> {
-    /// For the parameters of `graph`, all at the same rate.
+    /// Creates an optimizer for the parameters of `graph`, all with the same learning rate.
     pub fn new<D, A>(graph: &Graph<B>, method: Box<dyn Method>, policy: Policy<D, A>) -> Result<Self, Error>
     where
         D: Fn(&str, &[usize]) -> f64,
@@ -91,7 +90,7 @@ impl<B: Backend> Optimizer<B> {
         Self::with_factors(graph, method, policy, |_| 1.0)
     }
 
-    /// The same with a factor on the rate of each parameter, by its name.
+    /// Creates an optimizer in which `factor` returns a factor on the learning rate for each parameter name.
     pub fn with_factors<D, A>(
         graph: &Graph<B>,
         method: Box<dyn Method>,
@@ -111,16 +110,16 @@ impl<B: Backend> Optimizer<B> {
             adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
             factor: factor(&p.name) as f32,
         };
-        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
-        let trained = |(of_chunk, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_chunk.clone() };
+        let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(tensor).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
+        let trained = |(of_bucket, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
         let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
-        let second = Second::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
+        let second = SecondPass::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
         for SlotSpec { start, .. } in method.slots() {
-            let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
+            let mut arena = Arena::new(graph.backend(), &layout.buckets)?;
             for (i, p) in layout.params.iter().enumerate().filter(|_| start != 0.0) {
                 graph.pack(i, &vec![start; p.spec.elems()], &mut arena)?;
             }
@@ -141,12 +140,13 @@ impl<B: Backend> Optimizer<B> {
         })
     }
 
-    /// Limits the norm of each output unit's gradient to this part of that of its weights, in all parameters that `limited` names.
+    /// Limits the gradient norm of each output unit to `part` times the norm of its weights, for all parameters for
+    /// which `limited` is true.
     pub fn limit_units(&mut self, graph: &Graph<B>, part: f64, limited: impl Fn(&str) -> bool) -> Result<(), Error> {
         let layout = graph.layout();
-        for chunk in 0..layout.chunks.len() {
+        for bucket in 0..layout.buckets.len() {
             let mut units = Units::new(part);
-            for p in layout.of_chunk(chunk).into_iter().filter(|p| limited(&p.name)) {
+            for p in layout.of_bucket(bucket).into_iter().filter(|p| limited(&p.name)) {
                 units.add(&p.format, &p.spec.shape, p.slot.range())?;
             }
             self.units.push(units);
@@ -154,23 +154,24 @@ impl<B: Backend> Optimizer<B> {
         Ok(())
     }
 
-    /// Takes another momentum from the next step on; none: that of the settings.
+    /// Sets another momentum from the next step on. `None` means the momentum of the settings.
     pub fn set_momentum(&mut self, momentum: Option<f64>) {
         self.momentum = momentum;
     }
 
-    /// Counts the steps of parameters that are frozen at first from this step on, as if they had only then been given to the optimizer.
+    /// Counts the steps of initially frozen parameters from this step on, as if they had only then been added to the
+    /// optimizer.
     pub fn begin_frozen_at(&mut self, step: u64) {
         self.late = step;
     }
 
-    /// Whether the rule of a step depends on how many came before it.
+    /// Returns true if the numbers of a step depend on the number of steps before it.
     pub fn counts_steps(&self) -> bool {
         self.method.rule(1) != self.method.rule(2)
     }
 
-    /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
-    /// take in the new parameters.
+    /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
+    /// ranks, and clipping changes them in place.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
@@ -193,9 +194,11 @@ impl<B: Backend> Optimizer<B> {
         Ok(Stepped { finite, grad_norm })
     }
 
-    /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
-    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
-    /// The graph's gradients are of no use afterwards.
+    /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
+    /// device must have a queue and the gradients must stay on this rank.
+    ///
+    /// [`Graph::sums`] returns the sums of the pass. If a parameter is not finite, the sums of the next pass show it.
+    /// The gradients in the graph are undefined afterwards.
     pub fn step_with_pass(
         &mut self,
         graph: &mut Graph<B>,
@@ -218,72 +221,73 @@ impl<B: Backend> Optimizer<B> {
         graph.start_then(batch, loss, FollowUp { key, only_updates, work: &mut work })
     }
 
-    /// Whether nothing in [`Self::change`] reads the gradients but the update.
+    /// Returns true if only the update reads the gradients in [`Self::change`].
     fn only_updates(&self, backend: &B, update: &Update) -> bool {
         let plain = self.clip_value.is_none() && self.units.is_empty();
         plain && backend.loss_scaling().is_none() && !self.reads_norms(update)
     }
 
-    /// Whether a step depends on the norms of the gradients.
+    /// Returns true if a step depends on the norms of the gradients.
     fn reads_norms(&self, update: &Update) -> bool {
         self.limits_norm() || update.rule.adapts()
     }
 
-    /// The numbers of the next step.
-    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
+    /// Counts a step and returns its numbers.
+    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
         let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
         let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
         let late = self.steps.saturating_sub(self.late).max(1);
-        Next { update: update(self.steps), late: update(late), average }
+        StepNumbers { update: update(self.steps), late: update(late), average }
     }
 
-    /// All passes of a step; false if a parameter is known not to be finite.
+    /// Runs all passes of a step. Returns false if it is already known that a parameter is not finite.
     fn enqueue(
         &mut self,
         backend: &B,
-        next: &Next,
+        next: &StepNumbers,
         held: bool,
         (weights, grads): (&mut Arena<B>, &mut Arena<B>),
         averages: Option<&mut Arena<B>>,
     ) -> Result<bool, Error> {
         let finite = self.change(backend, next, held, weights, grads)?;
-        let mut pairs = averages.into_iter().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+        let mut pairs = averages.into_iter().flat_map(|averages| averages.buckets.iter_mut().zip(&weights.buckets));
         pairs.try_for_each(|(to, from)| backend.lerp(to, from, next.average))?;
         Ok(finite)
     }
 
-    /// Whether steps limit the norm of their gradients.
+    /// Returns true if steps limit the norm of all gradients together.
     pub fn limits_norm(&self) -> bool {
         self.plans[0].norms.limit.is_some()
     }
 
-    /// The chunks that a step changes; `held`: without those that are frozen at first.
+    /// Returns the plan for a step. If `held` is true, it excludes the parameters that are frozen at first.
     fn plan(&mut self, held: bool) -> &mut StepPlan<B> {
         &mut self.plans[usize::from(held)]
     }
 
-    /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.
+    /// Clips the gradients, computes norms, and updates each bucket. Returns false if it is already known that a
+    /// parameter is not finite.
     fn change(
         &mut self,
         backend: &B,
-        next: &Next,
+        next: &StepNumbers,
         held: bool,
         weights: &mut Arena<B>,
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
         let update = &next.update;
-        // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
+        // This is first because it undoes the loss scaling, and because clipping would hide values that are not finite.
         if let Some(scaling) = backend.loss_scaling() {
-            scaling.inspect(&grads.chunks)?;
+            scaling.inspect(&grads.buckets)?;
         }
         if let Some(limit) = self.clip_value {
-            grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
+            grads.buckets.iter_mut().try_for_each(|bucket| backend.clamp(bucket, limit as f32))?;
         }
-        let limited = self.units.iter().zip(weights.chunks.iter().zip(&mut grads.chunks));
-        for (chunk, (units, (w, g))) in limited.enumerate() {
-            if !(held && self.frozen[chunk]) {
+        let limited = self.units.iter().zip(weights.buckets.iter().zip(&mut grads.buckets));
+        for (bucket, (units, (w, g))) in limited.enumerate() {
+            if !(held && self.frozen[bucket]) {
                 backend.limit_units(units, w, g)?;
             }
         }
@@ -292,94 +296,94 @@ impl<B: Backend> Optimizer<B> {
             backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
         }
         let (plan, mut finite) = (&self.plans[usize::from(held)], true);
-        for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
-            let late = self.frozen[chunk];
+        for (bucket, (w, g)) in weights.buckets.iter_mut().zip(&grads.buckets).enumerate() {
+            let late = self.frozen[bucket];
             if held && late {
                 continue;
             }
             let work = self.second.iter_mut().map(|second| &mut second.directions);
             let arenas = self.slots.iter_mut().chain(work);
-            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.chunks[chunk]).collect();
+            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.buckets[bucket]).collect();
             let update = if late { &next.late } else { update };
-            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, g, &mut slots)?;
+            finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, g, &mut slots)?;
         }
         Ok(finite && self.go_along(backend, next, held, weights)?)
     }
 
-    /// The second pass of a rule that has one: the norms of the directions, and the update along them.
-    fn go_along(&mut self, backend: &B, next: &Next, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
-        let Some(Second { directions, plans }) = &mut self.second else { return Ok(true) };
+    /// Runs the second pass of a rule that has one: computes the norms of the directions, and updates the parameters
+    /// along them.
+    fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+        let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
         let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
         let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
         let plan = &mut plans[usize::from(held)];
         backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
         let mut finite = true;
-        for (chunk, (w, direction)) in weights.chunks.iter_mut().zip(&directions.chunks).enumerate() {
-            if held && self.frozen[chunk] {
+        for (bucket, (w, direction)) in weights.buckets.iter_mut().zip(&directions.buckets).enumerate() {
+            if held && self.frozen[bucket] {
                 continue;
             }
-            let update = if self.frozen[chunk] { &late } else { &usual };
-            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, direction, &mut [])?;
+            let update = if self.frozen[bucket] { &late } else { &usual };
+            finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, direction, &mut [])?;
         }
         Ok(finite)
     }
 
-    /// A hash of the addresses that a step works on, the slots' and the rates' included.
+    /// Returns a hash of the addresses that a step uses, including slots and rates.
     fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
         let directions = self.second.iter().map(|second| &second.directions);
-        let chunks = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.chunks);
-        chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
+        let buckets = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.buckets);
+        buckets.for_each(|bucket| bucket.place().hash(&mut hasher));
         hasher.finish()
     }
 
-    /// Norm of all gradients of the last step, before clipping.
+    /// Returns the norm of all gradients of the last step, before clipping.
     fn norm(&self, held: bool) -> Result<f64, Error> {
         let mut norm = [0.0];
         self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
         Ok(f64::from(norm[0]))
     }
 
-    /// Bytes of memory that a step needs beside the slots.
+    /// Returns the bytes of memory that a step needs besides the slots.
     pub fn work_bytes(&self) -> usize {
-        let directions = self.second.iter().flat_map(|second| &second.directions.chunks);
-        4 * directions.map(|chunk| chunk.len()).sum::<usize>()
+        let directions = self.second.iter().flat_map(|second| &second.directions.buckets);
+        4 * directions.map(|bucket| bucket.len()).sum::<usize>()
     }
 
-    /// Steps done.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Continues after this many steps; Adam's corrections depend on it.
+    /// Continues after this many steps. Adam's bias corrections depend on the number.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
 
-    /// The slots by name: arenas of the parameters' layout, see [`Graph::unpack`].
+    /// Returns the slots by name. They have the layout of the parameters, see [`Graph::unpack`].
     pub fn slots(&self) -> impl Iterator<Item = (&'static str, &Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&self.slots)
     }
 
-    /// The same for writing, see [`Graph::pack`].
+    /// Returns the slots by name for writing, see [`Graph::pack`].
     pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
     }
 }
 
-/// What a step knows of the parameters that it changes.
+/// The parameters that a step changes, as its passes need them.
 pub(super) struct StepPlan<B: Backend> {
-    /// Tensors, chunk by chunk.
+    /// The tensors of each bucket, and the limit for the norm.
     pub norms: Norms,
-    /// Of each chunk.
+    /// The parameter groups of each bucket.
     pub groups: Vec<Vec<ParamGroup>>,
-    /// See [`rates`].
+    /// The step's factors, in the layout of [`rates`].
     pub rates: B::Buf,
 }
 
 impl<B: Backend> StepPlan<B> {
-    /// For these tensors of each chunk.
+    /// Creates the plan for these tensors by bucket.
     pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
@@ -388,19 +392,19 @@ impl<B: Backend> StepPlan<B> {
         Ok(Self { norms: Norms { tensors, limit }, groups, rates })
     }
 
-    /// The same for the second pass of a rule, whose directions have the weight decay already.
+    /// Creates the plan for the second pass of a rule. Its directions already contain the weight decay.
     pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
-        let whole = |of_chunk: &Vec<Normed>| {
-            of_chunk.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
+        let whole = |of_bucket: &Vec<Normed>| {
+            of_bucket.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
         };
         Ok(Self { groups: groups(tensors), ..Self::new(backend, tensors.iter().map(whole).collect(), None)? })
     }
 }
 
-/// The parameter groups of each chunk; neighbours with the same numbers are one group.
+/// Returns the parameter groups of each bucket. Adjacent tensors with the same numbers form one group.
 fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
-    let mut of_chunk = |tensors: &Vec<Normed>| {
+    let mut of_bucket = |tensors: &Vec<Normed>| {
         let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
             let own = tensor.adapts || tensor.factor != 1.0;
@@ -413,5 +417,5 @@ fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
         }
         groups
     };
-    tensors.iter().map(&mut of_chunk).collect()
+    tensors.iter().map(&mut of_bucket).collect()
 }

@@ -1,6 +1,6 @@
-//! RMSProp in two variants, which differ in more than a sign: PyTorch's has eps outside the root, the rate outside the momentum
-//! and a mean square that starts at 0; TensorFlow 1's has both inside, and starts at 1. With eps = 1, as Inception's recipe has
-//! it, they are different optimizers.
+//! RMSProp in two variants. PyTorch's has eps outside the root, the learning rate outside the momentum, and a mean
+//! square that starts at 0. TensorFlow 1's has eps inside the root, the rate inside the momentum, and starts at 1. With
+//! eps = 1, as in Inception's recipe, they are quite different optimizers.
 
 use backend::Rule;
 use backend::update::{RmsPropRule, RmsPropVariant};
@@ -59,7 +59,7 @@ impl Method for RmsProp {
 
     fn check(&self) -> Result<(), OptimizerError> {
         if self.momentum_correction() && self.form() == RmsPropVariant::Torch {
-            let why = "belongs to form = \"tf\": PyTorch's form has its rate outside the momentum already".into();
+            let why = "applies only to form = \"tf\"; form = \"torch\" needs no correction".into();
             return Err(OptimizerError { key: "momentum_correction", why });
         }
         Ok(())

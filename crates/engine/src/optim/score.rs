@@ -1,67 +1,59 @@
-//! Scores of a split by the names that recipes give them, and when one is better than another.
+//! The scores that recipes can name, and rules for comparing them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use schema::{TextForm, words};
 
-/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Share whose best class is right.
+    /// Share of images for which the class with the highest score is correct.
     Top1,
-    /// Share whose class is among the best five.
+    /// Share of images with a correct class among the five highest scores.
     Top5,
-    /// Mean loss.
     Loss,
-    /// Mean F1 of the classes.
+    /// Mean over the classes of their F1 scores.
     MacroF1,
-    /// Mean of the classes' average precisions.
+    /// Mean over the classes of their average precisions.
     Map,
 }
 
 words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1", Map = "map" } }
 
-/// A score by its name: `top1`, or `ema.top1` of the averages.
+/// The name of a score: `top1`, or `ema.top1` for the averaged weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreName {
-    /// Whether the averages of the weights are scored, not the weights.
+    /// Whether the score belongs to the averages of the weights.
     pub ema: bool,
-    /// What is measured.
     pub measure: Measure,
 }
 
-/// The scores of one model.
+/// The scores of one model, see [`Measure`] for their definitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
-    /// Share whose best class is right.
     pub top1: f64,
-    /// Share whose class is among the best five.
     pub top5: f64,
-    /// Mean loss.
     pub loss: f64,
-    /// Mean F1 of the classes, where it was computed.
+    /// `None` if it was not computed.
     pub macro_f1: Option<f64>,
-    /// Mean of the classes' average precisions, where it was computed.
+    /// `None` if it was not computed.
     pub map: Option<f64>,
 }
 
-/// What one scoring has found.
+/// The results of scoring a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
-    /// Of the weights.
     pub weights: Scores,
-    /// Of their averages, where they were scored.
+    /// Scores of the averaged weights, if they were computed.
     pub ema: Option<Scores>,
 }
 
 impl ScoreName {
-    /// The share of images whose best class is right.
     pub const TOP1: Self = Self { ema: false, measure: Measure::Top1 };
-    /// The mean loss.
     pub const LOSS: Self = Self { ema: false, measure: Measure::Loss };
 
-    /// Whether a score beats another by more than `by`, >= 0. What is no number beats nothing, and is beaten by every number.
+    /// Returns true if `score` is better than `than` by more than `by`, which is at least 0. NaN is worse than every
+    /// number.
     pub fn better(self, score: f64, than: f64, by: f64) -> bool {
         match self.measure {
             _ if score.is_nan() || than.is_nan() => than.is_nan() && !score.is_nan(),
@@ -70,7 +62,7 @@ impl ScoreName {
         }
     }
 
-    /// Whether a score has come as far as a target.
+    /// Returns true if a score is at least as good as a target.
     pub fn reaches(self, score: f64, target: f64) -> bool {
         match self.measure {
             Measure::Loss => score <= target,
@@ -80,7 +72,7 @@ impl ScoreName {
 }
 
 impl Scoring {
-    /// The score of this name; none where it was not computed.
+    /// Returns the score with this name, or `None` if it was not computed.
     pub fn get(&self, name: ScoreName) -> Option<f64> {
         let of = if name.ema { self.ema } else { Some(self.weights) };
         of.and_then(|scores| match name.measure {

@@ -1,5 +1,5 @@
-//! SGD with momentum and Nesterov's form. The learning rate stays outside the buffer (w -= lr b), so that a rate that changes
-//! needs no momentum correction (Goyal et al. 2017, arXiv 1706.02677, remark 2).
+//! SGD with momentum, optionally in Nesterov's form. The learning rate is not part of the momentum buffer (w -= lr b),
+//! so changes of the rate need no momentum correction (Goyal et al. 2017, arXiv 1706.02677, remark 2).
 
 use backend::Rule;
 use backend::update::SgdRule;
@@ -19,7 +19,6 @@ section! {
 }
 
 impl Sgd {
-    /// With both settings given.
     pub fn new(momentum: f64, nesterov: bool) -> Self {
         Self { momentum: Some(momentum), nesterov: Some(nesterov) }
     }
@@ -40,7 +39,7 @@ impl Method for Sgd {
 
     fn check(&self) -> Result<(), OptimizerError> {
         if self.nesterov() && self.momentum() == 0.0 {
-            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, as 0.9".into() });
+            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, such as 0.9".into() });
         }
         Ok(())
     }

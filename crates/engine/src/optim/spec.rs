@@ -6,7 +6,7 @@ use schema::{Range, Section, check_section, kinds, matches, section};
 use super::method::{Method, OptimizerError};
 use super::sgd::Sgd;
 
-/// Defines [`OptimizerKind`].
+/// Defines [`OptimizerKind`] from the list of optimizers.
 macro_rules! optimizer_kinds {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
         kinds! {
@@ -53,17 +53,17 @@ section! {
 }
 
 impl OptimizerSpec {
-    /// An optimizer without weight decay and clipping.
+    /// Returns an optimizer without weight decay and clipping.
     pub fn new(kind: OptimizerKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
-    /// SGD with momentum.
+    /// Returns SGD with momentum and weight decay.
     pub fn sgd(momentum: f64, nesterov: bool, weight_decay: f64) -> Self {
         Self { weight_decay, ..Self::new(OptimizerKind::Sgd(Sgd::new(momentum, nesterov))) }
     }
 
-    /// Checks every value by the schema, and what they mean together.
+    /// Checks each value with the schema, and combinations of values.
     pub fn check(&self) -> Result<(), OptimizerError> {
         let table = toml::Table::try_from(self).map_err(|e| OptimizerError { key: "kind", why: e.to_string() })?;
         check_section(&Self::SCHEMA, &table)
@@ -80,27 +80,27 @@ impl OptimizerSpec {
         }
     }
 
-    /// The optimizer.
     pub fn method(&self) -> Box<dyn Method> {
         self.kind.boxed()
     }
 
-    /// How often each step looks at its images.
+    /// Returns how many passes over its images each step needs.
     pub fn passes(&self) -> u64 {
         1 + u64::from(self.sam_rho.is_some())
     }
 
-    /// The group of the parameter of this name, if it has one.
+    /// Returns the parameter's group, if it has one.
     fn group_of(&self, parameter: &str) -> Option<&Group> {
         self.groups.iter().flatten().find(|group| group.names(parameter))
     }
 
-    /// Factor on the learning rate of the parameter of this name.
+    /// Returns the factor on the learning rate of the parameter.
     pub fn rate_of(&self, parameter: &str) -> f64 {
         self.group_of(parameter).map_or(1.0, |group| group.lr)
     }
 
-    /// Weight decay of the parameter of this name and shape: its group's, else `weight_decay`, or 0 where `no_decay` names it.
+    /// Returns the weight decay of the parameter. It comes from its group if that has one. Otherwise it is
+    /// `weight_decay`, or 0 if the parameter matches `no_decay`.
     pub fn decay_of(&self, parameter: &str, shape: &[usize]) -> f64 {
         if let Some(decay) = self.group_of(parameter).and_then(|group| group.weight_decay) {
             return decay;
@@ -112,7 +112,8 @@ impl OptimizerSpec {
         if decays { self.weight_decay } else { 0.0 }
     }
 
-    /// Whether `clip_agc` limits the gradient of a parameter of this name; `last`: it is of the last layer.
+    /// Returns true if `clip_agc` limits the gradient of the parameter. `last` says whether it belongs to the last
+    /// layer.
     pub fn limits_units(&self, parameter: &str, last: bool) -> bool {
         match &self.no_agc {
             Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
@@ -120,7 +121,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Whether the parameter may have a learning rate of its own.
+    /// Returns true if the parameter may have an adapted learning rate.
     pub fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
         self.kind.settings().adapts(parameter, shape, self.decay_of(parameter, shape))
     }
@@ -139,7 +140,7 @@ section! {
 }
 
 impl Group {
-    /// Whether it names a parameter.
+    /// Returns true if a pattern matches the parameter.
     pub fn names(&self, parameter: &str) -> bool {
         self.r#match.iter().any(|pattern| matches(pattern, parameter))
     }

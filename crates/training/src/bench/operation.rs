@@ -51,10 +51,10 @@ impl<B: Backend> Parameters<B> {
             let (offset, len) = (end, format.elems());
             // every parameter starts on a cache line
             end = (end + len).next_multiple_of(16);
-            Slot { chunk: 0, offset, len }
+            Slot { bucket: 0, offset, len }
         };
         let slots: Vec<Slot> = plan.formats().into_iter().map(slot).collect();
-        let values = Arena { chunks: vec![noise(backend, end, 0.1)?] };
+        let values = Arena { buckets: vec![noise(backend, end, 0.1)?] };
         Ok(Self { values, gradients: Arena::new(backend, &[end])?, slots })
     }
 }

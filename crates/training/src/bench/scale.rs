@@ -109,8 +109,8 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let mut memory = [super::memory_mb()];
     session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
     session.comm.finish()?;
-    let chunks = &work.trained.graph.layout().chunks;
-    let (bytes, buckets) = (4 * chunks.iter().sum::<usize>(), chunks.len());
+    let buckets = &work.trained.graph.layout().buckets;
+    let (bytes, buckets) = (4 * buckets.iter().sum::<usize>(), buckets.len());
     let library = session.world.library.clone();
     let [memory_mb] = memory;
     let measured = Measured { points, bytes, buckets, memory_mb, threads: work.trained.threads, library };
@@ -147,13 +147,13 @@ fn time_steps<B: Backend>(
         let mut waited = Duration::ZERO;
         work.step(|graph| {
             let start = Instant::now();
-            for chunk in (0..graph.layout().chunks.len()).filter(|_| part.size() > 1) {
-                let mut gradients = graph.take(chunk);
+            for bucket in (0..graph.layout().buckets.len()).filter(|_| part.size() > 1) {
+                let mut gradients = graph.take(bucket);
                 gradients.fetch()?;
                 let values = gradients.staged()?;
                 comm.run("sum of gradients", |_| part.sum_f32(values))?;
                 gradients.unstage()?;
-                graph.put(chunk, vec![gradients]);
+                graph.put(bucket, vec![gradients]);
             }
             waited = start.elapsed();
             Ok(())

@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::train::plan::network::network;
 
-/// Bytes of a gradient chunk if gradients are exchanged. This is the default of `reduce.bucket_mb`.
+/// Bytes of a gradient bucket if gradients are exchanged. This is the default of `reduce.bucket_mb`.
 const BUCKET: usize = 4_000_000;
 
 const RATE: f64 = 1e-3;
@@ -52,8 +52,8 @@ impl<B: Backend> Trained<B> {
         let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
         let scaled = backend.loss_scaling().is_some();
         let ahead = backend.queue().filter(|_| !exchanged && !scaled).map_or(0, Queue::passes_ahead);
-        let chunk_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
-        let graph = Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 1)?;
+        let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
+        let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,
             adapt: |_: &str, _: &[usize]| false,

@@ -29,7 +29,7 @@ use crate::train::save::model;
 /// Returns an error if the weights cannot be read, if the network has a tensor that the file lacks, or if the model
 /// file cannot be written.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
-    let Wanted { network: name, transforms, init } = Wanted::of(request)?;
+    let Wanted { network: name, transforms, init } = Wanted::from_request(request)?;
     let classes = request.classes.as_deref().map(read).transpose()?;
     if !request.force && request.out.symlink_metadata().is_ok() {
         let out = request.out.display();
@@ -175,7 +175,8 @@ fn fitted(
         Ok::<_, Error>((net, fit))
     };
     let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
-    let there = fit.of(Fate::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
+    let there =
+        fit.with_fate(Fate::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
@@ -188,7 +189,7 @@ fn fitted(
 
 /// Returns an error unless the file has exactly the tensors of the network.
 fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
-    let left_out = fit.of(Fate::Excluded).find(|row| row.shape.is_some());
+    let left_out = fit.with_fate(Fate::Excluded).find(|row| row.shape.is_some());
     if let Some(row) = left_out {
         return Err(Error::Usage(format!(
             "--exclude matches {} of the network, which would then have no values. Only tensors that the network does not have may be \
@@ -289,7 +290,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Takes each option that is not given from the recipe, if there is one.
-    pub fn of(request: &ImportRequest) -> Result<Self, Error> {
+    pub fn from_request(request: &ImportRequest) -> Result<Self, Error> {
         let (names, transforms) = (models::names(), transform_names());
         let known = Known { models: &names, transforms: &transforms };
         let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default(), &known)).transpose()?;

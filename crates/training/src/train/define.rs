@@ -77,7 +77,7 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let from = (fresh && !defined.start.is_empty() && source.recipe.model_weights()).then(|| {
             format!("weights: training starts from the {} tensors of {}", defined.start.len(), source.recipe.model)
         });
-        let bytes = PixelValues::of(&source.augment.ops());
+        let bytes = PixelValues::from_transforms(&source.augment.ops());
         let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
             format!(
                 "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for \
@@ -109,7 +109,7 @@ pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error
     session.agree(if session.is_root() { source.count() } else { Ok(()) })?;
     if session.world.size > 1 {
         let labels = session.comm.broadcast("the labels", source.census.as_ref().map(|census| &census.labels))?;
-        source.census = Some(Census::of(labels, source.train.classes()));
+        source.census = Some(Census::from_labels(labels, source.train.classes()));
     }
     Ok(())
 }

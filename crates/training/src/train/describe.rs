@@ -22,7 +22,7 @@ use crate::train::scoring;
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
-    let weights = run.graph.layout().chunks.iter().sum::<usize>() * 4;
+    let weights = run.graph.layout().buckets.iter().sum::<usize>() * 4;
     let averages = run.ema.as_ref().map_or(0, |_| weights);
     let mut others = vec![
         ("codec, including residuals", run.reduction.memory()),

@@ -31,6 +31,25 @@ pub struct MicroBatches {
     early: bool,
 }
 
+/// A pass with sums that were not read yet.
+pub struct UnreadPass {
+    digest: u64,
+    /// Sum of the weights of its images. `None` without class weights.
+    weight: Option<f64>,
+    /// Whether it is this rank's last pass in its step.
+    pub last: bool,
+}
+
+impl UnreadPass {
+    /// Waits for the sums of the graph's oldest unread pass, which must be this one, and adds them to `metrics`.
+    pub fn read<B: Backend>(&self, run: &mut Run<B>, metrics: &mut StepMetrics) -> Result<(), Error> {
+        let sums = run.graph.sums()?;
+        metrics.add(&run.graph, sums, self.digest);
+        metrics.add_weight(self.weight);
+        Ok(())
+    }
+}
+
 /// Observers of each pass.
 pub struct Observers<'a> {
     /// Receives skipped records.
@@ -52,35 +71,35 @@ impl MicroBatches {
         self.early = early;
     }
 
-    /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction`
-    /// as soon as the last worker's backward pass has finished them.
-    pub fn run<B: Backend>(
+    /// Starts the forward and backward pass of one worker in the step after `at`. At the last worker's pass, `reduction` receives each
+    /// bucket of gradients as soon as backward has finished it.
+    pub fn start<B: Backend>(
         &mut self,
         run: &mut Run<B>,
-        loader: &mut Loader,
+        batch: &loaders::Batch,
         at: &Progress,
+        turn: MicroBatch,
         reduction: &mut GradientSum<B>,
-        metrics: &mut StepMetrics,
-        observers: &mut Observers<'_>,
-    ) -> Result<(), Error> {
-        let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(at.step_of_epoch) as f32 };
-        let mine = run.division.mine.clone();
-        for worker in mine.clone() {
-            let batch = self.take(loader, at, worker, observers)?;
-            let one = self.begin(run, &batch, at, observers.session)?;
-            let turn = MicroBatch { worker, last: worker + 1 == mine.end };
-            let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
-            let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
-            run.graph.start(one, loss, turn, ready)?;
-            // not at the end of an epoch, because an evaluation may use the device first
-            if !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch {
-                self.send_ahead(run, loader)?;
-            }
-            let sums = run.graph.sums()?;
-            metrics.add(&run.graph, sums, digest(worker, batch.ids()));
-            metrics.add_weight(self.targets.as_ref().and_then(Targets::weight));
-        }
-        Ok(())
+        session: &Session,
+    ) -> Result<UnreadPass, Error> {
+        let loss = self.loss(run, at);
+        let pass = self.begin(run, batch, at, session)?;
+        let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
+        let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
+        run.graph.start(pass, loss, turn, ready)?;
+        Ok(self.unread(batch, turn))
+    }
+
+    /// Returns the facts about a pass with this batch that the metrics need when its sums are read.
+    pub fn unread(&self, batch: &loaders::Batch, turn: MicroBatch) -> UnreadPass {
+        let weight = self.targets.as_ref().and_then(Targets::weight);
+        UnreadPass { digest: digest(turn.worker, batch.ids()), weight, last: turn.last }
+    }
+
+    /// Returns the arguments of the loss in the step after `at`. Gradients are means over the planned images of the
+    /// step.
+    pub fn loss<B: Backend>(&self, run: &Run<B>, at: &Progress) -> Loss {
+        Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(at.step_of_epoch) as f32 }
     }
 
     /// Begins a pass and returns its input.
@@ -103,11 +122,6 @@ impl MicroBatches {
             _ => batch.labels(),
         };
         Ok(Batch { images: input.input(batch), labels, ids: batch.ids(), epoch: at.epoch })
-    }
-
-    /// Returns the label smoothing of the loss.
-    pub fn smoothing(&self) -> f32 {
-        self.smoothing
     }
 
     /// Returns the loader's next batch, which must belong to `worker`.
@@ -139,9 +153,18 @@ impl MicroBatches {
         Ok(batch)
     }
 
-    /// Starts to copy the next batch while the device still computes, if the batch is ready.
-    pub fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
-        if self.early && run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
+    /// Starts to copy the batch after that of `turn` while the device still computes, if the batch is ready.
+    pub fn send_ahead<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        loader: &mut Loader,
+        at: &Progress,
+        turn: MicroBatch,
+    ) -> Result<(), Error> {
+        // not at the end of an epoch, because an evaluation may use the device first
+        let follows = !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch;
+        let sends = self.early && run.graph.backend().queue().is_some() && self.input.travels();
+        if follows && sends && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());
             next.map_or(Ok(()), |batch| run.graph.prefetch(self.input.input(batch)))?;

@@ -9,7 +9,6 @@
 //!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 
 pub mod agree;
-mod ahead;
 mod define;
 mod describe;
 pub mod device_input;
@@ -22,6 +21,7 @@ pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
+mod sam;
 pub mod save;
 mod scoring;
 pub mod start;
@@ -208,7 +208,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let time = start.elapsed();
         self.trained += time;
         self.report_epoch(before, loaded, time)?;
-        let mut ranks = MpiRanks::of(self.context.session);
+        let mut ranks = MpiRanks::new(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);

@@ -370,7 +370,7 @@ fn choose_transport<B: Backend>(
         allreduce: run.strategy.sums_gradients(),
         shared,
         out: &request.out,
-        buckets: &run.graph.layout().chunks,
+        buckets: &run.graph.layout().buckets,
         coded: run.reduction.on_device(),
     };
     transport::choose(session, run.graph.backend(), &wanted)

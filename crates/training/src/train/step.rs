@@ -1,6 +1,11 @@
 //! An optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): the gradient of each worker, the sum over all ranks,
 //! a single update.
 //!
+//! Steps are kept in a queue from their first pass until their sums are read. If the device computes asynchronously, the
+//! update of a step can be enqueued before its sums are read. The host then enqueues the next step first, so the device
+//! never waits for the host. Records, running statistics and the end of a run with a loss that is not finite come
+//! later. Their values are the same as without working ahead. All ranks read the sums of the same steps in the same order.
+//!
 //! Ranks that step independently between synchronisations (see [`strategy`](super::strategy)) sum only over their own
 //! workers. They do not communicate between two synchronisations. So the records of these steps are summed over the
 //! ranks and returned together when the ranks synchronise.
@@ -8,16 +13,15 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use backend::update::{Normed, SgdRule, rates};
-use backend::{Arena, Backend, Buffer, LossScale, Norms, Precision, Queue, Rule, Update};
-use engine::Gather;
+use backend::{Backend, LossScale, LossSums, Precision, Queue};
+use engine::{Gather, MicroBatch};
 use formats::checkpoint::Progress;
 use loaders::Loader;
 
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
-use crate::train::micro_batches::{MicroBatches, Observers};
+use crate::train::micro_batches::{MicroBatches, Observers, UnreadPass};
 use crate::train::observe::notices;
 use crate::train::observe::notices::{Notices, not_finite};
 use crate::train::observe::timing::{EpochTiming, RankTiming, StepRecord};
@@ -29,91 +33,78 @@ use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::{AllRanks, MpiRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
+use crate::train::sam::Sam;
 
 /// Runs the steps of a training.
 pub struct Stepper<'a, B: Backend> {
-    pub(super) session: &'a Session,
-    pub(super) batches: MicroBatches,
+    session: &'a Session,
+    batches: MicroBatches,
     /// Present for sharpness-aware minimisation, which computes two gradients per step.
     sam: Option<Sam<B>>,
-    pub(super) reduction: GradientSum<B>,
-    pub(super) layout: MetricsLayout,
+    reduction: GradientSum<B>,
+    layout: MetricsLayout,
     /// Precision of the recipe, for the message about a loss that is not finite.
     precision: Precision,
     /// This rank's times in the previous step.
-    pub(super) before: RankTiming,
+    before: RankTiming,
     timing: EpochTiming,
-    pub(super) trace: Trace,
+    trace: Trace,
     /// Time in the sums of batch norm over all ranks.
     sync_bn: Waited,
-    /// Steps since the last synchronisation.
-    pub(super) pending: Vec<PendingStep>,
-    /// Steps that were enqueued but not read, if the host works ahead of the device.
-    pub(super) unread: Option<Unread>,
+    /// Number of passes that may be enqueued before the sums of an earlier one are read.
+    passes_ahead: usize,
+    /// Passes with unread sums, oldest first.
+    unread: VecDeque<UnreadPass>,
+    /// The steps of these passes, oldest first.
+    in_flight: VecDeque<StepInFlight>,
+    /// Time when the sums of the last step were read.
+    read: Option<Instant>,
+    /// Steps whose sums were read since the last synchronisation.
+    pending: Vec<PendingStep>,
     agreed: Requests,
-    pub(super) notices: Notices,
+    notices: Notices,
     /// Loss scale after the last step.
     scale: Option<LossScale>,
     /// Statistics of the last step, if it was measured.
     layers: Option<report::Layers>,
 }
 
-/// Passes and steps that were enqueued but not read, if the host works [`ahead`](super::ahead) of the device.
-#[derive(Default)]
-pub struct Unread {
-    /// In enqueue order.
-    pub passes: VecDeque<OpenPass>,
-    /// In enqueue order.
-    pub steps: VecDeque<OpenStep>,
-    /// Time when the sums of the last step were read.
-    pub read: Option<Instant>,
-}
-
-/// A pass with sums that were not read yet.
-pub struct OpenPass {
-    /// Digest of the samples.
-    pub digest: u64,
-    /// True for the last pass of a step.
-    pub last: bool,
-}
-
 /// A step with sums that were not all read yet.
-pub struct OpenStep {
+struct StepInFlight {
     /// Metrics of the passes that were read.
-    pub metrics: StepMetrics,
+    metrics: StepMetrics,
     /// The record, without the values that depend on the sums.
-    pub record: StepRecord,
-    /// Index of the step in its epoch, starting at 0.
-    pub of_epoch: u64,
-    pub start: Instant,
-    /// Whether the last pass includes the optimizer's step.
-    pub updated: bool,
+    record: StepRecord,
+    start: Instant,
+    /// Result of an update that was enqueued before the sums were read: whether the parameters are finite. `None`
+    /// without such an update.
+    updated: Option<bool>,
 }
 
-impl Unread {
-    /// Returns the state if the host can work ahead. This requires that it has nothing to do between a pass and the
-    /// update.
-    pub fn of<B: Backend>(run: &Run<B>, ranks: usize, traced: bool) -> Option<Self> {
-        let backend = run.graph.backend();
-        let ahead = backend.queue().map_or(0, Queue::passes_ahead);
-        let alone = ranks == 1 && run.strategy.sums_gradients() && run.reduction.gather() == Gather::Summed;
-        // the loss scale, the norm of the gradients, traced layers and measured gradients are read after each step
-        let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
-        // gradients are divided by a sum of weights before the update
-        let weighted = run.recipe.loss.class_weights.is_some();
-        let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;
-        (ahead > 0 && alone && !read).then(Self::default)
-    }
+/// Returns how many passes may be enqueued before the sums of an earlier one are read. Returns 0 if the host must do
+/// something between a pass and the update.
+fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, traced: bool) -> usize {
+    let backend = run.graph.backend();
+    let ahead = backend.queue().map_or(0, Queue::passes_ahead);
+    // Several ranks could work ahead, too, if all have the same number of workers. Then all of them sum the metrics of a
+    // step between the same passes.
+    let alone = ranks == 1 && run.reduction.gather() == Gather::Summed;
+    // the loss scale, the norm of the gradients, traced layers and measured gradients are read after each step
+    let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
+    // gradients are divided by a sum of weights before the update
+    let weighted = run.recipe.loss.class_weights.is_some();
+    let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;
+    if alone && run.strategy.sums_gradients() && !read { ahead } else { 0 }
 }
 
 /// A step with a record that was not returned yet.
-pub struct PendingStep {
+struct PendingStep {
     /// Summed over the ranks that step together.
-    pub metrics: StepMetrics,
+    metrics: StepMetrics,
     /// This rank's part of the loss.
-    pub own_loss: f64,
+    own_loss: f64,
     /// The times are added when the metrics have been summed over all ranks.
-    pub record: StepRecord,
+    record: StepRecord,
 }
 
 impl<'a, B: Backend> Stepper<'a, B> {
@@ -134,12 +125,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let layout = layout.weighted(run.recipe.loss.class_weights.is_some());
         let together = if run.strategy.sums_gradients() { ranks } else { 1 };
         let mine = run.division.mine.clone();
-        let unread = Unread::of(run, ranks, trace.follows_steps());
+        let passes_ahead = passes_ahead(run, ranks, trace.follows_steps());
         let mut reduction = GradientSum::new(session.comm.clone(), together, plan, mine, &mut run.reduction);
         reduction.follow(trace);
         Ok(Self {
             session,
-            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run)),
+            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::from_run(run)),
             sam: None,
             reduction,
             layout,
@@ -148,8 +139,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
             timing: EpochTiming::default(),
             trace: trace.clone(),
             sync_bn,
+            passes_ahead,
+            unread: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            read: None,
             pending: Vec::new(),
-            unread,
             agreed: Requests::default(),
             notices: Notices::default(),
             scale: run.graph.backend().loss_scaling().map(|scaling| scaling.scale()).transpose()?,
@@ -157,8 +151,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// Runs the step after `at` and advances `at`. Returns the record of each step whose metrics are summed over all
-    /// ranks by now. This is a single record unless ranks step independently. `requests` are this rank's requests.
+    /// Runs or enqueues the step after `at` and advances `at`. Returns the record of each step whose metrics are summed over
+    /// all ranks by now. This is a single record unless steps are in flight or ranks step independently. `requests` are
+    /// this rank's requests.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
@@ -169,35 +164,166 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let start = Instant::now();
         self.agreed = Requests::default();
         run.begin_step(at.epoch);
-        if self.unread.is_some() {
-            return self.step_ahead(run, loader, at, requests);
-        }
-        let metrics = self.forward_backward(run, loader, at, requests)?;
-        let mut step = self.reduce(run, at, metrics)?;
-        run.rescale(at.step_of_epoch, step.metrics.total())?;
-        self.step_up(run, at)?;
-        if page::due(run, at) {
-            self.layers = page::measure(self.session, run, at, &mut self.reduction, self.scale)?;
-        }
-        let synchronises = run.strategy.synchronises(at.step);
-        if synchronises {
-            let begin = Instant::now();
-            run.strategy.before_update(run.graph.weights(), &mut self.ranks())?;
-            self.synchronised(run, begin);
-        }
-        self.update(run, &mut step)?;
-        self.trace_layers(run, step.record.step);
-        step.record.seconds = start.elapsed().as_secs_f64();
-        self.pending.push(step);
-        let records = if synchronises { self.synchronise(run, at)? } else { Vec::new() };
+        self.reduction.begin(at.step, page::due(run, at));
+        let mut metrics = self.layout.zero();
+        metrics.set_requests(requests);
+        let record = StepRecord {
+            epoch: at.epoch,
+            step: at.step + 1,
+            lr: run.schedule.lr(at.step),
+            seconds: 0.0,
+            loss: LossSums::default(),
+            samples: 0,
+            grad_norm: None,
+            scale: None,
+            timings: Vec::new(),
+        };
+        self.in_flight.push_back(StepInFlight { metrics, record, start, updated: None });
+        // a checkpoint must include the whole step, and the first step is reported when it is done
+        self.run_passes(run, loader, at, self.read.is_none() || requests.stop || requests.save)?;
+        let records = if run.strategy.synchronises(at.step) { self.synchronise(run, at)? } else { Vec::new() };
         self.before.step = start.elapsed().as_secs_f64() * 1e3;
         (at.step, at.step_of_epoch) = (at.step + 1, at.step_of_epoch + 1);
         Ok(records)
     }
 
+    /// Runs the passes of this rank's workers, and starts the sums of their gradients. Leaves the sums of passes unread as
+    /// far as the host may work ahead. Reads all of them if the step `waits` for its sums on any rank.
+    fn run_passes(
+        &mut self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        at: &Progress,
+        mut waits: bool,
+    ) -> Result<(), Error> {
+        let (waited, mine, travels) = (loader.stats().wait, run.division.mine.clone(), self.reduction.travels());
+        let (mut images, mut updates) = (0, false);
+        for worker in mine.clone() {
+            let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
+            let batch = self.batches.take(loader, at, worker, &mut observers)?;
+            images += batch.len();
+            let turn = MicroBatch { worker, last: worker + 1 == mine.end };
+            if turn.last && self.passes_ahead > 0 {
+                (images, waits) = self.over_ranks(images, waits)?;
+                // if records were skipped, the gradients must be rescaled before the update
+                updates = images == run.samples(at.step_of_epoch) && (travels || !batch.is_empty());
+            }
+            let data = (loader.stats().wait - waited).as_secs_f64() * 1e3 + self.before.data;
+            let timing = RankTiming { data, ..self.before };
+            if let Some(step) = self.in_flight.back_mut() {
+                step.metrics.set_timing(self.session.world.rank, timing);
+            }
+            let pass = match updates && !travels {
+                true => self.start_with_update(run, &batch, at, turn)?,
+                false => self.batches.start(run, &batch, at, turn, &mut self.reduction, self.session)?,
+            };
+            self.unread.push_back(pass);
+            self.batches.send_ahead(run, loader, at, turn)?;
+            if updates && travels {
+                self.update_early(run)?;
+            }
+            let stays = if turn.last && (waits || !updates) { 0 } else { self.passes_ahead };
+            self.read_passes(run, at, stays)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of images in a step of all ranks, and whether any rank waits for its sums. Collective.
+    fn over_ranks(&self, images: usize, waits: bool) -> Result<(usize, bool), Error> {
+        let mut sums = [images as u64, u64::from(waits)];
+        if self.session.world.size > 1 {
+            self.session.comm.run("sum of images", |world| world.sum_u64(&mut sums))?;
+        }
+        Ok((sums[0] as usize, sums[1] > 0))
+    }
+
+    /// Starts the last pass of a step whose gradients stay on this rank, together with the optimizer's step.
+    fn start_with_update(
+        &mut self,
+        run: &mut Run<B>,
+        batch: &loaders::Batch,
+        at: &Progress,
+        turn: MicroBatch,
+    ) -> Result<UnreadPass, Error> {
+        let (loss, lr) = (self.batches.loss(run, at), run.schedule.lr(at.step));
+        let pass = self.batches.begin(run, batch, at, self.session)?;
+        run.optimizer.set_momentum(run.schedule.momentum(at.step));
+        run.optimizer.step_with_pass(&mut run.graph, pass, loss, lr, run.ema.as_mut())?;
+        if let Some(step) = self.in_flight.back_mut() {
+            step.updated = Some(true);
+        }
+        Ok(self.batches.unread(batch, turn))
+    }
+
+    /// Finishes the gradients of the newest step and enqueues the optimizer's step, before the sums of its passes are read.
+    fn update_early(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+        let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
+        self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
+        step.updated = Some(optimize(run, &mut step.record)?);
+        Ok(())
+    }
+
+    /// Reads the sums of passes until only `stays` passes are unread, and finishes complete steps. The newest step may
+    /// be the one after `at`.
+    fn read_passes(&mut self, run: &mut Run<B>, at: &Progress, stays: usize) -> Result<(), Error> {
+        while self.unread.len() > stays
+            && let (Some(pass), Some(step)) = (self.unread.pop_front(), self.in_flight.front_mut())
+        {
+            pass.read(run, &mut step.metrics)?;
+            if pass.last
+                && let Some(step) = self.in_flight.pop_front()
+            {
+                self.finish_step(run, at, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes a step after its last sums were read. Sums metrics over the ranks that step together. Updates the
+    /// parameters, unless that was done early, and the running statistics. The gradients are already means, because
+    /// each loss was multiplied by 1 / images.
+    fn finish_step(&mut self, run: &mut Run<B>, at: &Progress, step: StepInFlight) -> Result<(), Error> {
+        let StepInFlight { metrics, record, start, updated } = step;
+        self.check_loss_scale(run, record.step - 1)?;
+        let own_loss = metrics.own_loss();
+        if updated.is_none() {
+            self.reduction.finish_gradients(&mut run.graph, own_loss)?;
+        }
+        let metrics = self.reduction.sum_metrics(&metrics)?;
+        self.before.comm = (self.reduction.take_wait() + self.sync_bn.take()).as_secs_f64() * 1e3;
+        let (loss, samples, scale) = (metrics.loss_sums(), metrics.samples(), self.scale);
+        let mut step = PendingStep { metrics, own_loss, record: StepRecord { loss, samples, scale, ..record } };
+        if updated.is_none() {
+            self.before_update(run, at, &step)?;
+        }
+        self.update(run, &mut step, updated)?;
+        self.trace_layers(run, step.record.step);
+        let now = Instant::now();
+        let begin = self.read.replace(now).map_or(start, |read| read.max(start));
+        step.record.seconds = (now - begin).as_secs_f64();
+        self.pending.push(step);
+        Ok(())
+    }
+
+    /// Does everything between the gradients of the step after `at` and its update: rescaling, the second gradient of
+    /// sharpness-aware minimisation, measurements, and the strategy's part.
+    fn before_update(&mut self, run: &mut Run<B>, at: &Progress, step: &PendingStep) -> Result<(), Error> {
+        run.rescale(at.step_of_epoch, step.metrics.total())?;
+        self.step_up(run, at)?;
+        if page::due(run, at) {
+            self.layers = page::measure(self.session, run, at, &mut self.reduction, self.scale)?;
+        }
+        if run.strategy.synchronises(at.step) {
+            let begin = Instant::now();
+            run.strategy.before_update(run.graph.weights(), &mut self.ranks())?;
+            self.synchronised(run, begin);
+        }
+        Ok(())
+    }
+
     /// Switches to images from `input`, starting at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
-        self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::of(run));
+        self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::from_run(run));
         self.look_twice(run, input, at)
     }
 
@@ -218,34 +344,15 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let (mut metrics, mut seen) = (self.layout.zero(), Notices::default());
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
         let waited = sam.loader.stats().wait;
-        sam.batches.run(run, &mut sam.loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
+        sam.passes(run, at, &mut self.reduction, &mut metrics, &mut observers)?;
         // counted in the next step, like its communication
         self.before.data = (sam.loader.stats().wait - waited).as_secs_f64() * 1e3;
-        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
+        self.reduction.finish_gradients(&mut run.graph, metrics.own_loss())?;
+        let metrics = self.reduction.sum_metrics(&metrics)?;
         run.rescale(at.step_of_epoch, metrics.total())?;
         sam.descend(run)?;
         self.sam = Some(sam);
         Ok(())
-    }
-
-    /// Runs the passes of this rank's workers, and starts the sums of their gradients.
-    fn forward_backward(
-        &mut self,
-        run: &mut Run<B>,
-        loader: &mut Loader,
-        at: &Progress,
-        requests: Requests,
-    ) -> Result<StepMetrics, Error> {
-        let waited = loader.stats().wait;
-        let mut metrics = self.layout.zero();
-        self.reduction.begin(at.step, page::due(run, at));
-        let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
-        self.batches.run(run, loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
-        self.check_loss_scale(run, at.step)?;
-        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3 + self.before.data;
-        metrics.set_timing(self.session.world.rank, RankTiming { data, ..self.before });
-        metrics.set_requests(requests);
-        Ok(metrics)
     }
 
     /// Reads the loss scale after the last of the `done` steps, which the device has finished. Adds a notice if it
@@ -260,29 +367,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         notices::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
-    /// Sums gradients and metrics over the ranks that step together. The sums are means, because each loss was
-    /// multiplied by 1 / images before.
-    fn reduce(&mut self, run: &mut Run<B>, at: &Progress, metrics: StepMetrics) -> Result<PendingStep, Error> {
-        let own_loss = metrics.own_loss();
-        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
-        self.before.comm = (self.reduction.take_wait() + self.sync_bn.take()).as_secs_f64() * 1e3;
-        let record = StepRecord {
-            epoch: at.epoch,
-            step: at.step + 1,
-            lr: run.schedule.lr(at.step),
-            seconds: 0.0,
-            loss: metrics.loss_sums(),
-            samples: metrics.samples(),
-            grad_norm: None,
-            scale: self.scale,
-            timings: Vec::new(),
-        };
-        Ok(PendingStep { metrics, own_loss, record })
-    }
-
-    /// Runs the optimizer and updates running statistics and averages. If a loss, parameter or statistic is not finite,
-    /// sets the loss in the metrics to NaN, which informs all ranks.
-    fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
+    /// Runs the optimizer unless that was done early, and updates running statistics and averages. If a loss, parameter
+    /// or statistic is not finite, sets the loss in the metrics to NaN, which informs all ranks.
+    fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep, updated: Option<bool>) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
         // A loss that is not finite ends the run in `records`, on all ranks together. A rank without samples in a short
         // batch has no gradient.
@@ -292,15 +379,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
             return Ok(());
         }
         let begin = Instant::now();
-        run.optimizer.set_momentum(run.schedule.momentum(step.record.step - 1));
-        let stepped = run.optimizer.step(&mut run.graph, step.record.lr, run.ema.as_mut())?;
-        if !(step.metrics.update_running(&mut run.graph) && stepped.finite) {
+        let finite = updated.map_or_else(|| optimize(run, &mut step.record), Ok)?;
+        if !(step.metrics.update_running(&mut run.graph) && finite) {
             step.metrics.spoil();
             if !together {
                 step.own_loss = f64::NAN;
             }
         }
-        step.record.grad_norm = stepped.grad_norm.filter(|_| together);
         if let Some(ema) = &mut run.ema {
             ema.update_running(run.graph.running(), step.record.step);
         }
@@ -330,12 +415,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
 
     /// Returns the remaining records, at the end of an epoch or run. Adds their sums to `at`.
     pub fn finish_pending(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
-        self.read_passes(run, 0)?;
+        self.read_passes(run, at, 0)?;
         self.records(run, at)
     }
 
     /// Returns the records of all pending steps, summed over all ranks.
-    pub(super) fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
+    fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {
             self.sum_over_ranks(&mut pending)?;
@@ -373,7 +458,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 
     fn ranks(&self) -> MpiRanks {
-        MpiRanks::of(self.session)
+        MpiRanks::new(self.session)
     }
 
     /// Passes the layers' times in step `done` to the trace.
@@ -424,6 +509,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 }
 
+/// Enqueues the optimizer's step. Returns false if a parameter is known not to be finite.
+fn optimize<B: Backend>(run: &mut Run<B>, record: &mut StepRecord) -> Result<bool, Error> {
+    run.optimizer.set_momentum(run.schedule.momentum(record.step - 1));
+    let stepped = run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
+    record.grad_norm = stepped.grad_norm.filter(|_| run.strategy.sums_gradients());
+    Ok(stepped.finite)
+}
+
 fn add(at: &mut Progress, record: &StepRecord) {
     let sums = record.loss;
     at.samples += sums.count;
@@ -431,68 +524,4 @@ fn add(at: &mut Progress, record: &StepRecord) {
     at.epoch_sums.top1 += sums.top1 as f64;
     at.epoch_sums.top5 += sums.top5 as f64;
     at.epoch_sums.count += sums.count;
-}
-
-// Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412). Each step moves the parameters along the gradient that is summed
-// over all ranks, scaled to a norm of rho, computes the gradient of the same images there, and applies it at the original parameters. The
-// move is the same on all ranks, so the step is the same on any number of ranks. A second loader reads the images of the second pass.
-
-/// Added to the norm before rho is divided by it.
-const TINY: f64 = 1e-12;
-
-/// State for the second pass of each step.
-pub struct Sam<B: Backend> {
-    rho: f64,
-    /// Moves the batches of the second pass to the device.
-    pub batches: MicroBatches,
-    /// Reads the same images in the same order.
-    pub loader: Loader,
-    /// The parameters before the move.
-    before: Arena<B>,
-    norms: Norms,
-    rates: B::Buf,
-}
-
-impl<B: Backend> Sam<B> {
-    /// Prepares the second pass for a run at the given epoch and step of the epoch. Returns `None` if the recipe has no
-    /// `sam_rho`.
-    pub fn new(run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<Option<Self>, Error> {
-        let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
-        let (backend, layout) = (run.graph.backend(), run.graph.layout());
-        let tensor = |range| Normed { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
-        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(|p| tensor(p.slot.range())).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
-        let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
-        let order = Box::new(run.order(at.0, at.1));
-        let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;
-        let mut batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
-        batches.send_early(false);
-        let norms = Norms { tensors, limit: Some(rho) };
-        Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.chunks)?, norms, rates }))
-    }
-
-    /// Moves the parameters along the gradients in the graph. The gradients are overwritten.
-    pub fn climb(&mut self, run: &mut Run<B>) -> Result<(), Error> {
-        let (backend, weights, gradients) = run.graph.arenas();
-        let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 0.0 };
-        backend.queue().map_or(Ok(()), |queue| queue.begin_update(&update, 0.0))?;
-        backend.rates(&self.norms, &update, weights, gradients, &mut self.rates)?;
-        let mut norm = [0.0];
-        self.rates.read(rates::NORM, &mut norm)?;
-        let factor = (self.rho / (f64::from(norm[0]) + TINY)) as f32;
-        for (before, (w, g)) in self.before.chunks.iter_mut().zip(weights.chunks.iter_mut().zip(&mut gradients.chunks))
-        {
-            backend.copy(before, w)?;
-            backend.scale(g, factor)?;
-            backend.add(w, g)?;
-        }
-        Ok(())
-    }
-
-    /// Restores the parameters.
-    pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
-        let (backend, weights, _) = run.graph.arenas();
-        let mut pairs = weights.chunks.iter_mut().zip(&self.before.chunks);
-        Ok(pairs.try_for_each(|(w, before)| backend.copy(w, before))?)
-    }
 }

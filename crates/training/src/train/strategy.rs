@@ -108,12 +108,12 @@ impl<B: Backend> OwnModel<B> {
 /// Replaces an arena by its mean over the ranks.
 pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f32;
-    arena.chunks.iter_mut().try_for_each(|chunk| {
-        chunk.fetch()?;
-        let values = chunk.staged()?;
+    arena.buckets.iter_mut().try_for_each(|bucket| {
+        bucket.fetch()?;
+        let values = bucket.staged()?;
         ranks.sum(values)?;
         values.iter_mut().for_each(|value| *value *= share);
-        chunk.unstage()
+        bucket.unstage()
     })
 }
 
@@ -143,9 +143,9 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
 
 /// Returns a copy in newly allocated memory.
 pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
-    let lengths: Vec<usize> = from.chunks.iter().map(Buffer::len).collect();
+    let lengths: Vec<usize> = from.buckets.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
-    for (to, from) in arena.chunks.iter_mut().zip(&from.chunks) {
+    for (to, from) in arena.buckets.iter_mut().zip(&from.buckets) {
         backend.copy(to, from)?;
     }
     Ok(arena)
@@ -194,7 +194,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
         let mut total = Vec::new();
         for ((centre, distance), own) in
-            self.centre.chunks.iter_mut().zip(&mut self.distance.chunks).zip(&weights.chunks)
+            self.centre.buckets.iter_mut().zip(&mut self.distance.buckets).zip(&weights.buckets)
         {
             centre.fetch()?;
             own.read(0, distance.staged()?)?;
@@ -217,7 +217,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         _: &mut dyn Iterator<Item = &mut Arena<B>>,
         _: &mut dyn RankSum,
     ) -> Result<(), Error> {
-        for (own, distance) in weights.chunks.iter_mut().zip(&mut self.distance.chunks) {
+        for (own, distance) in weights.buckets.iter_mut().zip(&mut self.distance.buckets) {
             own.fetch()?;
             distance.fetch()?;
             let pairs = own.staged()?.iter_mut().zip(distance.staged()?);
@@ -252,8 +252,9 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     }
 }
 
-// Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
-// slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
+// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the mean of their parameters and
+// optimizer slots. Because slots are averaged too, `local(1)` equals allreduce up to rounding, and convergence with
+// momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
 
 /// A rank's state for local SGD.
 pub struct LocalSgd<B: Backend> {

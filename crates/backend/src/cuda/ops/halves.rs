@@ -1,5 +1,5 @@
 //! Parameters and their gradients in 16 bits. The optimizer updates the 16-bit weights together with the f32 weights.
-//! Gradients that a library writes in 16 bits are converted to f32 chunk by chunk.
+//! Gradients that a library writes in 16 bits are converted to f32 bucket by bucket.
 
 use crate::Precision;
 use crate::cuda::device::Cuda;
@@ -22,13 +22,13 @@ pub fn weights<'a>(
     slot: Slot,
 ) -> Result<Slice<'a, Activation>, Error> {
     if precision == Precision::F32 {
-        return params.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
+        return params.buckets[slot.bucket].activations(precision).range(slot.offset, slot.len);
     }
     let not_told =
         || Error::Unsupported { op: "weights".into(), why: "the device was not notified of their change".into() };
-    let chunk = &params.chunks[slot.chunk];
-    let kept = halves.kept.iter().find(|half| half.of == (chunk.address(), chunk.len()));
-    let half = kept.or_else(|| halves.weights.get(slot.chunk)).ok_or_else(not_told)?;
+    let bucket = &params.buckets[slot.bucket];
+    let kept = halves.kept.iter().find(|half| half.of == (bucket.address(), bucket.len()));
+    let half = kept.or_else(|| halves.weights.get(slot.bucket)).ok_or_else(not_told)?;
     half.values.activations(precision).range(slot.offset, slot.len)
 }
 
@@ -38,23 +38,23 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     if precision == Precision::F32 {
         return Ok(());
     }
-    let chunks = &params.chunks;
+    let buckets = &params.buckets;
     let NarrowParams { weights, kept, .. } = &mut *shared.halves.borrow_mut();
     // drop copies for networks that no longer exist
-    kept.retain(|half| chunks.iter().all(|chunk| chunk.address() != half.of.0));
-    if !weights.iter().map(|half| half.of.1).eq(chunks.iter().map(Buffer::len)) {
+    kept.retain(|half| buckets.iter().all(|bucket| bucket.address() != half.of.0));
+    if !weights.iter().map(|half| half.of.1).eq(buckets.iter().map(Buffer::len)) {
         // a captured pass may use the old buffers
         shared.moved.set(shared.moved.get() + u64::from(!weights.is_empty()));
-        let half = |chunk: &CudaBuf| {
-            let values = shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")?;
-            Ok(Half { of: (chunk.address(), chunk.len()), values })
+        let half = |bucket: &CudaBuf| {
+            let values = shared.alloc(bucket.len().div_ceil(2), "weights in 16 bits")?;
+            Ok(Half { of: (bucket.address(), bucket.len()), values })
         };
-        *weights = chunks.iter().map(half).collect::<Result<_, Error>>()?;
+        *weights = buckets.iter().map(half).collect::<Result<_, Error>>()?;
     }
-    for (half, chunk) in weights.iter_mut().zip(chunks) {
-        half.of.0 = chunk.address();
+    for (half, bucket) in weights.iter_mut().zip(buckets) {
+        half.of.0 = bucket.address();
         let to = half.values.activations(precision);
-        shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
+        shared.launch(&CastWeights { from: bucket.slice(), to, n: bucket.len() as u64 })?;
     }
     Ok(())
 }
@@ -66,24 +66,24 @@ pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
         return Ok(());
     }
     let kept = &mut shared.halves.borrow_mut().kept;
-    for chunk in &params.chunks {
-        let of = (chunk.address(), chunk.len());
+    for bucket in &params.buckets {
+        let of = (bucket.address(), bucket.len());
         let known = kept.iter().position(|half| half.of == of);
         let half = match known {
             Some(place) => &kept[place],
             None => {
-                kept.push(Half { of, values: shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")? });
+                kept.push(Half { of, values: shared.alloc(bucket.len().div_ceil(2), "weights in 16 bits")? });
                 &kept[kept.len() - 1]
             }
         };
         let to = half.values.activations(precision);
-        shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
+        shared.launch(&CastWeights { from: bucket.slice(), to, n: bucket.len() as u64 })?;
     }
     Ok(())
 }
 
 /// Returns the destination for a library that writes a parameter's gradient: the f32 arena, or a 16-bit buffer until
-/// [`finish`] converts the chunk.
+/// [`finish`] converts the bucket.
 pub fn gradient<'a>(
     shared: &Shared,
     halves: &'a mut NarrowParams,
@@ -92,34 +92,34 @@ pub fn gradient<'a>(
 ) -> Result<Slice<'a, Activation>, Error> {
     let precision = shared.settings.precision;
     if precision == Precision::F32 {
-        return gradients.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
+        return gradients.buckets[slot.bucket].activations(precision).range(slot.offset, slot.len);
     }
-    let len = gradients.chunks[slot.chunk].len().div_ceil(2);
-    while halves.gradients.len() <= slot.chunk {
+    let len = gradients.buckets[slot.bucket].len().div_ceil(2);
+    while halves.gradients.len() <= slot.bucket {
         halves.gradients.push(CudaBuf::default());
     }
-    let chunk = &mut halves.gradients[slot.chunk];
-    if chunk.len() < len {
-        shared.moved.set(shared.moved.get() + u64::from(!chunk.is_empty()));
-        *chunk = shared.alloc(len, GRADIENTS)?;
+    let bucket = &mut halves.gradients[slot.bucket];
+    if bucket.len() < len {
+        shared.moved.set(shared.moved.get() + u64::from(!bucket.is_empty()));
+        *bucket = shared.alloc(len, GRADIENTS)?;
     }
     // the slot is already listed if a capture failed and the pass is enqueued again
     if !halves.open.contains(&slot) {
         halves.open.push(slot);
     }
-    chunk.activations(precision).range(slot.offset, slot.len)
+    bucket.activations(precision).range(slot.offset, slot.len)
 }
 
-/// Converts a chunk's gradients to f32 where they exist only in 16 bits.
-pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
+/// Converts a bucket's gradients to f32 where they exist only in 16 bits.
+pub fn finish(shared: &Shared, bucket: usize, to: &CudaBuf) -> Result<(), Error> {
     let mut halves = shared.halves.borrow_mut();
-    let of = halves.take_open(chunk);
+    let of = halves.take_open(bucket);
     if of.is_empty() {
         return Ok(());
     }
-    let places = halves.lists.len().max(chunk + 1);
+    let places = halves.lists.len().max(bucket + 1);
     halves.lists.resize_with(places, || None);
-    let pieces = match halves.lists[chunk].take() {
+    let pieces = match halves.lists[bucket].take() {
         Some(pieces) if pieces.of == of => pieces,
         // a captured pass may use the old list
         other => {
@@ -127,10 +127,10 @@ pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> 
             pieces(shared, of)?
         }
     };
-    let from = halves.gradients[chunk].activations(shared.settings.precision);
+    let from = halves.gradients[bucket].activations(shared.settings.precision);
     let (list, count, end) = (pieces.list.slice(), pieces.count as u32, pieces.end);
     shared.launch(&CastGradients { pieces: list, count, from, to: to.slice(), end })?;
-    halves.lists[chunk] = Some(pieces);
+    halves.lists[bucket] = Some(pieces);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The optimizer's passes over a chunk, and the passes around them: clipping, averages, loss scaling. A captured step
+//! The optimizer's passes over a bucket, and the passes around them: clipping, averages, loss scaling. A captured step
 //! repeats them with the same arguments, so values that change between steps are in a block that the host writes before
 //! the step.
 
@@ -14,7 +14,7 @@ use crate::cuda::kernels::update::{LimitUnits, NUMBERS, Normed, StepRates, Updat
 use crate::cuda::pass::GROWTH_INTERVAL;
 use crate::cuda::shared::Shared;
 use crate::cuda::step;
-use crate::cuda::step::{NormChunk, NormLists, Pieces, UnitList, cut};
+use crate::cuda::step::{NormBucket, NormLists, Pieces, UnitList, cut};
 use crate::update::{Units, rates};
 use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
 
@@ -53,7 +53,7 @@ pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     if differ { shared.blocks.borrow_mut().inbox.send_step(shared.stream()) } else { Ok(()) }
 }
 
-/// Enqueues an optimizer step for the groups of a chunk. The next sums tell whether all parameters are finite.
+/// Enqueues an optimizer step for the groups of a bucket. The next sums tell whether all parameters are finite.
 pub fn update(
     shared: &Shared,
     u: &Update,
@@ -72,9 +72,9 @@ pub fn update(
     if end == 0 {
         return Ok(());
     }
-    let chunk = shared.halves.borrow().chunk(w);
+    let bucket = shared.halves.borrow().bucket(w);
     // gradients that were not converted to f32
-    let narrow = chunk.map_or_else(Vec::new, |chunk| shared.halves.borrow_mut().take_open(chunk));
+    let narrow = bucket.map_or_else(Vec::new, |bucket| shared.halves.borrow_mut().take_open(bucket));
     let mut known = shared.lists.updates.borrow_mut();
     let key = (w.address(), !narrow.is_empty());
     let pieces = match known.remove(&key) {
@@ -96,11 +96,11 @@ pub fn update(
         skip: blocks.scale_state.slice().from(1)?,
         w: w.slice(),
         g: g.slice(),
-        narrow: chunk.filter(|_| key.1).map(|chunk| halves.gradients[chunk].activations(precision)),
+        narrow: bucket.filter(|_| key.1).map(|bucket| halves.gradients[bucket].activations(precision)),
         slot0: slot(0),
         slot1: slot(1),
         slot2: slot(2),
-        half: chunk.map(|chunk| halves.weights[chunk].values.activations(precision)),
+        half: bucket.map(|bucket| halves.weights[bucket].values.activations(precision)),
         not_finite: blocks.not_finite.slice(),
         end,
         factors: rates,
@@ -153,8 +153,8 @@ const NAME: &str = "norms of tensors";
 
 impl NormLists {
     fn new(shared: &Shared, norms: &Norms) -> Result<Self, Error> {
-        let (mut chunks, mut all) = (Vec::new(), Vec::new());
-        // a chunk with only frozen parameters has no tensors
+        let (mut buckets, mut all) = (Vec::new(), Vec::new());
+        // a bucket with only frozen parameters has no tensors
         for (number, tensors) in norms.tensors.iter().enumerate().filter(|(_, tensors)| !tensors.is_empty()) {
             let (mut list, mut first) = (Vec::<Piece>::new(), vec![0u32]);
             for tensor in tensors {
@@ -166,7 +166,7 @@ impl NormLists {
                     factor: tensor.factor,
                 });
             }
-            chunks.push(NormChunk {
+            buckets.push(NormBucket {
                 number,
                 pieces: shared.constant(&list, NAME)?,
                 count: list.len(),
@@ -175,22 +175,23 @@ impl NormLists {
                 end: tensors.iter().map(|t| t.range.end).max().unwrap_or(0),
             });
         }
-        let (count, most) = (all.len(), chunks.iter().map(|chunk| chunk.count).max().unwrap_or(0));
+        let (count, most) = (all.len(), buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0));
         let (parts, sums) = (shared.alloc(2 * most, NAME)?, shared.alloc(4 * count, NAME)?);
-        Ok(Self { chunks, tensors: shared.constant(&all, NAME)?, count, parts, sums })
+        Ok(Self { buckets, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
 
     /// For each tensor of an arena, enqueues the sum of its squares.
     fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
         let mut done = 0;
-        for chunk in &self.chunks {
-            let x = &arena.chunks[chunk.number];
-            let (count, parts, end) = (chunk.count as u32, self.parts.slice(), chunk.end);
-            let pieces = chunk.pieces.slice();
+        for bucket in &self.buckets {
+            let x = &arena.buckets[bucket.number];
+            let (count, parts, end) = (bucket.count as u32, self.parts.slice(), bucket.end);
+            let pieces = bucket.pieces.slice();
             shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;
-            let (first, ranges, sums) = (chunk.first.slice(), chunk.tensors as u32, sums.range(done, chunk.tensors)?);
-            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: chunk.count })?;
-            done += chunk.tensors;
+            let (first, ranges, sums) =
+                (bucket.first.slice(), bucket.tensors as u32, sums.range(done, bucket.tensors)?);
+            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: bucket.count })?;
+            done += bucket.tensors;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How the learning rate falls once the warm-up is over: one struct of settings for each kind. Also where a warm-up starts.
+//! Decay of the learning rate after the warm-up: one struct of settings for each kind. Also the start of the warm-up.
 
 use std::f64::consts::PI;
 
@@ -7,56 +7,52 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::optim::score::ScoreName;
 
-/// A schedule that cannot be used: the key of `[schedule]` at fault, and what is wrong with it.
+/// An invalid `[schedule]` section.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("schedule.{key}: {why}")]
 pub struct ScheduleError {
-    /// Key inside `[schedule]`.
     pub key: &'static str,
-    /// Expected, got, what to try.
+    /// Expected, found, and a remedy.
     pub why: String,
 }
 
-/// A step after the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct AfterWarmup {
-    /// The step, counted over the whole run.
+    /// The step, counted from the start of the run.
     pub step: u64,
     /// Steps since the end of the warm-up.
     pub since: u64,
-    /// The same as a part of all steps after the warm-up, from 0 to 1.
+    /// The finished fraction of the steps after the warm-up, from 0 to 1.
     pub part: f64,
-    /// Steps after the warm-up, at least 1; those that were planned at first, where the run became longer on its way.
+    /// Number of steps after the warm-up, at least 1. If the run was extended, the number in the original plan.
     pub length: u64,
-    /// How often a schedule with a memory has lowered the rate.
+    /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
-    /// Steps of an epoch.
     pub steps_per_epoch: u64,
     /// Learning rate at the end of the warm-up.
     pub target: f64,
-    /// batch / reference_batch, by which `end_lr` is multiplied.
+    /// batch / reference_batch. It multiplies `end_lr`.
     pub scale: f64,
 }
 
-/// A kind of decay.
 pub trait Decay {
-    /// The learning rate of a step.
+    /// Returns the learning rate of a step.
     fn rate(&self, at: AfterWarmup) -> f64;
 
-    /// The momentum of a step, where it changes with the rate.
+    /// Returns the momentum of a step if it changes with the rate.
     fn momentum(&self, _at: AfterWarmup) -> Option<f64> {
         None
     }
 
-    /// The decay in a few words, for the log; `scale` multiplies `end_lr`.
+    /// Describes the decay in a few words for the log. `scale` multiplies `end_lr`.
     fn describe(&self, scale: f64) -> String;
 
-    /// Whether it runs over the whole length of the run, so that a longer run is another decay.
+    /// Returns true if the decay depends on the length of the run.
     fn ends_with_run(&self) -> bool {
         false
     }
 
-    /// Refuses settings that do not fit a warm-up of this many epochs.
+    /// Returns an error if the settings are not valid with a warm-up of this many epochs.
     fn check(&self, _warmup_epochs: f64) -> Result<(), ScheduleError> {
         Ok(())
     }
@@ -182,22 +178,22 @@ impl Decay for Exponential {
     }
 
     fn describe(&self, _scale: f64) -> String {
-        let stairs = if self.staircase() { ", in stairs" } else { "" };
+        let stairs = if self.staircase() { ", as a staircase" } else { "" };
         format!(", x{} every {} epochs{stairs}", self.gamma(), self.decay_epochs())
     }
 }
 
-/// Six significant digits at most: 0.1 * 3 is written as 0.3.
+/// Rounds to six significant digits, so that 0.1 * 3 is written as 0.3.
 pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// Learning rate at the start of a warm-up.
+/// Learning rate at the start of the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WarmupFrom {
-    /// `base_lr`, unscaled.
+    /// `base_lr` without scaling.
     Base,
-    /// This rate, unscaled.
+    /// This rate without scaling.
     Rate(f64),
 }
 
@@ -225,7 +221,8 @@ impl<'de> Deserialize<'de> for WarmupFrom {
     }
 }
 
-// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles and timm's fall from cycle to cycle.
+// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles, and with timm's
+// factor between cycles.
 
 section! {
     /// The rate repeatedly follows half a cosine down to end_lr, as in PyTorch's CosineAnnealingWarmRestarts with an update per step.
@@ -245,7 +242,8 @@ impl Decay for WarmRestarts {
     fn rate(&self, at: AfterWarmup) -> f64 {
         let mut length = (self.cycle_epochs * at.steps_per_epoch as f64).max(1.0);
         let (mut left, mut top) = (at.since as f64, at.target);
-        // growing cycles soon pass any number of steps; equal ones are counted at once
+        // Growing cycles soon exceed any number of steps. Cycles of equal length are counted with a division instead of
+        // a loop.
         if self.cycle_factor() == 1.0 {
             let cycles = (left / length).floor();
             top *= self.gamma().powf(cycles);
@@ -271,14 +269,13 @@ impl Decay for WarmRestarts {
     }
 }
 
-// The one-cycle schedule (Smith and Topin 2017, arXiv 1708.07120), with the phases and settings of PyTorch's OneCycleLR.
+// The one-cycle schedule (Smith and Topin 2017, arXiv 1708.07120), with the phases and settings of PyTorch's
+// OneCycleLR.
 
-/// How the rate goes from one end of a phase to the other.
+/// How the rate changes during a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anneal {
-    /// Along half a cosine.
     Cosine,
-    /// Along a straight line.
     Linear,
 }
 
@@ -308,17 +305,18 @@ section! {
     }
 }
 
-/// The values between which a phase goes.
+/// The values at the start and at the end of a phase.
 type Ends = [f64; 2];
 
 impl OneCycle {
-    /// The value at a step of `length`, by the ends of the first phase, of the one in the middle, if there are three, and of the last.
+    /// Returns the value at a step. `first`, `middle` and `last` are the ends of the phases. `middle` is used only with
+    /// three phases.
     fn value(&self, at: AfterWarmup, [first, middle, last]: [Ends; 3]) -> f64 {
         let (steps, up) = (at.length as f64, self.pct_start() * at.length as f64);
         let mut phases = vec![(up - 1.0, first)];
         phases.extend(self.three_phase().then_some((2.0 * up - 2.0, middle)));
         phases.push((steps - 1.0, last));
-        // what is left of a run that became longer is passed through more slowly; past the end, the last value
+        // An extended run passes through the rest more slowly. After the end, the last value stays.
         let (step, mut start) = ((at.part * steps).min(steps - 1.0), 0.0);
         let whole = phases.len() - 1;
         let place = phases.iter().position(|(end, _)| step <= *end).unwrap_or(whole);
@@ -326,7 +324,7 @@ impl OneCycle {
             start = *end;
         }
         let (end, [from, to]) = phases[place];
-        // a run of so few steps that a phase has no length stands at its end
+        // In a very short run, a phase may have no length. Then use its end.
         let part = if end > start { (step - start) / (end - start) } else { 1.0 };
         match self.anneal() {
             Anneal::Cosine => to + (from - to) / 2.0 * (1.0 + (PI * part).cos()),
@@ -357,7 +355,7 @@ impl Decay for OneCycle {
         let (first, last) = (self.div_factor(), self.div_factor() * self.final_div_factor());
         let percent = 100.0 * self.pct_start();
         format!(
-            ", one cycle: from 1/{} of it up in {percent} % of the steps, down to 1/{}",
+            ", one cycle: rises from 1/{} of it in {percent} % of the steps, then falls to 1/{}",
             rounded(first),
             rounded(last)
         )
@@ -366,18 +364,24 @@ impl Decay for OneCycle {
     fn check(&self, warmup_epochs: f64) -> Result<(), ScheduleError> {
         let wrong = |key, why: String| Err(ScheduleError { key, why });
         if warmup_epochs > 0.0 {
-            return wrong("warmup_epochs", "one_cycle is its own warm-up; leave it out".into());
+            return wrong(
+                "warmup_epochs",
+                "cannot be combined with one_cycle, which has its own warm-up; remove this key".into(),
+            );
         }
         if self.three_phase() && self.pct_start() >= 0.5 {
             let pct = self.pct_start();
-            return wrong("pct_start", format!("with three_phase two phases have this length: below 0.5, got {pct}"));
+            return wrong(
+                "pct_start",
+                format!("must be below 0.5 with three_phase, got {pct}: two phases have this length"),
+            );
         }
         Ok(())
     }
 }
 
-// The plateau schedule, as PyTorch's ReduceLROnPlateau: the rate falls where a score no longer gets better. The one schedule with a
-// memory, which checkpoints keep.
+// The plateau schedule, like PyTorch's ReduceLROnPlateau, lowers the rate when a score no longer improves. It is the
+// only schedule with state. Checkpoints contain the state.
 
 section! {
     /// The rate is multiplied by gamma when a score no longer improves. Evaluations in the warm-up do not count.
@@ -397,21 +401,20 @@ section! {
     }
 }
 
-/// What the schedule remembers.
+/// The state of the plateau schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlateauState {
-    /// The best score so far.
     pub best: f64,
-    /// Scorings that count since then, or since the rate fell.
+    /// Number of scorings without improvement since then or since the rate was lowered, without those in a cooldown.
     pub since: u32,
-    /// How often the rate fell.
+    /// How often the rate was lowered.
     pub drops: u32,
-    /// Scorings left that do not count.
+    /// Remaining scorings of the cooldown.
     pub cooldown: u32,
 }
 
 impl Plateau {
-    /// What it remembers after a score; `before`: none before the first.
+    /// Returns the state after a score. `before` is `None` for the first score.
     pub fn after(&self, before: Option<PlateauState>, score: f64) -> PlateauState {
         let Some(before) = before else { return PlateauState { best: score, since: 0, drops: 0, cooldown: 0 } };
         let PlateauState { best, mut since, mut drops, mut cooldown } = before;
@@ -443,19 +446,20 @@ impl Decay for Plateau {
 mod tests {
     use super::*;
 
-    /// Falls of the rate after each score.
+    /// Returns how often the rate was lowered after each score.
     fn drops(plateau: &Plateau, scores: &[f64]) -> Vec<u32> {
         let mut state = None;
         let mut after = |score: &f64| state.insert(plateau.after(state, *score)).drops;
         scores.iter().map(&mut after).collect()
     }
 
-    /// Rates of `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see tests/golden/schedules.py.
+    /// Compared with `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see
+    /// tests/golden/schedules.py.
     #[test]
     fn falls_by_hand() {
         let plateau = Plateau { patience: Some(1), ..Plateau::default() };
         assert_eq!(drops(&plateau, &[1.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8]), [0, 0, 0, 1, 1, 2, 2]);
-        // within the threshold of 1e-4 of the best there is nothing better
+        // a change within the threshold of 1e-4 is not an improvement
         assert_eq!(drops(&plateau, &[1.0, 0.99995, 0.99991, 0.9998]), [0, 0, 1, 1]);
         let calm = Plateau { cooldown: Some(2), patience: Some(0), ..plateau.clone() };
         assert_eq!(drops(&calm, &[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]), [0, 1, 1, 1, 2, 2]);

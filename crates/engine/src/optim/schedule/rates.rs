@@ -1,12 +1,12 @@
-//! The learning rates of one run. They are a function of the step alone, and for the plateau schedule of its falls, which checkpoints keep,
-//! so a resumed run has the rates that an unbroken one would have had.
+//! The learning rates of a run. They depend only on the step. The plateau schedule also depends on how often the rate
+//! was lowered. Checkpoints contain this number. So a resumed run has the same rates as an uninterrupted run.
 
 use schema::number_text;
 
 use super::decay::{AfterWarmup, ScheduleError, WarmupFrom, rounded};
 use super::spec::ScheduleSpec;
 
-/// The rates of one run: `lr(step)` for every step from 0 to its last.
+/// The rates of a run: `lr(step)` for every step from 0 to the last.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     spec: ScheduleSpec,
@@ -16,7 +16,7 @@ pub struct Schedule {
     scale: f64,
     /// Rate at the end of the warm-up.
     target: f64,
-    /// Rate of step 0 when there is a warm-up.
+    /// Rate at step 0, if there is a warm-up.
     from: f64,
     warmup_steps: u64,
     total_steps: u64,
@@ -26,14 +26,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps of `batch` images.
+    /// Creates the schedule for `epochs` epochs of `steps_per_epoch` steps of `batch` images.
     ///
-    /// Linear scaling and warm-up are those of Goyal et al. 2017: target = base_lr * batch / reference_batch.
+    /// Linear scaling and warm-up follow Goyal et al. 2017: target = base_lr * batch / reference_batch.
     pub fn new(spec: &ScheduleSpec, batch: usize, epochs: u32, steps_per_epoch: u64) -> Result<Self, ScheduleError> {
         Self::over(spec, batch, u64::from(epochs) * steps_per_epoch, steps_per_epoch)
     }
 
-    /// The same of a run of so many steps, which may end within an epoch.
+    /// Creates the schedule for `total_steps` steps. The run may end within an epoch.
     pub fn over(
         spec: &ScheduleSpec,
         batch: usize,
@@ -64,7 +64,8 @@ impl Schedule {
         })
     }
 
-    /// The rate of optimizer step `step`, counted from 0 over the whole run. Past the end, the last rate.
+    /// Returns the rate of optimizer step `step`, counted from 0 over the whole run. After the end, returns the last
+    /// rate.
     pub fn lr(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             let done = step as f64 / self.warmup_steps as f64;
@@ -73,7 +74,7 @@ impl Schedule {
         self.spec.kind.settings().rate(self.after_warmup(step))
     }
 
-    /// The momentum of that step, where the schedule sets it.
+    /// Returns the momentum of this step if the schedule sets it.
     pub fn momentum(&self, step: u64) -> Option<f64> {
         (step >= self.warmup_steps).then(|| self.spec.kind.settings().momentum(self.after_warmup(step))).flatten()
     }
@@ -88,42 +89,40 @@ impl Schedule {
         AfterWarmup { step, since, part, length, drops, steps_per_epoch, target, scale }
     }
 
-    /// How often a schedule with a memory has lowered the rate.
+    /// Returns how often the plateau schedule has lowered the rate.
     pub fn drops(&self) -> u32 {
         self.drops
     }
 
-    /// The same from the next step on.
+    /// Sets how often the plateau schedule has lowered the rate, from the next step on.
     pub fn set_drops(&mut self, drops: u32) {
         self.drops = drops;
     }
 
-    /// The rate at the end of the warm-up, to six digits.
+    /// Returns the rate at the end of the warm-up, with six digits.
     pub fn target(&self) -> f64 {
         rounded(self.target)
     }
 
-    /// batch / reference_batch; 1 without one.
+    /// Returns batch / reference_batch, or 1 if `reference_batch` is absent.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Steps of the warm-up.
     pub fn warmup_steps(&self) -> u64 {
         self.warmup_steps
     }
 
-    /// Steps of the whole run.
     pub fn total_steps(&self) -> u64 {
         self.total_steps
     }
 
-    /// Length of the whole run in epochs.
+    /// Returns the length of the run in epochs.
     pub fn epochs(&self) -> f64 {
         self.total_steps as f64 / self.steps_per_epoch.max(1) as f64
     }
 
-    /// One line for the start of a log: the target and where it comes from, the warm-up, the decay.
+    /// Returns one line for the log: the target and its calculation, the warm-up, and the decay.
     pub fn describe(&self) -> String {
         let spec = &self.spec;
         let mut line = format!("lr {}", number_text(rounded(self.target)));
@@ -139,28 +138,27 @@ impl Schedule {
     }
 }
 
-// Extending a run while it is under way: the rest of a decay that ends with the run is stretched to the new end, so that the rate does not
-// jump.
+// Extensions of a run that has already started. If its decay ends with the run, the rest of the decay is stretched to
+// the new end, so that the rate does not jump.
 
-/// A run under way that is to be longer.
+/// A request to extend a run that has already started.
 #[derive(Clone, Copy, Debug)]
 pub struct Extension {
-    /// Steps that are done.
+    /// Number of finished steps.
     pub step: u64,
-    /// Steps of an epoch.
     pub steps_per_epoch: u64,
-    /// Images of a step.
+    /// Images per step.
     pub batch: usize,
-    /// Epochs as planned before.
+    /// Planned number of epochs before the extension.
     pub before: u32,
-    /// Epochs from now on.
+    /// Number of epochs after the extension.
     pub epochs: u32,
-    /// How often a schedule with a memory has lowered the rate.
+    /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
 }
 
 impl Extension {
-    /// Changes the schedule where it has to change, and says what becomes of it.
+    /// Changes the schedule if necessary, and returns a note for the log that describes the new rates.
     pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
         let Extension { step, steps_per_epoch, batch, before, epochs, drops } = *self;
         let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
@@ -175,16 +173,14 @@ impl Extension {
         new.set_drops(drops);
         let (was, is) = (rounded(old.lr(step)), rounded(new.lr(step)));
         let what = match ends_with_run {
-            false => format!("the rates are those of the recipe as written (lr {is})"),
+            false => format!("the learning rates stay as in the recipe (lr {is})"),
             true if under_way => {
-                format!("what is left of the decay is stretched from epoch {} on (lr {is})", rounded(at))
+                format!("the rest of the decay is stretched to the new end, from epoch {} on (lr {is})", rounded(at))
             }
             true if over => {
-                format!(
-                    "the decay had come to its end (lr {was}), and goes on as that of a run of {epochs} epochs (lr {is})"
-                )
+                format!("the decay had ended (lr {was}); it continues as in a run of {epochs} epochs (lr {is})")
             }
-            true => format!("the decay, which has not begun, runs to the new end (lr {is})"),
+            true => format!("the decay has not begun and will run to the new end (lr {is})"),
         };
         Ok(format!("note: epochs {before} -> {epochs} from step {step} on: {what}"))
     }
@@ -193,21 +189,21 @@ impl Extension {
 // Earlier extensions. If the run was extended before its end, the rest of the decay is stretched. If it was extended after its end, its
 // rates follow the longer schedule from then on.
 
-/// Where a decay was stretched, in steps.
+/// An extension of the run. Positions are counted in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
-    /// From here on.
+    /// The step at which the run was extended.
     at: u64,
-    /// Its end as it was planned before.
+    /// The last step of the plan before the extension.
     end: u64,
 }
 
-/// All of it, in the order in which it happened.
+/// All extensions, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretches(Vec<Stretch>);
 
 impl Stretches {
-    /// From pairs of epochs as `schedule.stretched` has them.
+    /// Converts pairs of epochs from `schedule.stretched`.
     pub fn new(epochs: &[f64], steps_per_epoch: u64) -> Self {
         let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
@@ -215,21 +211,21 @@ impl Stretches {
 
     /// Returns the last step of the run as it was planned when the decay at `step` began. `end` is the current plan.
     pub fn planned(&self, step: u64, end: u64) -> u64 {
-        let (stretches, end) = self.of(step, end);
+        let (stretches, end) = self.extensions_at(step, end);
         stretches.first().map_or(end, |first| first.end)
     }
 
     /// Returns the extensions of the decay that is active at `step`, and the last step of that decay.
-    fn of(&self, step: u64, end: u64) -> (&[Stretch], u64) {
+    fn extensions_at(&self, step: u64, end: u64) -> (&[Stretch], u64) {
         let over = |stretch: &Stretch| stretch.at >= stretch.end;
         let begin = self.0.iter().rposition(|stretch| over(stretch) && step >= stretch.at).map_or(0, |last| last + 1);
         let own = &self.0[begin..];
         own.iter().position(over).map_or((own, end), |next| (&own[..next], own[next].end))
     }
 
-    /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
+    /// Returns the fraction, from 0 to 1, of the decay from step `from` to `end` that is finished at `step`.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
-        let (stretches, end) = self.of(step, end);
+        let (stretches, end) = self.extensions_at(step, end);
         let mut before = 0.0;
         let over = |step: u64, from: u64, end: u64| {
             step.min(end).saturating_sub(from) as f64 / end.saturating_sub(from).max(1) as f64
@@ -265,12 +261,13 @@ mod tests {
         Schedule::new(spec, 8, epochs, PER_EPOCH).unwrap().lr(step)
     }
 
-    /// A straight line from 1 at step 10 to 0 at step 50, at 0.5 stretched to step 90, at 0.25 to step 100.
+    /// A straight line from 1 at step 10 to 0 at step 50. At rate 0.5 it is stretched to step 90, and at 0.25 to step
+    /// 100.
     #[test]
     fn what_is_left_is_stretched_as_often_as_wanted() {
         let mut spec = line();
         let said = extension(30, 5, 9).apply(&mut spec).unwrap();
-        assert!(said.ends_with("what is left of the decay is stretched from epoch 3 on (lr 0.5)"), "{said}");
+        assert!(["stretched", "epoch 3 on", "(lr 0.5)"].iter().all(|part| said.contains(part)), "{said}");
         let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got}, not {want}");
         let rows = [(5, 0.5), (10, 1.0), (20, 0.75), (30, 0.5), (60, 0.25), (90, 0.0), (95, 0.0)];
         rows.into_iter().for_each(|(step, want)| close(rate(&spec, 9, step), want));
@@ -285,10 +282,7 @@ mod tests {
     fn other_schedules_and_other_moments_leave_the_recipe_as_it_is() {
         let mut cosine = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
         let over = extension(50, 5, 10).apply(&mut cosine).unwrap();
-        assert!(
-            over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
-            "{over}"
-        );
+        assert!(["ended (lr 0)", "10 epochs", "(lr 0.58"].iter().all(|part| over.contains(part)), "{over}");
         // finished steps keep their rates, and later steps follow the longer run, also after a second extension
         let [short, long] = [5, 10].map(|epochs| Schedule::new(&line(), 8, epochs, PER_EPOCH).unwrap());
         let mut spec = line();
@@ -305,11 +299,11 @@ mod tests {
         assert!(extension(10, 5, 10).apply(&mut waiting).unwrap().contains("has not begun"));
         assert_eq!(waiting.stretched, None);
         let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
-        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as written"));
+        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as in the recipe"));
         assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
     }
 
-    /// Neither rate nor momentum jumps, in either phase, and both come to their ends.
+    /// Neither rate nor momentum jumps, in either phase, and both reach their final values.
     #[test]
     fn one_cycle_is_stretched_with_the_run() {
         let cycle = OneCycle { cycle_momentum: Some(true), ..OneCycle::default() };
@@ -318,7 +312,7 @@ mod tests {
         for step in [7, 30] {
             let mut longer = spec.clone();
             let said = extension(step, 5, 9).apply(&mut longer).unwrap();
-            assert!(said.contains("what is left of the decay is stretched"), "{said}");
+            assert!(said.contains("stretched"), "{said}");
             let new = Schedule::new(&longer, 8, 9, PER_EPOCH).unwrap();
             let same = |step: u64, of: u64| {
                 let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "step {step}: {a}, not {b}");
@@ -332,12 +326,12 @@ mod tests {
         }
     }
 
-    /// The rate that is told is the one that the plateau has come to.
+    /// The note names the current rate of the plateau schedule.
     #[test]
     fn what_has_fallen_stays_down() {
         let kind = ScheduleKind::Plateau(Plateau::default());
         let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
-        assert!(said.ends_with("the rates are those of the recipe as written (lr 0.01)"), "{said}");
+        assert!(said.contains("as in the recipe") && said.contains("(lr 0.01)"), "{said}");
     }
 }

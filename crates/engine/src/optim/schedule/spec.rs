@@ -1,4 +1,4 @@
-//! The `[schedule]` section of a recipe. A new kind of decay is a line in [`ScheduleKind`].
+//! The `[schedule]` section of a recipe. To add a kind of decay, add a line to [`ScheduleKind`].
 
 use schema::{Range, Section, check_section, kinds, number_text, section};
 
@@ -47,12 +47,13 @@ section! {
 }
 
 impl ScheduleSpec {
-    /// A constant rate, without scaling or warm-up.
+    /// Returns a constant rate without scaling and warm-up.
     pub fn constant(lr: f64) -> Self {
         Self { base_lr: lr, ..Self::default() }
     }
 
-    /// Checks every value by the schema, and against the length of the run in epochs; infinite where it is not known yet.
+    /// Checks each value with the schema and against the length of the run in epochs. The length is infinite if it is
+    /// not known yet.
     pub fn check(&self, epochs: impl Into<f64>) -> Result<(), ScheduleError> {
         let epochs = epochs.into();
         let wrong = |key, why| Err(ScheduleError { key, why });
@@ -75,10 +76,10 @@ impl ScheduleSpec {
 fn check_stretched(epochs: &[f64]) -> Result<(), ScheduleError> {
     let wrong = |why: String| Err(ScheduleError { key: "stretched", why });
     if !epochs.len().is_multiple_of(2) {
-        return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
+        return wrong(format!("expected pairs of epochs, such as [40, 80], got {} numbers", epochs.len()));
     }
     match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
-        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
+        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at epoch {}", pair[1], pair[0])),
         None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
         None => Ok(()),
     }

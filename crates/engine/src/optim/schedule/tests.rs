@@ -1,4 +1,4 @@
-//! Schedules against numbers worked out by hand.
+//! Compares schedules with numbers that were calculated by hand.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn close(got: f64, want: f64) {
     assert!((got - want).abs() <= 1e-12 * want.abs().max(1e-3), "got {got}, want {want}");
 }
 
-/// Checks `(step, rate)` pairs of a run of `epochs` epochs of ten steps.
+/// Checks `(step, rate)` pairs of a run of `epochs` epochs with ten steps each.
 fn table(spec: &ScheduleSpec, batch: usize, epochs: u32, rows: &[(u64, f64)]) {
     let schedule = Schedule::new(spec, batch, epochs, 10).unwrap();
     for &(step, want) in rows {
@@ -43,14 +43,14 @@ fn milestones_count_from_epoch_0_even_with_a_warmup() {
 
 #[test]
 fn warmup_of_a_scaled_rate_starts_at_the_base() {
-    // Goyal et al.: 0.1 per 256 images, batch 1024: from 0.1 to 0.4.
+    // Goyal et al.: 0.1 per 256 images. With batch 1024, the rate rises from 0.1 to 0.4.
     let mut spec = ScheduleSpec::constant(0.1);
     spec.reference_batch = Some(256);
     spec.warmup_epochs = 5.0;
     table(&spec, 1024, 10, &[(0, 0.1), (1, 0.106), (25, 0.25), (49, 0.394), (50, 0.4), (99, 0.4)]);
-    // At the reference batch there is nothing to climb from the base: the warm-up starts at 0.
+    // At the reference batch, the target equals the base, so the warm-up starts at 0.
     table(&spec, 256, 10, &[(0, 0.0), (25, 0.05), (50, 0.1)]);
-    // Below it too: 0.05 is the target.
+    // The same below the reference batch, where the target is 0.05.
     table(&spec, 128, 10, &[(0, 0.0), (25, 0.025), (50, 0.05)]);
     spec.warmup_from = Some(WarmupFrom::Rate(0.2));
     table(&spec, 1024, 10, &[(0, 0.2), (25, 0.3), (50, 0.4)]);

@@ -154,13 +154,13 @@ pub struct Taken<'a> {
 
 impl Fit {
     /// Returns the rows with this result.
-    pub fn of(&self, fate: Fate) -> impl Iterator<Item = &Row> {
+    pub fn with_fate(&self, fate: Fate) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.fate == fate)
     }
 
     /// Returns the tensors that fit, with their names in the network.
     pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, Taken<'a>)> {
-        self.of(Fate::Taken).filter_map(|row| {
+        self.with_fate(Fate::Taken).filter_map(|row| {
             let taken = Taken { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
             Some((row.name.as_str(), taken))
         })
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn count(fit: &Fit, fate: Fate) -> usize {
-        fit.of(fate).count()
+        fit.with_fate(fate).count()
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         file.tensors.push(("head.weight".into(), vec![1], vec![0.0]));
         file.tensors.push(("bn1.num_batches_tracked".into(), vec![], vec![7.0]));
         let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        let names = |fate| fitted.of(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
+        let names = |fate| fitted.with_fate(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
         assert_eq!(names(Fate::Missing), ["conv1.weight"]);
         assert_eq!(names(Fate::Shape), ["layer1.0.conv1.weight"]);
         assert_eq!(names(Fate::Left), ["head.weight"]);

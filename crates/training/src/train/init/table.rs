@@ -34,7 +34,7 @@ pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
 /// Returns the lines of [`short`] without the line about the file.
 pub fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
     WORDS.iter().filter_map(|(fate, word)| {
-        let rows: Vec<&Row> = fit.of(*fate).collect();
+        let rows: Vec<&Row> = fit.with_fate(*fate).collect();
         let names = if *fate == Fate::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
         let plural = if rows.len() == 1 { "" } else { "s" };
         (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
@@ -74,7 +74,7 @@ pub fn whole(fit: &Fit, weights: &Weights) -> String {
 
 /// Returns an error if `strict` is set and a tensor does not fit.
 pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
-    let odd = [Fate::Shape, Fate::Missing, Fate::Left].into_iter().any(|fate| fit.of(fate).next().is_some());
+    let odd = [Fate::Shape, Fate::Missing, Fate::Left].into_iter().any(|fate| fit.with_fate(fate).next().is_some());
     if !strict || !odd {
         return Ok(());
     }
@@ -101,7 +101,7 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
         Some(model) => {
             let sides = Sides { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
             let difference = sides.difference(source.train.class_names());
-            let taken = |layer: &&String| fit.of(Fate::Taken).any(|row| row.name == format!("{layer}.weight"));
+            let taken = |layer: &&String| fit.with_fate(Fate::Taken).any(|row| row.name == format!("{layer}.weight"));
             let taken: Vec<String> =
                 fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
@@ -125,7 +125,7 @@ fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
         |difference| format!("the classes differ: {difference}"),
     );
     let layers: BTreeSet<&str> =
-        fit.of(Fate::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
+        fit.with_fate(Fate::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
     let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
     match &layers[..] {
         [] => Vec::new(),
@@ -163,7 +163,8 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 
 /// Returns a warning if this run normalizes images differently from the run that trained the model.
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
-    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&source.augment.ops()));
+    let (there, here) =
+        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&source.augment.ops()));
     let far = match there.agreement(&here) {
         Agreement::Same => return None,
         Agreement::OtherNumbers => "",
@@ -180,7 +181,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
 pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
-    let values = PixelValues::of(ops);
+    let values = PixelValues::from_transforms(ops);
     values.are_bytes().then(|| {
         format!(
             "warning: the transforms make {values}, but nearly all networks were trained on normalised images. If this is true for {}, \

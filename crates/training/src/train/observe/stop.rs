@@ -59,7 +59,7 @@ impl Stop {
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
         let stop = Self {
             limit: nearest(limit, started, slurm_end()),
-            processor: ProcessorLimit::of_process(started),
+            processor: ProcessorLimit::from_process(started),
             ..Self::default()
         };
         let refuse = Error::Signals;
@@ -150,7 +150,7 @@ struct ProcessorLimit {
 }
 
 impl ProcessorLimit {
-    fn of_process(started: Instant) -> Option<Self> {
+    fn from_process(started: Instant) -> Option<Self> {
         let limit = getrlimit(Resource::Cpu);
         let most = limit.current.into_iter().chain(limit.maximum).min()?;
         Some(Self { most: Duration::from_secs(most), started })

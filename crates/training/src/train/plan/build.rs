@@ -48,7 +48,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let input = DeviceInput::new(&backend, &source.augment);
     let loader = Footprint::new(&source.train, &options, division.largest(), values, input.format())?;
     loader.times(recipe.optimizer.passes()).check(&options)?;
-    let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
+    let purpose = Purpose::Train { bucket_bytes: bucket_bytes(&recipe, &backend, place.ranks) };
     let net = NetSpec { input: source.largest_input(), ..source.network()? };
     let mut graph = Graph::new(backend, net, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
@@ -77,7 +77,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     }
     let balanced = balanced(&recipe, &source)?;
     let averaging = recipe.ema.averaging(division.steps_per_epoch);
-    let ema = averaging.map(|averaging| Ema::of(&graph, averaging)).transpose()?;
+    let ema = averaging.map(|averaging| Ema::with_averaging(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run {
         recipe,
@@ -107,10 +107,9 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     Ok(Some(Arc::new(balanced)))
 }
 
-/// Returns the size of gradient chunks in bytes. A chunk is a bucket of the exchange. On a GPU without an exchange all
-/// parameters share a single chunk, because each further chunk costs another launch of every kernel that processes
-/// parameters or gradients.
-fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
+/// Returns the size of gradient buckets in bytes. On a GPU without an exchange all parameters share a single bucket,
+/// because each further bucket costs another launch of every kernel that processes parameters or gradients.
+fn bucket_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
     let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
 }

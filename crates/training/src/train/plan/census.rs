@@ -28,10 +28,10 @@ impl Census {
     /// Reads all labels of a split.
     pub fn read(split: &Split, recipe: &Recipe) -> Result<Self, Error> {
         let skip = recipe.loader.on_corrupt == OnCorrupt::Skip;
-        Ok(Self::of(split.labels(skip, THREADS)?, split.classes()))
+        Ok(Self::from_labels(split.labels(skip, THREADS)?, split.classes()))
     }
 
-    pub fn of(labels: Vec<Option<u32>>, classes: usize) -> Self {
+    pub fn from_labels(labels: Vec<Option<u32>>, classes: usize) -> Self {
         let mut counts = vec![0; classes];
         labels.iter().flatten().for_each(|label| counts[*label as usize] += 1);
         Self { labels, counts }
@@ -78,7 +78,7 @@ mod tests {
 
     fn census(counts: &[usize]) -> Census {
         let labels = (0..).zip(counts).flat_map(|(label, n)| std::iter::repeat_n(Some(label), *n));
-        Census::of(labels.chain([None]).collect(), counts.len())
+        Census::from_labels(labels.chain([None]).collect(), counts.len())
     }
 
     #[test]

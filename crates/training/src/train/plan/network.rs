@@ -87,7 +87,7 @@ impl Defined {
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {
-            return Self::of_onnx(bytes, path, name, input, classes);
+            return Self::from_onnx(bytes, path, name, input, classes);
         }
         let file = path.display().to_string();
         let text = std::str::from_utf8(&bytes).map_err(|_| Error::Usage(format!("{file}: the text is not UTF-8")))?;
@@ -98,7 +98,7 @@ impl Defined {
     }
 
     /// Builds the network from the description in a checkpoint.
-    pub fn of_checkpoint(text: &str, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
+    pub fn from_checkpoint(text: &str, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         Ok(Self::new(of_text(text, name, shape_of(image), classes)?, classes))
     }
 
@@ -107,7 +107,7 @@ impl Defined {
         Self { net, text, copy: None, start: Vec::new(), notes: Vec::new() }
     }
 
-    fn of_onnx(bytes: Vec<u8>, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
+    fn from_onnx(bytes: Vec<u8>, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
         let refuse = |why: String| Error::Usage(format!("{}: {why}", path.display()));
         let survey = onnx::of_bytes(&bytes, path).map_err(|error| Error::Usage(error.to_string()))?;
         let Network { mut net, classes: own, mut tensors, notes } =

@@ -169,7 +169,7 @@ impl Source {
     /// Returns an error if the description is invalid.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
         let (name, image) = (&self.recipe.model, self.preprocess.output());
-        self.defined = Some(Defined::of_checkpoint(text, name, image, self.train.classes())?);
+        self.defined = Some(Defined::from_checkpoint(text, name, image, self.train.classes())?);
         Ok(())
     }
 
@@ -293,7 +293,7 @@ pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<Str
 /// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
 /// differently.
 pub fn values_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
-    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
+    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::from_transforms(&pipeline.ops()));
     let what = format!("augment.train makes {train}, but augment.eval makes {eval}");
     match train.agreement(&eval) {
         Agreement::Same => Ok(None),
@@ -338,7 +338,7 @@ pub enum Agreement {
 
 impl PixelValues {
     /// Computes the values from transforms with all arguments, as a pipeline or model file lists them.
-    pub fn of(ops: &[String]) -> Self {
+    pub fn from_transforms(ops: &[String]) -> Self {
         let mut values = Self { channels: vec![[0.0, 255.0]], per_image: false };
         ops.iter().for_each(|op| values.apply(op.trim()));
         values
@@ -413,7 +413,7 @@ mod tests {
     const IMAGENET: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
 
     fn values(ops: &[&str]) -> PixelValues {
-        PixelValues::of(&ops.iter().map(|op| (*op).to_string()).collect::<Vec<_>>())
+        PixelValues::from_transforms(&ops.iter().map(|op| (*op).to_string()).collect::<Vec<_>>())
     }
 
     fn agreement(a: &[&str], b: &[&str]) -> Agreement {

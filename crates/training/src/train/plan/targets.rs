@@ -60,7 +60,7 @@ pub struct Targets {
 
 impl Targets {
     /// Creates the targets, or returns `None` if the run does not need them.
-    pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
+    pub fn from_run<B: Backend>(run: &Run<B>) -> Option<Self> {
         let objective = objective(&run.recipe)?;
         let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
         let (weights, folded) = (run.source.class_weights(), objective.form == LossForm::Softmax);

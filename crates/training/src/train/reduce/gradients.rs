@@ -130,7 +130,7 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Returns true if buckets go through the codec. Codec `float` has nothing to do on one rank.
-    fn travels(&self) -> bool {
+    pub fn travels(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
@@ -154,24 +154,31 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Finishes all sums, including the metrics, and returns the gradients to the graph.
-    pub fn finish(&mut self, graph: &mut Graph<B>, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
+    /// Finishes the sums of the step's gradients and gives the gradients back to the graph. `own_loss` is this rank's part of the loss, for
+    /// the message about a gradient that is not finite.
+    pub fn finish_gradients(&mut self, graph: &mut Graph<B>, own_loss: f64) -> Result<(), Error> {
         let start = Instant::now();
-        self.loss = metrics.own_loss();
+        self.loss = own_loss;
         self.local.drain(..).for_each(|(bucket, gradients)| graph.put(bucket, gradients));
         for (bucket, pending) in std::mem::take(&mut self.pending) {
             let lane = if matches!(pending, Pending::Queued(_)) { Lane::Mpi } else { Lane::Compute };
             let wait = Instant::now();
             let summed = pending.finish(&self.comm);
             if lane == Lane::Mpi {
-                self.trace.part("wait", format!("wait for chunk {bucket}"), Lane::Compute, wait, wait.elapsed());
+                self.trace.part("wait", format!("wait for bucket {bucket}"), Lane::Compute, wait, wait.elapsed());
             }
             self.summed(graph, bucket, summed, lane)?;
         }
+        self.waited += start.elapsed();
+        Ok(())
+    }
+
+    /// Sums a step's metrics over the ranks. The step may be older than the last gradients, but must be of the same age on all ranks.
+    pub fn sum_metrics(&mut self, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
         let wait = Instant::now();
         let sums = self.sum(metrics.to_vectors())?;
         self.trace.part("wait", METRICS, Lane::Compute, wait, wait.elapsed());
-        self.waited += start.elapsed();
+        self.waited += wait.elapsed();
         Ok(StepMetrics::from_values(metrics.layout(), &sums))
     }
 
@@ -192,7 +199,7 @@ impl<B: Backend> GradientSum<B> {
         let (mut at, costs) = (timed.start, timed.costs);
         self.zeros.extend(timed.zeros.iter().map(|count| (count.parameter, count.zeros)));
         for (kind, took) in [("encode", costs.encode), ("wire", costs.wire), ("decode", costs.decode)] {
-            self.trace.part(kind, format!("{kind} chunk {bucket}"), lane, at, took);
+            self.trace.part(kind, format!("{kind} bucket {bucket}"), lane, at, took);
             at += took;
         }
         graph.put(bucket, gradients);

@@ -22,7 +22,7 @@ pub struct ReducePlan<B: Backend> {
     pub seed: u64,
     /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
-    /// One per chunk of the gradient arena. Empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
+    /// One per bucket of the gradient arena. Empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
     pub sums: Vec<Box<dyn BucketSum<B>>>,
     /// Parameters that use `exact` although the codec rounds.
     exempt: Exempt,
@@ -31,7 +31,7 @@ pub struct ReducePlan<B: Backend> {
 }
 
 impl<B: Backend> ReducePlan<B> {
-    /// Plans the sums for the chunks of `graph`. `workers` is the number of workers V, and `mine` is this rank's range.
+    /// Plans the sums for the buckets of `graph`. `workers` is the number of workers V, and `mine` is this rank's range.
     pub fn new(
         recipe: &Recipe,
         graph: &Graph<B>,
@@ -125,11 +125,11 @@ fn bucket_sum<B: Backend>(
     Ok(Box::new(HostSum::new(entry, bucket, settings, mine)))
 }
 
-/// Returns the chunks of the gradient arena with their tensors.
+/// Returns the buckets of the gradient arena with their tensors.
 fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
     let layout = graph.layout();
     let last = graph.net().last_layer();
-    let mut buckets: Vec<Bucket> = layout.chunks.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
+    let mut buckets: Vec<Bucket> = layout.buckets.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
     for (index, p) in layout.params.iter().enumerate() {
         let elems = p.spec.elems();
         let spared = elems < reduce.min_elements()
@@ -139,7 +139,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
             .map_err(|_| Error::Usage(format!("{}: a network may have at most 65,536 parameters", p.name)))?;
         let exempt = spared && entry.keys.contains(&"exempt");
         let tensor = Tensor { name: p.name.clone(), parameter, range: p.slot.range(), elems, exempt };
-        buckets[p.slot.chunk].tensors.push(tensor);
+        buckets[p.slot.bucket].tensors.push(tensor);
     }
     buckets.iter_mut().for_each(|bucket| bucket.tensors.sort_by_key(|t| t.range.start));
     Ok(buckets)

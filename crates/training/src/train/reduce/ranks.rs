@@ -29,7 +29,7 @@ pub struct MpiRanks {
 
 impl MpiRanks {
     /// Uses the ranks of the session.
-    pub fn of(session: &Session) -> Self {
+    pub fn new(session: &Session) -> Self {
         Self { comm: session.comm.clone(), ranks: session.world.size }
     }
 }

@@ -25,7 +25,7 @@ const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", 
 
 /// Returns the sizes of the files that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {
-    let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
+    let weights = run.graph.layout().buckets.iter().sum::<usize>() as u64 * 4;
     let averages = u64::from(run.ema.is_some());
     let model = weights * (1 + averages) + run.graph.running().len() as u64 * 4;
     let residuals = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };

@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// Returns plain copies of all layers with weights, in network order. Returns an error if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
-    Exporter::of(graph).layers(graph.weights(), graph.running())
+    Exporter::new(graph).layers(graph.weights(), graph.running())
 }
 
 /// Returns an error if the weights do not fit `net`. Called before memory for it is allocated.
@@ -115,7 +115,7 @@ pub struct Exporter<B: Backend> {
 
 impl<B: Backend> Exporter<B> {
     /// Collects the layers of `graph`.
-    pub fn of(graph: &Graph<B>) -> Self {
+    pub fn new(graph: &Graph<B>) -> Self {
         let kinds = layer_kinds(graph.net(), graph.shapes());
         let layer = |(node, spec): (usize, &net::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
@@ -147,12 +147,12 @@ impl<B: Backend> Exporter<B> {
         Ok(layers)
     }
 
-    /// Returns plain tensors with the parameters' names from flat host chunks in the parameters' layout.
-    pub fn tensors_of(&self, chunks: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
+    /// Returns plain tensors with the parameters' names from flat host buckets in the parameters' layout.
+    pub fn tensors_of(&self, buckets: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
             let mut plain = vec![0.0; p.spec.elems()];
-            p.format.unpack(&chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            p.format.unpack(&buckets[p.slot.bucket][p.slot.range()], &mut plain)?;
             Ok((p.name.clone(), p.spec.shape.clone(), plain))
         };
         params.map(plain).collect()

@@ -53,7 +53,7 @@ pub struct Resume {
 /// and for `--resume auto` if there is none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if let Some(path) = &request.resume_from {
-        return Ok(Some(Resume::of(path.clone(), read_found(path)?, Vec::new())));
+        return Ok(Some(Resume::new(path.clone(), read_found(path)?, Vec::new())));
     }
     let folder = request.out.join("checkpoints");
     if !request.resume || !folder.exists() {
@@ -63,7 +63,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let mut notes = Vec::new();
     for (_, path) in output::list(&folder).map_err(unreadable)? {
         match read_found(&path) {
-            Ok(state) => return Ok(Some(Resume::of(path, state, notes))),
+            Ok(state) => return Ok(Some(Resume::new(path, state, notes))),
             Err(error) if is_to_blame(&error) => {
                 notes.push(format!("warning: skipped a checkpoint: {}", named(&path, &error)));
             }
@@ -173,7 +173,7 @@ impl Head {
 }
 
 impl Resume {
-    fn of(path: PathBuf, state: StateFile, notes: Vec<String>) -> Self {
+    fn new(path: PathBuf, state: StateFile, notes: Vec<String>) -> Self {
         let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
         let (network, classes) = (state.model.definition.clone(), state.model.classes.clone());
         Self { head: Head { path, recipe, network, classes, progress, notes }, state: Some(state) }
@@ -264,7 +264,7 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
 fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals: &[Vec<Tensor>]) -> Result<(), Error> {
     let layout = run.graph.layout();
     for worker in 0..run.division.workers {
-        let mut arena = Arena::new(run.graph.backend(), &layout.chunks)?;
+        let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
         let odd = |(expected, got)| {
             let cure = "the checkpoint is for another version of this network".into();
@@ -273,8 +273,8 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         session.agree(packed.map_err(odd))?;
         spread(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
-        for (sum, chunk) in run.reduction.sums.iter_mut().zip(&arena.chunks).filter(|_| own) {
-            sum.set_residual(worker, &elements(chunk)?)?;
+        for (sum, bucket) in run.reduction.sums.iter_mut().zip(&arena.buckets).filter(|_| own) {
+            sum.set_residual(worker, &elements(bucket)?)?;
         }
     }
     Ok(())

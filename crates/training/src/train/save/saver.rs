@@ -226,7 +226,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         // a write may still be in progress here only for checkpoints that cannot be delayed
         self.poll(true, report)?;
         // swap in the synchronised model, which is current here even if ranks step independently
-        let mut ranks = MpiRanks::of(self.session);
+        let mut ranks = MpiRanks::new(self.session);
         let run = &mut *now.run;
         self.keep_folder(report);
         let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;

@@ -35,8 +35,8 @@ pub struct Snapshot<B: Backend> {
 impl<B: Backend> Snapshot<B> {
     /// Allocates memory for copies of `run`.
     pub fn new(run: &Run<B>) -> Result<Self, Error> {
-        let (backend, chunks) = (run.graph.backend(), &run.graph.layout().chunks);
-        let fresh = || Arena::new(backend, chunks);
+        let (backend, buckets) = (run.graph.backend(), &run.graph.layout().buckets);
+        let fresh = || Arena::new(backend, buckets);
         let slots = run.optimizer.slots().map(|(name, _)| Ok((name, fresh()?)));
         let running = run.graph.running().to_vec();
         let ema = run.ema.as_ref().map(|ema| Ok::<_, Error>((fresh()?, ema.running.clone()))).transpose()?;
@@ -46,7 +46,7 @@ impl<B: Backend> Snapshot<B> {
     /// Returns the size of a snapshot in bytes.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
-        4 * arenas * run.graph.layout().chunks.iter().sum::<usize>()
+        4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
     }
 
     /// Copies the state of `run`.
@@ -69,8 +69,8 @@ impl<B: Backend> Snapshot<B> {
     fn touch(&mut self) -> Result<(), backend::Error> {
         let slots = self.slots.iter_mut().map(|slot| &mut slot.1);
         let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
-        let mut chunks = arenas.flat_map(|arena| &mut arena.chunks).filter(|chunk| chunk.host().is_some());
-        chunks.try_for_each(|chunk| chunk.staged().map(|values| values.fill(0.0)))
+        let mut buckets = arenas.flat_map(|arena| &mut arena.buckets).filter(|bucket| bucket.host().is_some());
+        buckets.try_for_each(|bucket| bucket.staged().map(|values| values.fill(0.0)))
     }
 }
 
@@ -84,7 +84,7 @@ fn pair<'a, B: Backend>(
     from: &'a Arena<B>,
     pairs: &mut Pairs<'a>,
 ) -> Result<(), Error> {
-    for (to, from) in to.chunks.iter_mut().zip(&from.chunks) {
+    for (to, from) in to.buckets.iter_mut().zip(&from.buckets) {
         match from.host() {
             Some(from) => pairs.push((to.staged()?, from)),
             None => {
@@ -148,8 +148,8 @@ pub struct Writer<B: Backend> {
 impl<B: Backend> Writer<B> {
     /// Starts the thread for checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
-        let exporter = Exporter::of(&run.graph);
-        let chunks: Arc<[usize]> = run.graph.layout().chunks.as_slice().into();
+        let exporter = Exporter::new(&run.graph);
+        let buckets: Arc<[usize]> = run.graph.layout().buckets.as_slice().into();
         let mut first = Snapshot::new(run)?;
         let (fresh_in, fresh) = bounded(1);
         let touch = move || {
@@ -159,7 +159,7 @@ impl<B: Backend> Writer<B> {
         };
         let work = move |job: Job<B>| {
             let begin = Instant::now();
-            let result = write(&job, &exporter, &chunks);
+            let result = write(&job, &exporter, &buckets);
             let Job { snapshot, progress, path, waited, .. } = job;
             Written { snapshot, progress, path, waited, result, took: begin.elapsed() }
         };
@@ -196,7 +196,7 @@ fn gone() -> Error {
     Error::ThreadGone { task: TASK }
 }
 
-fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, chunks: &[usize]) -> Result<u64, Error> {
+fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, buckets: &[usize]) -> Result<u64, Error> {
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
     let layers = exporter.layers(weights, running)?;
     let ema = ema.as_ref().map(|(weights, running)| exporter.layers(weights, running)).transpose()?;
@@ -204,7 +204,7 @@ fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, chunks: &[usize]) -> 
     let state = StateFile {
         model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
         slots: slots.collect::<Result<_, Error>>()?,
-        residuals: residuals(exporter, chunks, &job.residuals)?,
+        residuals: residuals(exporter, buckets, &job.residuals)?,
         progress: job.progress.clone(),
     };
     Ok(state.write(&job.path)?)
@@ -213,16 +213,16 @@ fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, chunks: &[usize]) -> 
 /// Converts the flat bytes to the residuals of each worker.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
-    chunks: &[usize],
+    buckets: &[usize],
     ranks: &[Vec<u8>],
 ) -> Result<Vec<Vec<Tensor>>, Error> {
-    let each = 4 * chunks.iter().sum::<usize>();
-    let mut flat: Vec<Vec<f32>> = chunks.iter().map(|&len| vec![0.0; len]).collect();
+    let each = 4 * buckets.iter().sum::<usize>();
+    let mut flat: Vec<Vec<f32>> = buckets.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
     for mut bytes in ranks.iter().flat_map(|rank| rank.chunks_exact(each)) {
-        for chunk in &mut flat {
-            let (own, rest) = bytes.split_at(4 * chunk.len());
-            from_bytes(own, chunk);
+        for bucket in &mut flat {
+            let (own, rest) = bytes.split_at(4 * bucket.len());
+            from_bytes(own, bucket);
             bytes = rest;
         }
         workers.push(exporter.tensors_of(&flat)?);
@@ -255,10 +255,10 @@ fn extend(crc: u32, name: &str, values: &[f32]) -> u32 {
 
 /// Broadcasts rank 0's arena. Collective.
 pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
-    arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
-        chunk.fetch()?;
-        spread_values(session, chunk.staged()?)?;
-        Ok(chunk.unstage()?)
+    arena.buckets.iter_mut().filter(|_| session.world.size > 1).try_for_each(|bucket| {
+        bucket.fetch()?;
+        spread_values(session, bucket.staged()?)?;
+        Ok(bucket.unstage()?)
     })
 }
 

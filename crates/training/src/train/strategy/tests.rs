@@ -42,7 +42,7 @@ impl RankSum for Threads {
 }
 
 fn arena(values: &[f32]) -> Arena<Reference> {
-    Arena { chunks: values.iter().map(|v| HostBuf(vec![*v])).collect() }
+    Arena { buckets: values.iter().map(|v| HostBuf(vec![*v])).collect() }
 }
 
 const CURVE: f32 = 0.5;
@@ -72,7 +72,7 @@ impl Tested for LocalSgd<Reference> {
 
 impl Tested for Easgd<Reference> {
     fn centre(&self) -> f32 {
-        self.centre.chunks[0].0[0]
+        self.centre.buckets[0].0[0]
     }
 }
 
@@ -80,7 +80,7 @@ fn easgd(period: u64, alpha: f64) -> impl Fn(&Arena<Reference>) -> Easgd<Referen
     move |weights| Easgd::new(period, alpha, &Reference, weights).unwrap()
 }
 
-/// Runs `steps` steps of gradient descent on every rank's own function. The parameters are in two chunks, and the
+/// Runs `steps` steps of gradient descent on every rank's own function. The parameters are in two buckets, and the
 /// second one stays 0.
 fn descend<S: Tested>(strategy: impl Fn(&Arena<Reference>) -> S + Sync, steps: u64, momentum: f32) -> Vec<Vec<State>> {
     let ranks = MINIMA.len();
@@ -90,18 +90,18 @@ fn descend<S: Tested>(strategy: impl Fn(&Arena<Reference>) -> S + Sync, steps: u
         let mut strategy = strategy(&x);
         let mut states = Vec::new();
         for done in 0..steps {
-            let gradient = CURVE * (x.chunks[0].0[0] - minimum);
+            let gradient = CURVE * (x.buckets[0].0[0] - minimum);
             let synchronises = strategy.synchronises(done);
             if synchronises {
                 strategy.before_update(&x, &mut threads).unwrap();
             }
-            m.chunks[0].0[0] = momentum * m.chunks[0].0[0] + gradient;
-            x.chunks[0].0[0] -= RATE * m.chunks[0].0[0];
+            m.buckets[0].0[0] = momentum * m.buckets[0].0[0] + gradient;
+            x.buckets[0].0[0] -= RATE * m.buckets[0].0[0];
             if synchronises {
                 strategy.after_update(&mut x, &mut std::iter::once(&mut m), &mut threads).unwrap();
             }
-            assert_eq!(x.chunks[1].0[0], 0.0);
-            states.push(State { x: x.chunks[0].0[0], momentum: m.chunks[0].0[0], centre: strategy.centre() });
+            assert_eq!(x.buckets[1].0[0], 0.0);
+            states.push(State { x: x.buckets[0].0[0], momentum: m.buckets[0].0[0], centre: strategy.centre() });
         }
         states
     };

@@ -1,0 +1,81 @@
+//! Training with targets for all classes instead of labels: the loss, the targets of the next pass, and the teacher.
+
+use backend::{Backend, CrossEntropy, Error, LossSums, Objective, SoftLoss, SoftTargets, TensorDesc};
+
+use super::graph::{Batch, Graph};
+use super::replay::Kind;
+
+/// The loss and the targets if training does not use labels.
+pub(super) struct SoftTargetLoss<B: Backend> {
+    objective: Objective,
+    /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
+    table: Vec<f32>,
+    pub(super) teacher: Option<Box<Graph<B>>>,
+}
+
+impl<B: Backend> SoftTargetLoss<B> {
+    pub(super) fn targets<'a>(&'a self, labels: &'a [u32]) -> SoftTargets<'a> {
+        SoftTargets { labels, table: &self.table }
+    }
+
+    /// Computes the loss for a tensor of scores. Labels and factors come from `ask`.
+    pub(super) fn loss(
+        &self,
+        backend: &B,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &B::Buf,
+        dx: Option<&mut B::Buf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let CrossEntropy { labels, scale, weight, .. } = ask;
+        let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
+        let scores = self.teacher.as_ref().map(|t| t.pass.tensors.take(t.plan.value_of(t.net().nodes.len())));
+        let scores = scores.transpose()?;
+        backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
+    }
+
+    /// Computes the teacher's scores for the batch of the pass.
+    pub(super) fn consult(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        let Some(teacher) = &mut self.teacher else { return Ok(()) };
+        teacher.begin(batch, None, false)?;
+        teacher.enqueue(Kind::Scores, &mut |teacher| teacher.forward(batch, false))
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// Makes training passes compare the scores with targets instead of labels. The caller must fill
+    /// [`Graph::targets_mut`] before each of these passes. Evaluation still uses labels.
+    pub fn train_against(&mut self, objective: Objective) {
+        self.soft = Some(SoftTargetLoss { objective, table: Vec::new(), teacher: None });
+    }
+
+    /// Adds a teacher to the objective: a network created with [`Graph::beside`] for the same images.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the numbers of scores or the image sizes differ, or if training uses labels.
+    pub fn teach(&mut self, teacher: Graph<B>) -> Result<(), Error> {
+        let wrong = |expected: String, got: String| Err(Error::Size { op: "the teacher".into(), expected, got });
+        if teacher.classes() != self.classes() || teacher.net().input != self.net().input {
+            let text = |graph: &Graph<B>| format!("{} scores for images of {}", graph.classes(), graph.net().input);
+            return wrong(text(self), text(&teacher));
+        }
+        match &mut self.soft {
+            Some(soft) => soft.teacher = Some(Box::new(teacher)),
+            None => return wrong("training with soft targets".into(), "labels".into()),
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the teacher's parameters, activations and private memory.
+    pub fn teacher_bytes(&self) -> usize {
+        let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
+        teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().buckets.iter().sum::<usize>()) + t.state_bytes())
+    }
+
+    /// Returns the targets of the next training pass, to be filled in the format of [`SoftTargets::table`]. Returns
+    /// `None` if training uses labels.
+    pub fn targets_mut(&mut self) -> Option<&mut Vec<f32>> {
+        self.soft.as_mut().map(|soft| &mut soft.table)
+    }
+}
