@@ -47,7 +47,7 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
         ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
+        (format!("parameters, {} buckets", graph.layout().chunks.len()), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),

@@ -164,7 +164,7 @@ impl<B: Backend> GradientSum<B> {
             let wait = Instant::now();
             let summed = pending.finish(&self.comm);
             if lane == Lane::Mpi {
-                self.trace.part("wait", format!("wait for chunk {bucket}"), Lane::Compute, wait, wait.elapsed());
+                self.trace.part("wait", format!("wait for bucket {bucket}"), Lane::Compute, wait, wait.elapsed());
             }
             self.summed(graph, bucket, summed, lane)?;
         }
@@ -192,7 +192,7 @@ impl<B: Backend> GradientSum<B> {
         let (mut at, costs) = (timed.start, timed.costs);
         self.zeros.extend(timed.zeros.iter().map(|count| (count.parameter, count.zeros)));
         for (kind, took) in [("encode", costs.encode), ("wire", costs.wire), ("decode", costs.decode)] {
-            self.trace.part(kind, format!("{kind} chunk {bucket}"), lane, at, took);
+            self.trace.part(kind, format!("{kind} bucket {bucket}"), lane, at, took);
             at += took;
         }
         graph.put(bucket, gradients);
