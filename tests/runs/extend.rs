@@ -83,7 +83,7 @@ fn a_run_that_is_complete_goes_on() {
     let told = setting.train("out", 1, &["--resume", "auto"]).succeeded().stdout;
     assert!(told.contains("--extend-epochs"), "{told}");
     let said = setting.train("out", 1, &LONGER).succeeded().stderr;
-    assert!(said.contains("the decay had come to its end (lr 0), and goes on as that of a run of 4 epochs"), "{said}");
+    assert!(said.contains("the decay had ended (lr 0) and continues as in a run of 4 epochs"), "{said}");
     assert_eq!((rates(&out).len(), events(&out, "eval").len(), events(&out, "end").len()), (24, 4, 1));
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
     let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();

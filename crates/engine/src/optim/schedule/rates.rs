@@ -180,9 +180,7 @@ impl Extension {
                 format!("what is left of the decay is stretched from epoch {} on (lr {is})", rounded(at))
             }
             true if over => {
-                format!(
-                    "the decay had come to its end (lr {was}), and goes on as that of a run of {epochs} epochs (lr {is})"
-                )
+                format!("the decay had ended (lr {was}) and continues as in a run of {epochs} epochs (lr {is})")
             }
             true => format!("the decay, which has not begun, runs to the new end (lr {is})"),
         };
@@ -285,10 +283,7 @@ mod tests {
     fn other_schedules_and_other_moments_leave_the_recipe_as_it_is() {
         let mut cosine = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
         let over = extension(50, 5, 10).apply(&mut cosine).unwrap();
-        assert!(
-            over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
-            "{over}"
-        );
+        assert!(over.contains("had ended (lr 0) and continues as in a run of 10 epochs (lr 0.58"), "{over}");
         // finished steps keep their rates, and later steps follow the longer run, also after a second extension
         let [short, long] = [5, 10].map(|epochs| Schedule::new(&line(), 8, epochs, PER_EPOCH).unwrap());
         let mut spec = line();
