@@ -25,7 +25,7 @@ fn the_documents_count_rightly() {
     let runs = recorded("tests/golden/optim.json", "runs");
     for (path, said) in [
         ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
-        ("README.md", format!("| transforms | {transforms}: ")),
+        ("README.md", format!("| transforms | {transforms}, ")),
         ("docs/numbers.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
         ("docs/numbers.md", format!("ten steps of {runs} settings")),
     ] {

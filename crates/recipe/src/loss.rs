@@ -165,8 +165,8 @@ impl<'de> Deserialize<'de> for ClassWeights {
 }
 
 section! {
-    /// Mixes the n images in a worker's part of the batch, and their labels: image i with image n - 1 - i. All images
-    /// use the same random draw per worker, epoch and step, as in timm's batch mode. The keys have timm's names.
+    /// Mixes the n images in a worker's part of the batch, and their labels: image i with image n - 1 - i. All n images
+    /// share one random draw per worker, epoch and step, as in timm's batch mode. The keys have timm's names.
     /// Without `mixup` and `cutmix`, nothing is mixed.
     pub struct MixSpec {
         /// Mixup: parameter of the beta distribution for the weight of an image when two images are blended. 0: no

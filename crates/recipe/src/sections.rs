@@ -40,7 +40,7 @@ section! {
         /// Key of the dictionary in a .pth file to read weights from, such as "state_dict_ema" or "model_ema" for
         /// averaged weights.
         absent key: String = "the weights themselves";
-        /// Patterns of the network's tensors that start at random anyway, such as "fc.*".
+        /// Patterns of the network's tensors that are not read from the file but start at random, such as "fc.*".
         absent exclude: Vec<String> = "[]";
         /// Whether the tensors of the network and of the file must all match by name and shape. With false, tensors
         /// that do not match are listed, and the network's start at random.
@@ -95,7 +95,7 @@ section! {
     pub struct Reduce {
         /// Encoding of the gradients that the ranks exchange.
         default codec: Codec = Codec::default();
-        /// Size of one allreduce in MB (10^6 bytes) of gradients.
+        /// Size of a bucket in MB (10^6 bytes). A bucket is the part of the gradients that one allreduce sums.
         default bucket_mb: f64 = 4.0, in Range::Positive;
         /// GPU: how gradients reach the other ranks. CUDA-aware MPI, copies in host memory, or NCCL.
         default path: TransportSetting = TransportSetting::Auto => changeable;
@@ -264,9 +264,9 @@ section! {
         // Changeable, because a resumed run compares the data set itself, not its path.
         required data: String => changeable;
         /// Length of the run in passes over the training split. Give either epochs or steps.
-        absent epochs: u32 = "by steps", in Range::AtLeast(1.0);
+        absent epochs: u32 = "set by steps", in Range::AtLeast(1.0);
         /// Length of the run in optimizer steps, instead of epochs. The run and its schedule may end within an epoch.
-        absent steps: u64 = "by epochs", in Range::AtLeast(1.0);
+        absent steps: u64 = "set by epochs", in Range::AtLeast(1.0);
         /// Seed of all random numbers.
         default seed: u64 = 1;
         /// Images per step over all ranks.
@@ -293,7 +293,7 @@ section! {
         /// Whether the last normalisation of each residual branch starts with scale 0, so that the block starts as the
         /// identity.
         default zero_init_residual: bool = false;
-        /// Split that is evaluated during training. Its scores decide about the best checkpoint, `[stop]` and the
+        /// Split that is evaluated during training. Its scores determine the best checkpoint, `[stop]` and the
         /// plateau schedule. If it is validation, the test split is evaluated at the end of the run.
         absent eval_split: String = "validation, otherwise test";
         /// Initial weights.
