@@ -98,15 +98,20 @@ pub struct FollowUp<'a, B: Backend> {
 type UpdateWork<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
 
 impl<B: Backend> Graph<B> {
-    /// Runs [`Graph::start`] for a rank's last worker, followed by `then`. A device with a queue replays both together.
+    /// Runs [`Graph::start`] for a rank's last worker, then `follow_up`. A device with a queue replays both together.
     /// The gradients must stay on this rank, the device must have a queue, and the batch must have samples. With
     /// `only_updates`, the gradients are undefined afterwards.
-    pub fn start_then(&mut self, batch: Batch<'_>, loss: Loss, then: FollowUp<'_, B>) -> Result<(), Error> {
+    pub fn start_with_follow_up(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        follow_up: FollowUp<'_, B>,
+    ) -> Result<(), Error> {
+        let FollowUp { key, only_updates, work } = follow_up;
         self.begin(&batch, Some(loss), true)?;
         let mut hasher = DefaultHasher::new();
-        let wanted = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
-        (self.digest(Kind::Gradients(wanted)), then.key).hash(&mut hasher);
-        let FollowUp { work, .. } = then;
+        let wanted = if only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
+        (self.digest(Kind::Gradients(wanted)), key).hash(&mut hasher);
         self.enqueue_as("the step", hasher.finish(), &mut |graph| {
             graph.forward_and_backward::<Error>(&batch, loss, wanted, &mut None)?;
             let (backend, weights, gradients) = graph.to_update();

@@ -218,7 +218,7 @@ impl<B: Backend> Optimizer<B> {
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_then(batch, loss, FollowUp { key, only_updates, work: &mut work })
+        graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })
     }
 
     /// Returns true if only the update reads the gradients in [`Self::change`].

@@ -7,7 +7,7 @@ use loaders::{Split, printable};
 
 use crate::error::Error;
 use crate::train::evaluate::Selection;
-use crate::train::save::output::Sides;
+use crate::train::save::output::ClassSources;
 
 /// The result of matching classes by name.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Matched {
 
 /// Returns `None` if the classes are equal. If they differ, matches them by name if `by_name` is set, and otherwise
 /// returns an error. Reads the labels of the split if a class has no match.
-pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option<Matched>, Error> {
+pub fn matched(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<Matched>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
         return Err(Error::Failed(format!(
@@ -46,7 +46,7 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
 }
 
 /// Returns, for each class in the data set, the label of the model's class with the same name.
-fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
+fn by_names(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {
         let pairs = model.get(name).map_or(0, Vec::len);
@@ -101,7 +101,7 @@ mod tests {
 
     fn mapped(model: &[&str], data: &[&str]) -> Result<Vec<Option<u32>>, String> {
         let model = names(model);
-        let sides = Sides { model: &model, file: Path::new("model.h5"), data: Path::new("data") };
+        let sides = ClassSources { model: &model, file: Path::new("model.h5"), data: Path::new("data") };
         by_names(&sides, &names(data)).map_err(|e| e.to_string())
     }
 

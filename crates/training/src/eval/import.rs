@@ -16,7 +16,7 @@ use recipe::{Changes, Init, Known, Recipe};
 
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
-use crate::train::init::fit::{Fate, Fit, Taken, classes as count, fit};
+use crate::train::init::fit::{Fit, Match, Taken, classes as count, fit};
 use crate::train::init::{begin, table};
 use crate::train::plan::network::{Defined, network, shape_of};
 use crate::train::plan::source::transform_names;
@@ -175,8 +175,7 @@ fn fitted(
         Ok::<_, Error>((net, fit))
     };
     let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
-    let there =
-        fit.with_fate(Fate::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
+    let there = fit.with(Match::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
@@ -189,7 +188,7 @@ fn fitted(
 
 /// Returns an error unless the file has exactly the tensors of the network.
 fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
-    let left_out = fit.with_fate(Fate::Excluded).find(|row| row.shape.is_some());
+    let left_out = fit.with(Match::Excluded).find(|row| row.shape.is_some());
     if let Some(row) = left_out {
         return Err(Error::Usage(format!(
             "--exclude matches {} of the network, which would then have no values. Only tensors that the network does not have may be \

@@ -21,7 +21,7 @@ use crate::train::agree::{self, algorithms, gpus};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
-use crate::train::save::output::Sides;
+use crate::train::save::output::ClassSources;
 
 /// The score of a split, and details about model and images.
 pub struct Scored {
@@ -118,7 +118,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     }
     several_fit(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
-    let classes = Sides { model: &model.classes, file, data };
+    let classes = ClassSources { model: &model.classes, file, data };
     let matched = classes::matched(&classes, &split, request.map_classes)?;
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };

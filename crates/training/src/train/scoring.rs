@@ -15,7 +15,7 @@ use crate::train::agree::Session;
 use crate::train::observe::notices;
 
 /// The scores of a model. On rank 0 also the prediction for each image, if requested.
-struct Found {
+struct ModelScores {
     eval: Eval,
     predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
@@ -30,14 +30,14 @@ const LARGEST_LOSS: f64 = 1.8e19;
 
 /// Selects the split to score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum ScoredSplit {
     /// The split that is scored after each epoch.
     Watched,
     /// The split that is scored at the end of the run.
     AtEnd,
 }
 
-impl Found {
+impl ModelScores {
     fn scores(&self) -> Scores {
         let Eval { top1, top5, loss, macro_f1, map, .. } = self.eval;
         Scores { top1, top5, loss, macro_f1, map }
@@ -52,19 +52,19 @@ impl<B: Backend> Training<'_, B> {
         if self.run.evaluation.is_none() || !due {
             return Ok(Scored::Other);
         }
-        let Some((mut weights, mut ema)) = self.evaluate_all(Which::Watched)? else { return Ok(Scored::Stopped) };
+        let Some((mut weights, mut ema)) = self.evaluate_all(ScoredSplit::Watched)? else { return Ok(Scored::Stopped) };
         self.at.score = Some(weights.sums);
         // --max-steps can add this evaluation or end its epoch early. The score may be the best, but [stop] and the plateau schedule skip
         // it. So the continued run is the same as one without --max-steps.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
-        let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
+        let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(ModelScores::scores) };
         let lost = self.lost(std::iter::once(&weights).chain(&ema));
         let best = lost.is_none() && self.take(&scoring, whole);
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for Found { eval, predictions, per_class, .. } in std::iter::once(weights).chain(ema) {
+        for ModelScores { eval, predictions, per_class, .. } in std::iter::once(weights).chain(ema) {
             let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
             self.report.event(eval)?;
             shown.map_or(Ok(()), |found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report))?;
@@ -87,7 +87,7 @@ impl<B: Backend> Training<'_, B> {
             return Ok(true);
         }
         self.run.resize_for_scoring()?;
-        let Some((weights, ema)) = self.evaluate_all(Which::AtEnd)? else { return Ok(false) };
+        let Some((weights, ema)) = self.evaluate_all(ScoredSplit::AtEnd)? else { return Ok(false) };
         self.score_at_end = Some(weights.sums);
         let lost = self.lost(std::iter::once(&weights).chain(&ema));
         std::iter::once(weights).chain(ema).try_for_each(|found| self.report.event(found.eval))?;
@@ -96,15 +96,15 @@ impl<B: Backend> Training<'_, B> {
 
     /// Returns the error that ends the run if the loss of one of these scores is not finite or, at the end of the run, above
     /// [`LARGEST_LOSS`].
-    fn lost<'f>(&self, mut scores: impl Iterator<Item = &'f Found>) -> Option<Error> {
+    fn lost<'f>(&self, mut scores: impl Iterator<Item = &'f ModelScores>) -> Option<Error> {
         let largest = if self.at.step >= self.last { LARGEST_LOSS } else { f64::MAX };
-        let Found { eval, .. } = scores.find(|found| found.eval.loss.is_nan() || found.eval.loss > largest)?;
+        let ModelScores { eval, .. } = scores.find(|found| found.eval.loss.is_nan() || found.eval.loss > largest)?;
         let whose = if eval.ema { "the averaged weights" } else { "the weights" };
         Some(notices::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }
 
     /// Scores the weights and, if the recipe wants it, their averages. Returns `None` if a rank received a request to stop.
-    fn evaluate_all(&mut self, which: Which) -> Result<Option<(Found, Option<Found>)>, Error> {
+    fn evaluate_all(&mut self, which: ScoredSplit) -> Result<Option<(ModelScores, Option<ModelScores>)>, Error> {
         let Some(weights) = self.evaluate(which, false)? else { return Ok(None) };
         if !self.run.recipe.scores_averages() || !self.run.strategy.sums_gradients() {
             return Ok(Some((weights, None)));
@@ -113,21 +113,21 @@ impl<B: Backend> Training<'_, B> {
     }
 
     /// Scores the weights, or with `ema` their averages. Returns `None` if a rank received a request to stop.
-    fn evaluate(&mut self, which: Which, ema: bool) -> Result<Option<Found>, Error> {
+    fn evaluate(&mut self, which: ScoredSplit, ema: bool) -> Result<Option<ModelScores>, Error> {
         let used = |measure| self.run.recipe.scores_used().iter().any(|(_, n)| n.ema == ema && n.measure == measure);
         let detail = match (used(Measure::Map), used(Measure::MacroF1), ema) {
             (true, ..) => Detail::Precisions,
             (_, true, _) => Detail::Outcomes,
             (false, false, true) => Detail::Score,
-            (false, false, false) if which == Which::Watched => self.shown.detail(),
+            (false, false, false) if which == ScoredSplit::Watched => self.shown.detail(),
             (false, false, false) => Detail::Score,
         };
         let goes_by = [used(Measure::MacroF1), used(Measure::Map)];
         let RunContext { session, stop, .. } = self.context;
         let run = &mut self.run;
         let evaluation = match which {
-            Which::Watched => &run.evaluation,
-            Which::AtEnd => &run.evaluation_at_end,
+            ScoredSplit::Watched => &run.evaluation,
+            ScoredSplit::AtEnd => &run.evaluation_at_end,
         };
         let Some(evaluation) = evaluation else { return Ok(None) };
         // for multi-label images, the score alone contains everything that is needed
@@ -143,7 +143,7 @@ impl<B: Backend> Training<'_, B> {
             None => over_classes(session, goes_by, predictions.as_ref())?,
         };
         // the final evaluation comes after the epoch was counted, unless --max-steps ended it early
-        let epoch = self.at.epoch + u32::from(which == Which::Watched || self.at.step_of_epoch > 0);
+        let epoch = self.at.epoch + u32::from(which == ScoredSplit::Watched || self.at.step_of_epoch > 0);
         let eval = Eval {
             step: self.at.step,
             epoch,
@@ -157,10 +157,10 @@ impl<B: Backend> Training<'_, B> {
             map: map.filter(|map| !map.is_nan()),
             ema,
             best: None,
-            at_end: which == Which::AtEnd,
+            at_end: which == ScoredSplit::AtEnd,
         };
         let sums = Sums { loss, top1, top5, count, several };
-        Ok(Some(Found { eval, predictions, per_class, sums }))
+        Ok(Some(ModelScores { eval, predictions, per_class, sums }))
     }
 
     /// Updates the best score with the scores of an epoch. If the epoch is `whole`, updates the rules of the run, too. Returns true if the

@@ -26,7 +26,7 @@ use crate::train::plan::run::{Resources, Run};
 use crate::train::plan::source::Source;
 use crate::train::reduce::transport;
 use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
-use crate::train::save::folder::Over;
+use crate::train::save::folder::EndOfRun;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{Head, Resume};
 use crate::train::save::saver::RESUMABLE;
@@ -285,11 +285,11 @@ fn complete<B: Backend>(
     let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
     let at = &resume.head.progress;
     let over = match scoring::over(&run.recipe, at) {
-        Some(ending) => Over { last: at.step, more: ending.cure() },
+        Some(ending) => EndOfRun { last: at.step, more: ending.cure() },
         None => {
             let more =
                 if run.recipe.steps.is_some() { "" } else { " To train longer, give --set epochs=N --extend-epochs" };
-            Over { last: run.last_step(request.max_steps), more }
+            EndOfRun { last: run.last_step(request.max_steps), more }
         }
     };
     let told = session.is_root().then(|| folder::told(&request.out, &resume.head, over));

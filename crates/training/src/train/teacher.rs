@@ -16,11 +16,11 @@ use crate::train::plan::phases::plan_size;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{Agreement, PixelValues};
 use crate::train::save::model;
-use crate::train::save::output::Sides;
+use crate::train::save::output::ClassSources;
 use crate::train::save::resume::Head;
 
 /// Facts about the loaded teacher.
-pub struct Taught {
+pub struct LoadedTeacher {
     /// Text for the log.
     pub note: String,
     /// Checksum of the weights.
@@ -33,7 +33,11 @@ pub struct Taught {
 ///
 /// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes or
 /// image sizes, or has changed since the run began.
-pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head>) -> Result<Option<Taught>, Error> {
+pub fn begin<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    from: Option<&Head>,
+) -> Result<Option<LoadedTeacher>, Error> {
     let Some(teacher) = &run.recipe.distill.teacher else { return Ok(None) };
     let path = file(Path::new(teacher));
     let model = session.agree(read(&path, run))?;
@@ -44,7 +48,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head
     let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
         format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
-    Ok(Some(Taught { note, checksum }))
+    Ok(Some(LoadedTeacher { note, checksum }))
 }
 
 /// Returns an error if the teacher has changed since the run began.
@@ -77,7 +81,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
         )));
     }
     let data = Path::new(&run.recipe.data);
-    let sides = Sides { model: &model.classes, file: path, data };
+    let sides = ClassSources { model: &model.classes, file: path, data };
     if let Some(difference) = sides.difference(run.source.train.class_names()) {
         let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
         return Err(Error::Usage(why));
@@ -91,7 +95,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
-    let (there, here) = (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) =
+        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
             "distill.teacher: {} was trained on images with {there}, but the transforms of this run make {here}, so its scores would be \
@@ -105,7 +110,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
 
 /// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
-    let (there, here) = (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) =
+        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
     let what = format!("it was trained on images with {there}, but the transforms of this run make {here}");
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }

@@ -75,16 +75,16 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
 
 /// The GPUs that a rank may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Visible {
+pub struct VisibleGpus {
     host: String,
     /// Names that are equal on all ranks of the node: device numbers or ids.
     gpus: Vec<String>,
 }
 
 /// Returns the GPUs that this rank may open and that CUDA_VISIBLE_DEVICES selects.
-pub fn visible(host: &str) -> Visible {
+pub fn visible(host: &str) -> VisibleGpus {
     let chosen = launcher::variable("CUDA_VISIBLE_DEVICES");
-    Visible { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }
+    VisibleGpus { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }
 }
 
 /// Returns the numbers of the NVIDIA devices that this process may open. A cgroup forbids the devices of other jobs.
@@ -105,7 +105,7 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
 }
 
 /// Returns a warning if a node has fewer GPUs than ranks.
-pub fn shared(ranks: &[Visible]) -> Option<String> {
+pub fn shared(ranks: &[VisibleGpus]) -> Option<String> {
     let mut nodes: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for rank in ranks {
         let (count, gpus) = nodes.entry(&rank.host).or_default();
@@ -126,7 +126,7 @@ mod tests {
     fn warning(lines: &[&str]) -> Option<String> {
         let visible = |line: &&str| {
             let mut words = line.split(' ').map(String::from);
-            Visible { host: words.next().unwrap(), gpus: words.collect() }
+            VisibleGpus { host: words.next().unwrap(), gpus: words.collect() }
         };
         shared(&lines.iter().map(visible).collect::<Vec<_>>())
     }

@@ -19,7 +19,7 @@ const HOSTS: usize = 16;
 
 /// A rank's part of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seat {
+struct RankRow {
     rank: usize,
     host: String,
     device: String,
@@ -30,7 +30,7 @@ struct Seat {
 /// was compared on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
-    let seat = Seat { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
+    let seat = RankRow { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
     let Some(seats) = session.comm.gather("gathering of the ranks' places", &seat)? else { return Ok(Vec::new()) };
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
@@ -53,8 +53,8 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
 }
 
 /// Returns a line for each host.
-fn hosts(seats: &[Seat]) -> Vec<String> {
-    let mut hosts: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
+fn hosts(seats: &[RankRow]) -> Vec<String> {
+    let mut hosts: BTreeMap<&str, Vec<&RankRow>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
     let mut sorted: Vec<_> = hosts.into_iter().collect();
     sorted.sort_by_key(|(_, seats)| seats[0].rank);
@@ -66,7 +66,7 @@ fn hosts(seats: &[Seat]) -> Vec<String> {
     rows
 }
 
-fn row(host: &str, seats: &[&Seat]) -> String {
+fn row(host: &str, seats: &[&RankRow]) -> String {
     let ranks = list(seats.iter().map(|seat| seat.rank));
     let mut all: Vec<usize> = seats.iter().flat_map(|seat| seat.cpus.iter().copied()).collect();
     let listed = all.len();
@@ -190,13 +190,13 @@ fn checksum(path: &str) -> std::io::Result<(u32, usize)> {
 mod tests {
     use super::*;
 
-    fn seat(rank: usize, host: &str, cpus: &[usize]) -> Seat {
-        Seat { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec() }
+    fn seat(rank: usize, host: &str, cpus: &[usize]) -> RankRow {
+        RankRow { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec() }
     }
 
     #[test]
     fn many_ranks_of_a_host_make_one_line() {
-        let free: Vec<Seat> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
+        let free: Vec<RankRow> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
         assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, free for all its ranks; cpu"]);
         let bound = [seat(0, "n2", &[0, 1]), seat(1, "n1", &[0]), seat(2, "n2", &[2, 3]), seat(3, "n1", &[0, 1])];
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
                 "n1         rank(s) 1,3; cores 0-1, partly shared; cpu"
             ]
         );
-        let many: Vec<Seat> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
+        let many: Vec<RankRow> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
         assert_eq!(hosts(&many).len(), HOSTS + 1);
         assert!(hosts(&many)[HOSTS].contains("24 more hosts"));
     }

@@ -18,7 +18,7 @@ use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
 /// A batch, and the sums of its scores over the views so far.
-struct Seen {
+struct ScoredBatch {
     ids: Vec<u64>,
     labels: Vec<u32>,
     sets: LabelSets,
@@ -36,7 +36,7 @@ impl Evaluation {
     ) -> Result<ScoreSums, Error> {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
-        let mut seen: BTreeMap<u64, Seen> = BTreeMap::new();
+        let mut seen: BTreeMap<u64, ScoredBatch> = BTreeMap::new();
         let classes = graph.classes();
         for view in &self.views {
             self.look(view, session, graph, stop, &mut seen)?;
@@ -45,7 +45,7 @@ impl Evaluation {
                 return Ok(sums);
             }
         }
-        for (step, Seen { ids, labels, sets, sums: mut scores }) in seen {
+        for (step, ScoredBatch { ids, labels, sets, sums: mut scores }) in seen {
             scores.iter_mut().for_each(|score| *score /= self.views.len() as f32);
             if let Some(collector) = &mut notes.several {
                 sums.add(step, collector.add(&ids, &sets, &scores));
@@ -68,7 +68,7 @@ impl Evaluation {
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-        seen: &mut BTreeMap<u64, Seen>,
+        seen: &mut BTreeMap<u64, ScoredBatch>,
     ) -> Result<(), Error> {
         session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut input = DeviceInput::new(graph.backend(), view);
@@ -84,7 +84,7 @@ impl Evaluation {
                 Some(seen) => seen.sums.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
                 None => {
                     let (ids, labels) = (batch.ids().to_vec(), labels.to_vec());
-                    seen.insert(batch.step(), Seen { ids, labels, sets: sets_of(&batch), sums: found });
+                    seen.insert(batch.step(), ScoredBatch { ids, labels, sets: sets_of(&batch), sums: found });
                 }
             }
             if stop.requested() {

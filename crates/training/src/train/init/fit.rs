@@ -16,7 +16,7 @@ const COUNTER: &str = "num_batches_tracked";
 
 /// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum Match {
     /// The network's tensor gets the file's values.
     Taken,
     /// The network's tensor is excluded by `exclude` and starts at random.
@@ -34,7 +34,7 @@ pub enum Fate {
 /// A tensor that the network has, or that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    pub fate: Fate,
+    pub fate: Match,
     /// Its name in the network. If only the file has it, its name after the rules of `match`.
     pub name: String,
     /// Its shape in the network.
@@ -72,24 +72,24 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     for (name, shape) in &wanted {
         let index = found.get(name).copied();
         let fate = match index {
-            _ if excluded(name) => Fate::Excluded,
-            Some(_) if of_replaced(name) => Fate::Replaced,
-            Some(index) if alike(&weights.tensors[index].1, shape) => Fate::Taken,
-            Some(_) => Fate::Shape,
-            None => Fate::Missing,
+            _ if excluded(name) => Match::Excluded,
+            Some(_) if of_replaced(name) => Match::Replaced,
+            Some(index) if alike(&weights.tensors[index].1, shape) => Match::Taken,
+            Some(_) => Match::Shape,
+            None => Match::Missing,
         };
         rows.push(Row { fate, name: name.clone(), shape: Some(shape.clone()), found: index });
     }
     let left =
         found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !name.ends_with(COUNTER));
     rows.extend(left.map(|(name, index)| Row {
-        fate: Fate::Left,
+        fate: Match::Left,
         name: name.clone(),
         shape: None,
         found: Some(*index),
     }));
-    if !rows.iter().any(|row| row.fate == Fate::Taken) {
-        let alike = rows.iter().find(|row| row.fate == Fate::Shape);
+    if !rows.iter().any(|row| row.fate == Match::Taken) {
+        let alike = rows.iter().find(|row| row.fate == Match::Shape);
         let alike =
             alike.and_then(|row| Some((row.name.as_str(), &weights.tensors[row.found?].1[..], row.shape.as_deref()?)));
         return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys(), alike)));
@@ -154,13 +154,13 @@ pub struct Taken<'a> {
 
 impl Fit {
     /// Returns the rows with this result.
-    pub fn with_fate(&self, fate: Fate) -> impl Iterator<Item = &Row> {
+    pub fn with(&self, fate: Match) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.fate == fate)
     }
 
     /// Returns the tensors that fit, with their names in the network.
     pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, Taken<'a>)> {
-        self.with_fate(Fate::Taken).filter_map(|row| {
+        self.with(Match::Taken).filter_map(|row| {
             let taken = Taken { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
             Some((row.name.as_str(), taken))
         })
@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    fn count(fit: &Fit, fate: Fate) -> usize {
-        fit.with_fate(fate).count()
+    fn count(fit: &Fit, fate: Match) -> usize {
+        fit.with(fate).count()
     }
 
     #[test]
@@ -295,10 +295,10 @@ mod tests {
         let all = file.tensors.len();
         let fitted = fit(&net(), &file, &init(&[], &rule)).unwrap();
         assert_eq!(fitted.classifiers, ["fc"]);
-        assert_eq!((count(&fitted, Fate::Taken), count(&fitted, Fate::Replaced)), (all - 2, 2));
+        assert_eq!((count(&fitted, Match::Taken), count(&fitted, Match::Replaced)), (all - 2, 2));
         let fitted = fit(&net(), &file, &init(&["fc.*", "layer3.*"], &rule)).unwrap();
-        assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (0, 0));
-        assert!(count(&fitted, Fate::Excluded) > 20);
+        assert_eq!((count(&fitted, Match::Replaced), count(&fitted, Match::Shape)), (0, 0));
+        assert!(count(&fitted, Match::Excluded) > 20);
         let refused = fit(&net(), &file, &init(&[], &[])).unwrap_err().to_string();
         assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
     }
@@ -316,7 +316,7 @@ mod tests {
                 Some(name.into())
             });
             let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-            assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (replaced, 0), "{classes}");
+            assert_eq!((count(&fitted, Match::Replaced), count(&fitted, Match::Shape)), (replaced, 0), "{classes}");
         }
     }
 
@@ -341,7 +341,7 @@ mod tests {
                 let scores = layers
                     .iter()
                     .any(|layer| row.name.strip_suffix(".weight").or(row.name.strip_suffix(".bias")) == Some(layer));
-                assert_eq!(row.fate, if scores { Fate::Replaced } else { Fate::Taken }, "{name}: {}", row.name);
+                assert_eq!(row.fate, if scores { Match::Replaced } else { Match::Taken }, "{name}: {}", row.name);
             }
         }
     }
@@ -359,10 +359,10 @@ mod tests {
         file.tensors.push(("head.weight".into(), vec![1], vec![0.0]));
         file.tensors.push(("bn1.num_batches_tracked".into(), vec![], vec![7.0]));
         let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        let names = |fate| fitted.with_fate(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
-        assert_eq!(names(Fate::Missing), ["conv1.weight"]);
-        assert_eq!(names(Fate::Shape), ["layer1.0.conv1.weight"]);
-        assert_eq!(names(Fate::Left), ["head.weight"]);
+        let names = |fate| fitted.with(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(Match::Missing), ["conv1.weight"]);
+        assert_eq!(names(Match::Shape), ["layer1.0.conv1.weight"]);
+        assert_eq!(names(Match::Left), ["head.weight"]);
     }
 
     #[test]
@@ -400,7 +400,7 @@ mod tests {
             Some(name.into())
         });
         let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        assert!(fitted.rows.iter().all(|row| row.fate == Fate::Taken));
+        assert!(fitted.rows.iter().all(|row| row.fate == Match::Taken));
         let of = |name: &str| fitted.taken(&file).find(|(other, _)| *other == name).unwrap().1;
         assert_eq!((of("fc.weight").shape, of("bn1.bias").shape), (&[10, 64][..], &[16][..]));
         assert!(!alike(&[2, 3], &[3, 2]) && !alike(&[6], &[2, 3]) && !alike(&[2, 2], &[2]));
@@ -435,7 +435,7 @@ mod tests {
             let file = file(tensors.collect());
             let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
             let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
-            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");
+            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Match::Taken), "{name}");
         }
     }
 }

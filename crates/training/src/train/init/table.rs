@@ -7,19 +7,19 @@ use formats::interop::{Model, Weights};
 use loaders::printable;
 use recipe::Recipe;
 
-use super::fit::{Fate, Fit, Row};
+use super::fit::{Fit, Match, Row};
 use crate::error::Error;
 use crate::train::plan::source::{Agreement, PixelValues, Source};
-use crate::train::save::output::Sides;
+use crate::train::save::output::ClassSources;
 
 /// The words of the table, in its order.
-const WORDS: [(Fate, &str); 6] = [
-    (Fate::Taken, "taken"),
-    (Fate::Excluded, "excluded"),
-    (Fate::Replaced, "replaced"),
-    (Fate::Shape, "wrong shape"),
-    (Fate::Missing, "missing"),
-    (Fate::Left, "left"),
+const WORDS: [(Match, &str); 6] = [
+    (Match::Taken, "taken"),
+    (Match::Excluded, "excluded"),
+    (Match::Replaced, "replaced"),
+    (Match::Shape, "wrong shape"),
+    (Match::Missing, "missing"),
+    (Match::Left, "left"),
 ];
 
 /// Maximum number of names per row in the short table.
@@ -34,8 +34,8 @@ pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
 /// Returns the lines of [`short`] without the line about the file.
 pub fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
     WORDS.iter().filter_map(|(fate, word)| {
-        let rows: Vec<&Row> = fit.with_fate(*fate).collect();
-        let names = if *fate == Fate::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
+        let rows: Vec<&Row> = fit.with(*fate).collect();
+        let names = if *fate == Match::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
         let plural = if rows.len() == 1 { "" } else { "s" };
         (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
     })
@@ -51,7 +51,7 @@ fn listed(rows: &[&Row], weights: &Weights) -> String {
 fn shapes(row: &Row, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.fate, &row.shape, found) {
-        (Fate::Shape | Fate::Replaced, Some(own), Some(found)) => format!(" ({own:?} here, {found:?} in the file)"),
+        (Match::Shape | Match::Replaced, Some(own), Some(found)) => format!(" ({own:?} here, {found:?} in the file)"),
         _ => String::new(),
     }
 }
@@ -74,7 +74,7 @@ pub fn whole(fit: &Fit, weights: &Weights) -> String {
 
 /// Returns an error if `strict` is set and a tensor does not fit.
 pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
-    let odd = [Fate::Shape, Fate::Missing, Fate::Left].into_iter().any(|fate| fit.with_fate(fate).next().is_some());
+    let odd = [Match::Shape, Match::Missing, Match::Left].into_iter().any(|fate| fit.with(fate).next().is_some());
     if !strict || !odd {
         return Ok(());
     }
@@ -99,9 +99,10 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
             Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), weights)).collect())
         }
         Some(model) => {
-            let sides = Sides { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
+            let sides =
+                ClassSources { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
             let difference = sides.difference(source.train.class_names());
-            let taken = |layer: &&String| fit.with_fate(Fate::Taken).any(|row| row.name == format!("{layer}.weight"));
+            let taken = |layer: &&String| fit.with(Match::Taken).any(|row| row.name == format!("{layer}.weight"));
             let taken: Vec<String> =
                 fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
@@ -125,7 +126,7 @@ fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
         |difference| format!("the classes differ: {difference}"),
     );
     let layers: BTreeSet<&str> =
-        fit.with_fate(Fate::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
+        fit.with(Match::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
     let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
     match &layers[..] {
         [] => Vec::new(),

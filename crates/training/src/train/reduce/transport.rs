@@ -140,7 +140,7 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
             _ => try_mpi(&trial, request)?,
         };
         match tried {
-            Ok(Found { transport, why }) => {
+            Ok(WorkingTransport { transport, why }) => {
                 transports.push(transport);
                 found.push(format!("{name}: {why}"));
             }
@@ -157,7 +157,7 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
 fn try_mpi<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
-) -> Result<Result<Found<B>, String>, Error> {
+) -> Result<Result<WorkingTransport<B>, String>, Error> {
     let (session, claim, marker) = (trial.session, library::claim(), marker(request.out));
     let (forced, crashed) = (request.path != TransportSetting::Auto, session.is_root() && marker.exists());
     if !trial.all(claim.yes != Some(false) || forced)? {
@@ -177,7 +177,8 @@ fn try_mpi<B: Backend>(
     if session.is_root() {
         let _ = std::fs::remove_file(&marker);
     }
-    Ok(right.map(|()| Found { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
+    Ok(right
+        .map(|()| WorkingTransport { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
 /// On two ranks, chooses the fastest transport, because the order of addition is always the same. With more ranks each
@@ -245,7 +246,7 @@ const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
 /// A transport that works on all ranks.
-pub struct Found<B: Backend> {
+pub struct WorkingTransport<B: Backend> {
     pub transport: Transport<B>,
     /// The reason why it can be used.
     pub why: String,
@@ -276,7 +277,7 @@ impl<B: Backend> Trial<'_, B> {
     }
 
     /// Tests whether the devices can sum with NCCL. The inner error is the reason why not.
-    pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
+    pub fn nccl(&self, shared: bool) -> Result<Result<WorkingTransport<B>, String>, Error> {
         if shared {
             return Ok(Err("ranks share a GPU, but NCCL allows only one rank per GPU".into()));
         }
@@ -302,7 +303,7 @@ impl<B: Backend> Trial<'_, B> {
         let group = joined?;
         let why = format!("{}, its sums are right", group.describe());
         let transport = Transport::Nccl(Arc::new(Mutex::new(group)));
-        Ok(self.known_answer(&transport)?.map(|()| Found { transport, why }))
+        Ok(self.known_answer(&transport)?.map(|()| WorkingTransport { transport, why }))
     }
 
     /// Returns a bucket with this rank's part of a sum with known result.

@@ -189,7 +189,7 @@ const TAIL: u64 = 65_536;
 
 /// Facts for the message about a finished run.
 #[derive(Clone, Copy, Debug)]
-pub struct Over {
+pub struct EndOfRun {
     pub last: u64,
     /// Text about how to continue the run.
     pub more: &'static str,
@@ -197,8 +197,8 @@ pub struct Over {
 
 /// Returns the message for a finished run: its checkpoint is at the last step, its model is written, and its log has the end event. Returns
 /// `None` for a run that can continue. Changes no file.
-pub fn told(out: &Path, head: &Head, over: Over) -> Option<String> {
-    let Over { last, more } = over;
+pub fn told(out: &Path, head: &Head, over: EndOfRun) -> Option<String> {
+    let EndOfRun { last, more } = over;
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {

@@ -14,7 +14,7 @@ pub struct HandOver<J, A> {
 }
 
 /// The error if the thread has ended.
-pub struct Gone;
+pub struct ThreadEnded;
 
 impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
     /// Starts a thread that first runs `begin` and then `work` for every job.
@@ -43,9 +43,9 @@ impl<J, A> HandOver<J, A> {
     }
 
     /// Sends a job. No other job may be in progress.
-    pub fn give(&mut self, job: J) -> Result<(), Gone> {
+    pub fn give(&mut self, job: J) -> Result<(), ThreadEnded> {
         self.under_way = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if self.under_way { Ok(()) } else { Err(Gone) }
+        if self.under_way { Ok(()) } else { Err(ThreadEnded) }
     }
 
     /// Returns the answer to the current job if it is ready. With `wait` set, waits for it.

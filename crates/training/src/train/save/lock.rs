@@ -42,7 +42,7 @@ pub struct OutLock {
 }
 
 /// Result of checking the lock file.
-enum Look {
+enum LockState {
     Locked(OutLock),
     /// The holder has ended, or the user forces this.
     Replace(PathBuf),
@@ -67,13 +67,13 @@ impl OutLock {
         let mut beginning = TRIES;
         loop {
             let held = match look(out, &path, &me, steal)? {
-                Look::Locked(lock) => {
+                LockState::Locked(lock) => {
                     lock.write(&me).map_err(refuse)?;
                     return Ok(lock);
                 }
-                Look::Replace(path) => return Self::replace(path.clone(), &me).map_err(refuse),
-                Look::Ending(held) => held,
-                Look::Again => {
+                LockState::Replace(path) => return Self::replace(path.clone(), &me).map_err(refuse),
+                LockState::Ending(held) => held,
+                LockState::Again => {
                     beginning -= 1;
                     taken(out, "another run that is just starting", WAIT)
                 }
@@ -141,24 +141,24 @@ impl Drop for OutLock {
 }
 
 /// Checks the lock file once. Creates it if it is missing.
-fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error> {
+fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
     let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
     let answer = answer(&file).map_err(|error| refuse(error.into()))?;
     let holder = holder(&mut file).map_err(refuse)?;
     if !is_at(&file, path) || (answer == Answer::Refused && holder.is_none()) {
-        return Ok(Look::Again);
+        return Ok(LockState::Again);
     }
     let everywhere = filesystem::locks_everywhere(out);
     let claim = holder.as_ref().map_or(Claim::Free, |holder| me.judge(holder, answer, everywhere));
     let ending = holder.as_ref().is_some_and(Holder::is_ending);
     let who = holder.map_or(String::new(), |holder| holder.describe(me.since));
     match claim {
-        Claim::Free if answer == Answer::None => Ok(Look::Replace(path.to_path_buf())),
-        Claim::Free => Ok(Look::Locked(OutLock { file, path: path.to_path_buf() })),
-        Claim::Left => Ok(Look::Replace(path.to_path_buf())),
-        Claim::Unknown if steal => Ok(Look::Replace(path.to_path_buf())),
-        Claim::Held if ending => Ok(Look::Ending(taken(out, &who, WAIT))),
+        Claim::Free if answer == Answer::None => Ok(LockState::Replace(path.to_path_buf())),
+        Claim::Free => Ok(LockState::Locked(OutLock { file, path: path.to_path_buf() })),
+        Claim::Left => Ok(LockState::Replace(path.to_path_buf())),
+        Claim::Unknown if steal => Ok(LockState::Replace(path.to_path_buf())),
+        Claim::Held if ending => Ok(LockState::Ending(taken(out, &who, WAIT))),
         Claim::Held => Err(taken(out, &who, WAIT)),
         Claim::Unknown => Err(taken(
             out,

@@ -116,14 +116,14 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
 // that list.
 
 /// The classes of a model, and the paths of model and data set for messages.
-pub struct Sides<'a> {
+pub struct ClassSources<'a> {
     /// The model's class names, indexed by label.
     pub model: &'a [String],
     pub file: &'a Path,
     pub data: &'a Path,
 }
 
-impl Sides<'_> {
+impl ClassSources<'_> {
     /// Describes the first class that differs from the data set's classes. Returns `None` if all are equal.
     pub fn difference(&self, data: &[String]) -> Option<String> {
         let (file, folder) = (self.file.display(), self.data.display());
@@ -165,7 +165,7 @@ mod tests {
     fn the_first_difference_is_named() {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let model = names(&["cat", "dog", "\u{1b}c"]);
-        let sides = Sides { model: &model, file: Path::new("model.h5"), data: Path::new("data/pets") };
+        let sides = ClassSources { model: &model, file: Path::new("model.h5"), data: Path::new("data/pets") };
         let difference = |data: &[&str]| sides.difference(&names(data));
         assert_eq!(difference(&["cat", "dog", "\u{1b}c"]), None);
         let swapped = difference(&["dog", "cat", "\u{1b}c"]).unwrap();

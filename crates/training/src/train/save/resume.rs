@@ -23,7 +23,7 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::device::elements;
-use crate::train::save::output::Sides;
+use crate::train::save::output::ClassSources;
 use crate::train::save::snapshot::{spread, spread_values};
 use crate::train::save::{model, output};
 
@@ -120,7 +120,7 @@ impl Head {
                 "--resume: {file} is from a run with {workers} workers, but there are {ranks} ranks; start at most {workers} ranks"
             )));
         }
-        let sides = Sides { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
+        let sides = ClassSources { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
         if let Some(difference) = sides.difference(source.train.class_names()) {
             return Err(Error::Usage(format!(
                 "--resume: the classes differ: {difference}; give the data set that the run began with"

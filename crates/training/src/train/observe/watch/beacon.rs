@@ -46,8 +46,8 @@ impl Beacon {
     }
 
     /// Overwrites this rank's status.
-    pub fn write(&self, news: News) {
-        let Ok(mut line) = serde_json::to_vec(&News { host: self.host.clone(), ..news }) else { return };
+    pub fn write(&self, news: Status) {
+        let Ok(mut line) = serde_json::to_vec(&Status { host: self.host.clone(), ..news }) else { return };
         line.resize(LENGTH - 1, b' ');
         line.push(b'\n');
         if let Ok(mut file) = safe_create::to_update(&self.file(self.rank)) {
@@ -56,7 +56,7 @@ impl Beacon {
     }
 
     /// Reads a rank's status. Returns `None` if there is none.
-    pub fn read(&self, rank: usize) -> Option<News> {
+    pub fn read(&self, rank: usize) -> Option<Status> {
         serde_json::from_slice(&fs::read(self.file(rank)).ok()?).ok()
     }
 
@@ -102,7 +102,7 @@ pub const SLOWER: u32 = 10;
 
 /// A rank's status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct News {
+pub struct Status {
     /// Number of the message.
     pub beat: u64,
     pub host: String,
@@ -124,7 +124,7 @@ pub struct News {
     pub staging: bool,
 }
 
-impl News {
+impl Status {
     /// Returns what this rank waits for or does, and for how many seconds. Seconds of work are divided by [`SLOWER`]. If `alone` is set,
     /// waits for other ranks are not considered.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
@@ -156,7 +156,7 @@ impl News {
 /// Another rank, as seen from this one.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    pub(super) news: Option<News>,
+    pub(super) news: Option<Status>,
     /// When its last message arrived, or when this rank first looked for a message.
     pub(super) heard: Instant,
 }
@@ -168,7 +168,7 @@ impl Peer {
     }
 
     /// Stores a message. Only a new `beat` counts as a sign of life.
-    pub fn hear(&mut self, news: News, now: Instant) {
+    pub fn hear(&mut self, news: Status, now: Instant) {
         if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
             *self = Self { news: Some(news), heard: now };
         }
@@ -185,22 +185,26 @@ mod tests {
         fs::create_dir_all(&out).unwrap();
         let (zero, one) = (Beacon::new(&out, 0, 2), Beacon::new(&out, 1, 2));
         assert!(zero.read(1).is_none());
-        let long =
-            News { beat: 7, name: "sum of losses and statistics".into(), activity: "x".repeat(80), ..News::default() };
+        let long = Status {
+            beat: 7,
+            name: "sum of losses and statistics".into(),
+            activity: "x".repeat(80),
+            ..Status::default()
+        };
         one.write(long.clone());
         // a shorter line completely replaces a longer one
-        one.write(News { beat: 8, activity: "computes step 3".into(), ..long });
+        one.write(Status { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
         assert_eq!((read.beat, read.activity.as_str()), (8, "computes step 3"));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
         // an incomplete file counts as no message
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();
         assert!(zero.read(1).is_none());
-        zero.write(News { pid: std::process::id(), ..News::default() });
+        zero.write(Status { pid: std::process::id(), ..Status::default() });
         // the process has ended but its parent has not waited for it yet
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         assert_eq!(one.gone(2), Vec::<String>::new());
-        zero.write(News { pid: ended.id(), ..News::default() });
+        zero.write(Status { pid: ended.id(), ..Status::default() });
         while one.gone(2).is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::screen;
-use beacon::{Beacon, News, Peer};
+use beacon::{Beacon, Peer, Status};
 use comm::Comm;
 
 /// Handle to a rank's watchdog. Clones share the same watchdog. The default value has no watchdog.
@@ -143,10 +143,10 @@ impl Shared {
     }
 
     /// Returns this rank's status.
-    fn news(&self) -> News {
+    fn news(&self) -> Status {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
-        News {
+        Status {
             beat: 0,
             host: String::new(),
             pid: std::process::id(),
@@ -173,7 +173,7 @@ fn shine(shared: &Shared) {
     let mut beat = 0;
     loop {
         beat += 1;
-        beacon.write(News { beat, ..shared.news() });
+        beacon.write(Status { beat, ..shared.news() });
         if shared.curious.load(Ordering::Relaxed) {
             let ranks = lock(&shared.peers).len();
             for rank in 0..ranks {
@@ -195,7 +195,7 @@ fn watch(shared: &Shared) {
     let Some(shortest) = shared.limits.shortest() else { return };
     let mut asleep = Instant::now();
     let mut awake = asleep;
-    let mut warned: Option<Warned> = None;
+    let mut warned: Option<LastWarning> = None;
     let mut first = FirstStep::default();
     while shared.sleep(period) {
         // time in which this process was stopped does not count as a wait
@@ -221,13 +221,13 @@ fn watch(shared: &Shared) {
         if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
             let end = abort.map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
             print(&format!("warning: {verdict}{}", end.unwrap_or_default()));
-            warned = Some(Warned { what, last: waited });
+            warned = Some(LastWarning { what, last: waited });
         }
     }
 }
 
 /// Returns the message for a rank that has waited for `limit`.
-fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<String> {
+fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration) -> Option<String> {
     if alone {
         return Some(verdict::alone(me));
     }
@@ -242,7 +242,7 @@ fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<Str
 const CURE: &str = "Look at these ranks, files and nodes. --resume auto continues from the last checkpoint";
 
 /// The last warning: the wait that it was about, and its length.
-struct Warned {
+struct LastWarning {
     what: String,
     last: Duration,
 }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::beacon::{News, Peer, SLOWER};
+use super::beacon::{Peer, SLOWER, Status};
 
 /// Maximum number of ranks in a message.
 const NAMED: usize = 8;
 
 /// Returns the message for a single rank that waits.
-pub fn alone(me: &News) -> String {
+pub fn alone(me: &Status) -> String {
     format!("this rank {}", me.last())
 }
 
@@ -23,7 +23,7 @@ pub fn all(ranks: &[String]) -> String {
 }
 
 /// Returns the message if no status of another rank is known yet.
-pub fn unknown(me: &News, limit: Duration) -> Option<String> {
+pub fn unknown(me: &Status, limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
         return Some(alone(me));
@@ -39,14 +39,14 @@ pub fn unknown(me: &News, limit: Duration) -> Option<String> {
 /// started something else within `limit` and have given a sign of life within half of it. Only the waiting rank with
 /// the earliest operation reports, and among equals the lowest, because the other ranks are further ahead and know
 /// less.
-pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
+pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
     if !me.inside {
         // A rank that waits in a collective will name this rank, so this rank stays silent. If there is no such rank,
         // the lowest waiting rank reports for all.
         let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
-        let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.waiting);
+        let other_speaks = |(other, news): (usize, &Status)| news.inside || (other < rank && news.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
             let too = silent.filter(|(_, news)| news.waiting).count();
             format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
@@ -99,18 +99,18 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn inside(operation: u64) -> News {
+    fn inside(operation: u64) -> Status {
         let name = "sum of gradients".into();
-        News { operation, name, inside: true, operation_s: 70.0, host: "n1".into(), pid: 12, ..News::default() }
+        Status { operation, name, inside: true, operation_s: 70.0, host: "n1".into(), pid: 12, ..Status::default() }
     }
 
-    fn busy(operation: u64, activity: &str, activity_s: f64) -> News {
-        News { inside: false, activity: activity.into(), activity_s, ..inside(operation) }
+    fn busy(operation: u64, activity: &str, activity_s: f64) -> Status {
+        Status { inside: false, activity: activity.into(), activity_s, ..inside(operation) }
     }
 
-    fn peers(news: &[Option<News>], silent: u64) -> Vec<Peer> {
+    fn peers(news: &[Option<Status>], silent: u64) -> Vec<Peer> {
         let heard = Instant::now().checked_sub(Duration::from_secs(silent)).unwrap();
-        let peer = |news: &Option<News>| Peer { news: news.clone(), heard };
+        let peer = |news: &Option<Status>| Peer { news: news.clone(), heard };
         news.iter().map(peer).collect()
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn where_all_wait_for_data_the_lowest_speaks() {
-        let waits = News { waiting: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
+        let waits = Status { waiting: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
         assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
         // seconds of work count a tenth
         assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
@@ -147,21 +147,21 @@ mod tests {
 
     #[test]
     fn ranks_at_work_are_left_alone() {
-        let copying = News { staging: true, ..busy(4, "copies the data set (--stage)", 300.0) };
-        let left = News { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
+        let copying = Status { staging: true, ..busy(4, "copies the data set (--stage)", 300.0) };
+        let left = Status { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
         for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, copying.clone()] {
             assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
         }
-        let forever = News { activity_s: 700.0, operation_s: 700.0, ..copying };
+        let forever = Status { activity_s: 700.0, operation_s: 700.0, ..copying };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
         // the file system hangs while a rank reads or writes
-        let writing = News { waiting: true, ..busy(4, "writes the files of step 3", 61.0) };
+        let writing = Status { waiting: true, ..busy(4, "writes the files of step 3", 61.0) };
         let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
         assert!(text.contains("rank 1 on n1 (process 12) writes the files of step 3 for 61 s"), "{text}");
         assert_eq!(unknown(&writing, LIMIT).unwrap(), "this rank writes the files of step 3 for 61 s");
         // a run that is starting has more time
         assert_eq!(unknown(&inside(5), LIMIT), None);
-        assert!(unknown(&News { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
+        assert!(unknown(&Status { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
         let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
         assert!(text.contains("all 2 ranks have arrived"), "{text}");
         // a rank that has already passed the operation does not excuse the wait
-        let passed = |s| peers(&[None, Some(News { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
+        let passed = |s| peers(&[None, Some(Status { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
         assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have arrived"));
         // the rank that all others waited for has just arrived, or has just left
         assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
-        let come = News { operation_s: 1.0, ..inside(5) };
+        let come = Status { operation_s: 1.0, ..inside(5) };
         assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
     }
 
@@ -198,10 +198,10 @@ mod tests {
     fn the_same_beat_again_is_no_sign_of_life() {
         let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
         let mut peer = Peer::unheard(then);
-        peer.hear(News { beat: 3, ..inside(5) }, then);
-        peer.hear(News { beat: 3, ..inside(5) }, Instant::now());
+        peer.hear(Status { beat: 3, ..inside(5) }, then);
+        peer.hear(Status { beat: 3, ..inside(5) }, Instant::now());
         assert_eq!(peer.heard, then);
-        peer.hear(News { beat: 4, ..inside(5) }, Instant::now());
+        peer.hear(Status { beat: 4, ..inside(5) }, Instant::now());
         assert_ne!(peer.heard, then);
     }
 }
