@@ -2,7 +2,7 @@
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Content<'a> {
+pub(crate) enum Content<'a> {
     /// An integer.
     Varint(u64),
     /// Four bytes.
@@ -15,14 +15,14 @@ pub(super) enum Content<'a> {
 
 /// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     pub number: u64,
     pub content: Content<'a>,
 }
 
 /// What is left of a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Message<'a>(pub &'a [u8]);
+pub(crate) struct Message<'a>(pub &'a [u8]);
 
 /// What bytes that are no message are called.
 type Damage = String;

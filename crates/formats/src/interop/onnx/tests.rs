@@ -11,7 +11,7 @@ use net::Shape;
 use super::build::{Build, Layout, Value};
 use super::fold::fold;
 use super::graph::Graph;
-use super::{Network, Survey, of_bytes, ops};
+use super::{Network, Survey, of_bytes, operators};
 
 /// A message under construction.
 #[derive(Clone, Default)]
@@ -276,7 +276,7 @@ fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     let node = &build.graph.nodes[at];
     match fold(build, node)? {
         Some(value) => Ok(value),
-        None => ops::handler(node.op).unwrap()(build, node),
+        None => operators::handler(node.op).unwrap()(build, node),
     }
 }
 

@@ -30,7 +30,7 @@ const FLOATS: [(&str, Attribute<'_>); 1] = [("to", Attribute::Int(kind::FLOAT))]
 const IMAGES: &str = "N";
 
 /// An attribute of a node.
-pub(super) enum Attribute<'a> {
+pub(crate) enum Attribute<'a> {
     Float(f32),
     Int(i64),
     Ints(&'a [usize]),
@@ -38,7 +38,7 @@ pub(super) enum Attribute<'a> {
 }
 
 /// A graph.
-pub(super) struct Graph {
+pub(crate) struct Graph {
     number: Number,
     nodes: Message,
     weights: Message,
@@ -89,14 +89,26 @@ impl Graph {
     }
 
     /// Adds a node with one output, and gives its name: this one if it is free.
-    pub fn node(&mut self, op: &str, inputs: &[&str], wanted: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
+    pub fn node(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        wanted: &str,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
         let output = self.free(wanted);
         self.named(op, inputs, &output, attributes)
     }
 
     /// The same under a name that was kept for it.
-    pub fn named(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
-        let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input));
+    pub fn named(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        output: &str,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
+        let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input.as_ref()));
         let node = node.text(2, output).text(3, output).text(4, op);
         let node = attributes.iter().fold(node, |node, (name, value)| node.message(5, &attribute(name, value)));
         self.nodes = std::mem::take(&mut self.nodes).message(1, &node);
@@ -175,7 +187,7 @@ fn attribute(name: &str, value: &Attribute<'_>) -> Message {
 
 /// A message under construction.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Message(Vec<u8>);
+pub(crate) struct Message(Vec<u8>);
 
 /// Types of fields on the wire.
 const VARINT: u64 = 0;
