@@ -44,9 +44,7 @@ impl OpMapping for Activation {
             Self::LeakyRelu(slope) => writer.output("LeakyRelu", x, &[("alpha", Float(slope))]),
             Self::Tanh => writer.output("Tanh", x, &[]),
             Self::Sigmoid => writer.output("Sigmoid", x, &[]),
-            Self::HardSigmoid => {
-                writer.output("HardSigmoid", x, &[("alpha", Float(1.0 / 6.0)), ("beta", Float(0.5))])
-            }
+            Self::HardSigmoid => writer.output("HardSigmoid", x, &[("alpha", Float(1.0 / 6.0)), ("beta", Float(0.5))]),
             Self::HardSwish => writer.output("HardSwish", x, &[]),
             Self::Silu => {
                 let gate = writer.node("Sigmoid", x, "gate", &[]);
@@ -106,9 +104,7 @@ impl OpMapping for Activation {
                 let gate = hard_sigmoid(layers, &inner(layer, "gate"), layer, x[0]);
                 Ok(layers.add(name, "Multiply", json!({}), &[x[0], gate]))
             }
-            Self::Scale(factor) => {
-                Ok(layers.add(name, "Rescaling", json!({"scale": exact(factor), "offset": 0.0}), x))
-            }
+            Self::Scale(factor) => Ok(layers.add(name, "Rescaling", json!({"scale": exact(factor), "offset": 0.0}), x)),
             Self::GeluTanh => Err("Keras's layers have the exact GELU only; use --to onnx or safetensors".into()),
         }
     }

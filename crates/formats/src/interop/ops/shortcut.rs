@@ -55,7 +55,11 @@ fn added_channels(shortcut: &Shortcut, layer: &Layer<'_>) -> [usize; 2] {
 }
 
 /// Reads channels of zeros on both sides of an image.
-pub(crate) fn shortcut<'a>(build: &mut Build<'a>, node: &Node<'a>, [before, after]: [usize; 2]) -> Result<Value, String> {
+pub(crate) fn shortcut<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    [before, after]: [usize; 2],
+) -> Result<Value, String> {
     let (x, stride) = match build.value(node, 0)? {
         Value::Strided(view, stride) => (view, stride),
         _ => (build.image(node, 0)?, 1),

@@ -152,7 +152,12 @@ pub(crate) fn inner(layer: &Layer<'_>, what: &str) -> String {
 }
 
 /// Zeros at top, left, bottom, right.
-pub(crate) fn zeros(layers: &mut Layers, layer: &Layer<'_>, [top, left, bottom, right]: [usize; 4], from: usize) -> usize {
+pub(crate) fn zeros(
+    layers: &mut Layers,
+    layer: &Layer<'_>,
+    [top, left, bottom, right]: [usize; 4],
+    from: usize,
+) -> usize {
     layers.add(&inner(layer, "pad"), "ZeroPadding2D", json!({"padding": [[top, bottom], [left, right]]}), &[from])
 }
 

@@ -9,8 +9,8 @@ mod preprocess;
 use std::io::Write;
 use std::path::Path;
 
-use graph::{Graph, Message};
 pub(crate) use graph::Attribute;
+use graph::{Graph, Message};
 pub(crate) use layer::LayerWriter;
 use loaders::safe_create::NewFile;
 

@@ -25,7 +25,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Applies a function of one number, which may become a part of an activation.
-pub(crate) fn unary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Unary, attributes: &[&str]) -> Result<Value, String> {
+pub(crate) fn unary<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    of: Unary,
+    attributes: &[&str],
+) -> Result<Value, String> {
     node.only(attributes)?;
     let (view, function) = operand(build, node, 0)?;
     made(node, view, Form::Unary(of, function))

@@ -40,7 +40,9 @@ pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
     }
 }
 
-/// Names of all operators that are known.
+/// Names of all operators that are known, in alphabetical order.
 pub(super) fn names() -> Vec<&'static str> {
-    all().map(|(name, ..)| *name).collect()
+    let mut names: Vec<&str> = all().map(|(name, ..)| *name).collect();
+    names.sort_unstable();
+    names
 }
