@@ -82,7 +82,7 @@ impl<'a> Graph<'a> {
         let mut graph = None;
         let mut opset = None;
         let mut functions = false;
-        for field in Message(bytes) {
+        for field in Message::new(bytes) {
             let field = field?;
             match field.number {
                 7 => graph = Some(Self::of(field.message()?)?),

@@ -10,8 +10,9 @@ use std::io::Write;
 use std::path::Path;
 
 pub(crate) use graph::Attribute;
-use graph::{Graph, Message};
+use graph::Graph;
 pub(crate) use layer::LayerWriter;
+use loaders::protobuf::Message;
 use loaders::safe_create::NewFile;
 
 use super::format::{Error, Settings};
