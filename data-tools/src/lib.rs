@@ -13,6 +13,7 @@ mod error;
 mod image;
 mod inspect;
 mod kinds;
+pub mod npy;
 mod options;
 mod pool;
 mod progress;

@@ -40,7 +40,7 @@ pub use file::{overwrite, regular, replace, safe_create, write_back};
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::record::Compressed;
-pub use format::{example, record};
+pub use format::{example, protobuf, record};
 pub use guarded::{guarded, guarded_with, panic_text, will_be_caught};
 pub use label_sets::LabelSets;
 pub use memory::{Cost, Limits};

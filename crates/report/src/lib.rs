@@ -5,7 +5,6 @@ pub mod evaluation_file;
 mod event;
 pub mod history;
 mod jsonl;
-mod message;
 mod pace;
 pub mod page;
 mod plain;

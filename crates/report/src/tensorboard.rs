@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use data_tools::Thumbnail;
+use loaders::protobuf::Message;
 use loaders::record::RecordWriter;
 use loaders::safe_create;
 
 use super::event::Spread;
-use super::message::Message;
 use super::pace::Window;
 use super::{Error, EvaluationFile, Event, Layers, Sink, Start};
 
@@ -37,7 +37,7 @@ impl Tensorboard {
     fn begin(&mut self, start: &Start) -> io::Result<()> {
         self.file.open()?;
         // session_log (7): status (1) START
-        self.file.write(start.step + 1, Message::new().message(7, Message::new().number(1, 1)))?;
+        self.file.write(start.step + 1, Message::new().message(7, Message::new().int(1, 1)))?;
         let mut rows = vec![format!("model | {}", start.model), format!("ranks | {}", start.ranks)];
         rows.extend(start.facts.iter().map(|(name, fact)| format!("{name} | {}", fact.replace('|', "\\|"))));
         let table = format!("fact | value\n--- | ---\n{}", rows.join("\n"));
@@ -211,7 +211,7 @@ impl EventFile {
     /// Writes one event with wall time (1), step (2) and the fields of `what`.
     pub fn write(&mut self, step: u64, what: Message) -> io::Result<()> {
         let Some((file, _)) = &mut self.file else { return Ok(()) };
-        let event = Message::new().double(1, now()).number(2, step).append(what);
+        let event = Message::new().double(1, now()).int(2, step as i64).join(what);
         file.write(event.bytes()).map(drop)
     }
 
@@ -235,7 +235,7 @@ fn now() -> f64 {
 // The HParams page of TensorBoard shows the keys of the recipe and how the run ended
 // (tensorboard/plugins/hparams/plugin_data.proto).
 
-const SUCCESS: u64 = 1;
+const SUCCESS: i64 = 1;
 
 /// The session start with the keys and values of a recipe.
 fn hparams_start(recipe: &toml::Table) -> Message {
@@ -245,15 +245,15 @@ fn hparams_start(recipe: &toml::Table) -> Message {
 
 /// The session end of a successful run.
 fn hparams_end() -> Message {
-    let info = Message::new().number(1, SUCCESS).double(2, now());
+    let info = Message::new().int(1, SUCCESS).double(2, now());
     value("_hparams_/session_end_info", Message::new().message(4, info))
 }
 
 fn value(tag: &str, content: Message) -> Message {
     let plugin = Message::new().text(1, "hparams").message(2, content);
     // An empty tensor.
-    let shape = Message::new().message(2, Message::new().number(1, 0));
-    of_plugin(tag, plugin, TENSOR, Message::new().number(1, FLOAT).message(2, shape))
+    let shape = Message::new().message(2, Message::new().int(1, 0));
+    of_plugin(tag, plugin, TENSOR, Message::new().int(1, FLOAT).message(2, shape))
 }
 
 /// Returns the entries of a map: key 1 and value 2. A value is a `google.protobuf.Value` with a number 2, a string 3 or
@@ -267,7 +267,7 @@ fn entries(prefix: &str, table: &toml::Table) -> Vec<Message> {
                 all.extend(entries(&path, inner));
                 continue;
             }
-            toml::Value::Boolean(truth) => Message::new().number(4, u64::from(*truth)),
+            toml::Value::Boolean(truth) => Message::new().int(4, i64::from(*truth)),
             toml::Value::Integer(number) => Message::new().double(2, *number as f64),
             toml::Value::Float(number) => Message::new().double(2, *number),
             toml::Value::String(text) => Message::new().text(3, text),
@@ -279,35 +279,35 @@ fn entries(prefix: &str, table: &toml::Table) -> Vec<Message> {
 }
 
 /// `DT_FLOAT` and `DT_STRING` of tensorflow/core/framework/types.proto.
-const FLOAT: u64 = 1;
-const STRING: u64 = 7;
+const FLOAT: i64 = 1;
+const STRING: i64 = 7;
 
 /// `DATA_CLASS_TENSOR` and `DATA_CLASS_BLOB_SEQUENCE`.
-const TENSOR: u64 = 2;
-const BLOBS: u64 = 3;
+const TENSOR: i64 = 2;
+const BLOBS: i64 = 3;
 
 fn scalar(tag: &str, value: f64) -> Message {
     Message::new().text(1, tag).float(2, value as f32)
 }
 
 /// A value of a plugin (metadata 9: plugin_data 1, data_class 4) with a tensor (8).
-fn of_plugin(tag: &str, plugin: Message, class: u64, tensor: Message) -> Message {
-    let metadata = Message::new().message(1, plugin).number(4, class);
+fn of_plugin(tag: &str, plugin: Message, class: i64, tensor: Message) -> Message {
+    let metadata = Message::new().message(1, plugin).int(4, class);
     Message::new().text(1, tag).message(9, metadata).message(8, tensor)
 }
 
 /// A text in Markdown.
 fn text(tag: &str, text: &str) -> Message {
-    let tensor = Message::new().number(1, STRING).message(2, Message::new()).text(8, text);
+    let tensor = Message::new().int(1, STRING).message(2, Message::new()).text(8, text);
     of_plugin(tag, Message::new().text(1, "text"), TENSOR, tensor)
 }
 
 /// Encoded picture files, all with this width and height.
 fn images(tag: &str, (width, height): (u32, u32), files: &[&[u8]]) -> Message {
-    let dim = Message::new().number(1, 2 + files.len() as u64);
-    let tensor = Message::new().number(1, STRING).message(2, Message::new().message(2, dim));
+    let dim = Message::new().int(1, 2 + files.len() as i64);
+    let tensor = Message::new().int(1, STRING).message(2, Message::new().message(2, dim));
     let tensor = tensor.text(8, &width.to_string()).text(8, &height.to_string());
-    let tensor = files.iter().fold(tensor, |tensor, file| tensor.blob(8, file));
+    let tensor = files.iter().fold(tensor, |tensor, file| tensor.raw(8, file));
     of_plugin(tag, Message::new().text(1, "images"), BLOBS, tensor)
 }
 

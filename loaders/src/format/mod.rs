@@ -3,5 +3,5 @@
 pub mod example;
 pub(crate) mod index;
 pub(crate) mod manifest;
-pub(crate) mod protobuf;
+pub mod protobuf;
 pub mod record;

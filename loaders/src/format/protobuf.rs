@@ -1,22 +1,70 @@
-//! The wire format of protobuf, as far as tf.Example needs it. Reads the fields of a message without copies, and writes
-//! fields of known length. The meaning of the fields is defined in `example`.
+//! The wire format of protobuf. Reads the fields of a message without copies, and writes messages. The meaning of the fields is defined
+//! by the code for tf.Example, ONNX and TensorBoard's event files.
 
-use crate::fault::Malformed;
+use std::borrow::Borrow;
+use std::fmt;
+
+use crate::fault::{ExampleFault, Malformed};
+
+/// Why bytes are not a protobuf message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// A field has this wire type, which is unknown.
+    WireType(u8),
+    /// A field extends beyond the end of its message.
+    PastEnd,
+    /// The message ends within an integer.
+    CutInteger,
+    /// An integer has more than ten bytes.
+    LongInteger,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WireType(wire_type) => write!(f, "a field of the wire type {wire_type}"),
+            Self::PastEnd | Self::CutInteger => f.write_str("a field that is longer than what is left of the file"),
+            Self::LongInteger => f.write_str("an integer of more than ten bytes"),
+        }
+    }
+}
+
+impl From<Damage> for Malformed {
+    fn from(damage: Damage) -> Self {
+        Self(match damage {
+            Damage::WireType(_) => "a field has an unknown wire type",
+            Damage::PastEnd => "a field extends beyond the end of its message",
+            Damage::CutInteger | Damage::LongInteger => "a number is truncated or longer than 10 bytes",
+        })
+    }
+}
+
+impl From<Damage> for ExampleFault {
+    fn from(damage: Damage) -> Self {
+        Self::Malformed(damage.into())
+    }
+}
 
 /// A field's value by its wire type.
-pub(crate) enum Value<'a> {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// An integer.
     Varint(u64),
+    /// Text, bytes, a message or packed numbers.
     Bytes(&'a [u8]),
     /// The 4 or 8 bytes of a fixed-width number.
     Fixed(&'a [u8]),
 }
 
 /// Iterates over the fields of a protobuf message.
-pub(crate) struct Fields<'a>(pub &'a [u8]);
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// Takes the next field: its number and its value.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+    #[expect(clippy::should_implement_trait, reason = "`?` takes the error out before a field is looked at")]
+    pub fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Damage> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -29,17 +77,15 @@ impl<'a> Fields<'a> {
                 Value::Bytes(self.take(length)?)
             }
             5 => Value::Fixed(self.take(4)?),
-            _ => return Err(Malformed("a field has an unknown wire type")),
+            other => return Err(Damage::WireType(other as u8)),
         };
         Ok(Some((tag >> 3, value)))
     }
 
     #[inline]
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let (head, tail) = usize::try_from(length)
-            .ok()
-            .and_then(|n| self.0.split_at_checked(n))
-            .ok_or(Malformed("a field extends beyond the end of its message"))?;
+    fn take(&mut self, length: u64) -> Result<&'a [u8], Damage> {
+        let (head, tail) =
+            usize::try_from(length).ok().and_then(|n| self.0.split_at_checked(n)).ok_or(Damage::PastEnd)?;
         self.0 = tail;
         Ok(head)
     }
@@ -47,7 +93,7 @@ impl<'a> Fields<'a> {
 
 /// Reads a base-128 varint of at most ten bytes.
 #[inline]
-pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+pub fn varint(bytes: &mut &[u8]) -> Result<u64, Damage> {
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);
@@ -56,7 +102,7 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
             return Ok(value);
         }
     }
-    Err(Malformed("a number is truncated or longer than 10 bytes"))
+    Err(if bytes.len() < 10 { Damage::CutInteger } else { Damage::LongInteger })
 }
 
 /// Returns the length of a length-delimited field including its tag. The field number must be below 16.
@@ -83,6 +129,77 @@ pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// A message under construction. Fields are written in the order in which they are added.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Message(Vec<u8>);
+
+impl Message {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn int(mut self, field: u64, value: i64) -> Self {
+        put_varint(field << 3, &mut self.0);
+        put_varint(value as u64, &mut self.0);
+        self
+    }
+
+    /// Adds integers, one field each.
+    pub fn ints(self, field: u64, values: &[i64]) -> Self {
+        values.iter().fold(self, |message, &value| message.int(field, value))
+    }
+
+    pub fn float(mut self, field: u64, value: f32) -> Self {
+        put_varint(field << 3 | 5, &mut self.0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub fn double(mut self, field: u64, value: f64) -> Self {
+        put_varint(field << 3 | 1, &mut self.0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// Adds a packed list of `double`.
+    pub fn doubles(self, field: u64, values: &[f64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.raw(field, &bytes)
+    }
+
+    pub fn text(self, field: u64, text: &str) -> Self {
+        self.raw(field, text.as_bytes())
+    }
+
+    pub fn raw(self, field: u64, bytes: &[u8]) -> Self {
+        let mut message = self.header(field, bytes.len());
+        message.0.extend_from_slice(bytes);
+        message
+    }
+
+    /// Adds an embedded message.
+    pub fn message(self, field: u64, inner: impl Borrow<Message>) -> Self {
+        self.raw(field, inner.borrow().bytes())
+    }
+
+    /// Begins a field of `bytes` bytes, which the caller writes after this message.
+    pub fn header(mut self, field: u64, bytes: usize) -> Self {
+        put_varint(field << 3 | 2, &mut self.0);
+        put_varint(bytes as u64, &mut self.0);
+        self
+    }
+
+    /// Appends the fields of another message.
+    pub fn join(mut self, other: impl Borrow<Message>) -> Self {
+        self.0.extend_from_slice(other.borrow().bytes());
+        self
+    }
 }
 
 #[cfg(test)]
@@ -122,5 +239,25 @@ mod tests {
         assert!(matches!(fields.next(), Ok(None)));
         assert!(Fields(&[0x0b]).next().is_err(), "groups are not read");
         assert!(Fields(&[0x0a, 3, 1]).next().is_err(), "too short");
+    }
+
+    /// The examples of the encoding's own documentation.
+    #[test]
+    fn fields_by_hand() {
+        assert_eq!(Message::new().int(1, 150).bytes(), [0x08, 0x96, 0x01]);
+        assert_eq!(Message::new().text(2, "testing").bytes(), b"\x12\x07testing");
+        assert_eq!(Message::new().message(3, Message::new().int(1, 150)).bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        assert_eq!(Message::new().float(1, 1.0).join(Message::new().double(2, 1.0)).bytes().len(), 14);
+    }
+
+    /// protoc's own bytes of such a message.
+    #[test]
+    fn written_fields_are_those_of_protobuf() {
+        let inner = Message::new().int(1, 150).text(2, "testing");
+        assert_eq!(inner.bytes(), [&[0x08, 0x96, 0x01, 0x12, 0x07][..], b"testing"].concat());
+        let outer = Message::new().message(20, &inner).int(1, -1).float(2, 1.0).ints(3, &[1, 300]);
+        let after =
+            [0x08, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0x15, 0, 0, 0x80, 0x3f, 0x18, 1, 0x18, 0xac, 2];
+        assert_eq!(outer.bytes(), [&[0xa2, 0x01, 12][..], inner.bytes(), &after].concat());
     }
 }

@@ -5,7 +5,8 @@
 //!   `onnx_weights`;
 //! - `weights`: what comes out, and why a file is refused; `number`: types of values;
 //! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
-//! - [`export`]: a trained network as a file of another program.
+//! - [`export`]: a trained network as a file of another program;
+//! - `ops`: how other programs have each op.
 //!
 //! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
 //! is not understood is refused by name. A new format is one file here and one line in [`FORMATS`].
@@ -17,6 +18,7 @@ mod hdf5;
 mod number;
 pub mod onnx;
 mod onnx_weights;
+mod ops;
 mod safetensors;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use loaders::text::did_you_mean;
 use super::expand::{Flat, expand};
 use super::file::File;
 use super::keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};
-use super::ops::{self, Family};
+use super::ops::{self, Operation};
 use super::value::{Error, Fault, Table};
 use crate::{Id, NetSpec, Op, Shape};
 
@@ -76,12 +76,12 @@ impl Definition {
         let source = |id: &Id| id.0.checked_sub(1).map_or("the image", |at| self.nodes[at].name.as_str());
         let each = node.inputs.iter().zip(&context.x).map(|(id, x)| format!("{} of {x}", source(id)));
         let (kind, reads) = (layer.op.kind(), each.collect::<Vec<_>>().join(" and "));
-        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}; {}", layer.family.cure))
+        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}; {}", layer.operation.cure))
     }
 }
 
 struct Layer {
-    family: &'static Family,
+    operation: &'static Operation,
     op: Op,
     /// The weight of its loss, if it is an auxiliary classifier's last node.
     head: Option<f32>,
@@ -91,7 +91,7 @@ impl Layer {
     fn read(node: &Flat, context: &Context) -> Result<Self, Fault> {
         let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "the node has neither op nor block"))?;
         let name = word.text()?;
-        let family = ops::family(name).ok_or_else(|| {
+        let operation = ops::operation(name).ok_or_else(|| {
             let words = ops::words();
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("here it is {ours}"),
@@ -100,10 +100,10 @@ impl Layer {
             };
             Fault::new(word.line, format!("unknown operation \"{name}\"; {hint}"))
         })?;
-        let mut op = (family.plain)(name);
+        let mut op = (operation.plain)(name);
         let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();
         let mut keys = Keys::Read(Reading { keys, context, line: node.line, known: Vec::new(), fault: None });
-        (family.keys)(&mut op, &mut keys);
+        ops::keys(&mut op, &mut keys);
         if let Keys::Read(reading) = keys {
             reading.finish(name)?;
         }
@@ -111,7 +111,7 @@ impl Layer {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
             weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
         });
-        Ok(Self { family, op, head: head.transpose()? })
+        Ok(Self { operation, op, head: head.transpose()? })
     }
 }
 

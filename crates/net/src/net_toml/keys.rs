@@ -3,10 +3,29 @@
 use loaders::text::did_you_mean;
 
 use super::value::{Fault, Kind, Table, Value};
-use crate::{Init, Shape};
+use crate::op::{Init, Shape};
+
+/// An operation in a `net.toml`. Reading and writing use the same description.
+pub(crate) trait TomlOp {
+    /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
+    const WORDS: &'static [&'static str];
+
+    /// Advice for a node that does not fit its inputs.
+    const CURE: &'static str = "it takes one input of any shape";
+
+    /// Returns the operation with this name and default values.
+    fn plain(word: &str) -> Self;
+
+    /// Connects the keys with the operation's fields.
+    fn keys(&mut self, _keys: &mut Keys<'_>) {}
+}
+
+/// Advice for a node that joins two inputs which do not fit.
+pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut or a conv with kernel = 1 \
+                                    and the other's channels and stride";
 
 /// The direction: reading or writing a node's keys.
-pub(super) enum Keys<'a> {
+pub(crate) enum Keys<'a> {
     /// The operation's keys are removed from the table as it names them.
     Read(Reading<'a>),
     /// Keys of the operation with their values in TOML.
@@ -14,7 +33,7 @@ pub(super) enum Keys<'a> {
 }
 
 /// A node being read.
-pub(super) struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     /// The keys that were not read yet.
     pub keys: Table,
     pub context: &'a Context,
@@ -28,7 +47,7 @@ pub(super) struct Reading<'a> {
 
 /// Whether a file must have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Must {
+pub(crate) enum Must {
     Have,
     /// Only if the value differs from the operation's default.
     Differ,
@@ -211,14 +230,14 @@ fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
 }
 
 /// Maximum value of a count.
-pub(super) const MOST: usize = 1 << 24;
+pub(crate) const MOST: usize = 1 << 24;
 
 /// Maximum kernel, stride, dilation or padding.
 const WIDEST: usize = 1 << 12;
 
 /// Values that the keys of a node can refer to.
 #[derive(Clone, Debug)]
-pub(super) struct Context {
+pub(crate) struct Context {
     /// Shapes of its inputs, at least one.
     pub x: Vec<Shape>,
     /// Number of classes in the data set.
@@ -226,7 +245,7 @@ pub(super) struct Context {
 }
 
 /// The type of a key.
-pub(super) trait Word: Clone + PartialEq {
+pub(crate) trait Word: Clone + PartialEq {
     /// Reads a value. The error describes the expected value.
     fn read(value: &Value, context: &Context) -> Result<Self, String>;
 
@@ -309,7 +328,7 @@ impl<T: Word> Word for Option<T> {
 
 /// Padding at top, left, bottom and right: a number for all, two for the two directions, or four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pads(pub [usize; 4]);
+pub(crate) struct Pads(pub [usize; 4]);
 
 impl Word for Pads {
     fn read(value: &Value, _: &Context) -> Result<Self, String> {

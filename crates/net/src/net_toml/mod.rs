@@ -4,7 +4,7 @@
 //! - `definition`: a file that was read, and the network built from it for given images and classes
 //! - `file`: the parts of a file before its nodes are interpreted
 //! - `write`: writes any network as such a file
-//! - `ops`: names and keys of each operation, for reading and writing
+//! - `ops`: all operations by their names. The file of an operation in [`op`](crate::op) has its names and keys
 //! - `keys`: reads or writes the keys of a node, and their types
 //! - `expand`: expands blocks with their parameters and repetitions, and explains references to later nodes
 //! - `value`: TOML with the line of every value, and errors that name these lines
@@ -18,6 +18,8 @@ mod ops;
 mod tests;
 mod value;
 mod write;
+
+pub(crate) use keys::{JOIN_CURE, Keys, TomlOp};
 
 pub use definition::{Definition, scores_layer, set_classes};
 pub use value::Error;

@@ -7,16 +7,16 @@ use loaders::printable;
 use toml::de::{DeTable, DeValue};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Value {
+pub(crate) struct Value {
     pub line: usize,
     pub kind: Kind,
 }
 
-pub(super) type Table = BTreeMap<String, Value>;
+pub(crate) type Table = BTreeMap<String, Value>;
 
 /// TOML's types without dates.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Text(String),
     Integer(i64),
     Float(f64),
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 }
 
 /// Parses a text as a table.
-pub(super) fn parse(text: &str) -> Result<Table, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Table, Fault> {
     let lines = Lines::of(text);
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.at(&span));
@@ -146,7 +146,7 @@ fn node_text(node: &str) -> String {
 
 /// An error in a line, as long as the file name is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     pub line: usize,
     pub node: String,
     pub why: String,

@@ -55,13 +55,13 @@ fn inputs(net: &NetSpec, at: usize, node: &Node) -> String {
 
 /// Returns the keys of an operation that must be written.
 fn keys(op: &Op) -> Vec<(&'static str, String)> {
-    let Some(family) = ops::family(op.kind()) else { return Vec::new() };
+    let Some(operation) = ops::operation(op.kind()) else { return Vec::new() };
     let list = |mut op: Op| {
         let mut keys = Keys::Write(Vec::new());
-        (family.keys)(&mut op, &mut keys);
+        ops::keys(&mut op, &mut keys);
         if let Keys::Write(list) = keys { list } else { Vec::new() }
     };
-    let plain = list((family.plain)(op.kind()));
+    let plain = list((operation.plain)(op.kind()));
     let same = |key: &(&str, String, Must)| plain.iter().any(|other| other.0 == key.0 && other.1 == key.1);
     let wanted = list(op.clone()).into_iter().filter(|key| key.2 == Must::Have || !same(key));
     wanted.map(|(key, value, _)| (key, value)).collect()

@@ -1,6 +1,7 @@
 //! Element-wise activations.
 
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = f(x) for each element. NaN stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,5 +65,38 @@ impl OpSpec for Activation {
 
     fn reads(&self) -> Reads {
         Reads::Elements
+    }
+}
+
+impl TomlOp for Activation {
+    const WORDS: &'static [&'static str] = &[
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "sigmoid",
+        "hard_sigmoid",
+        "hard_swish",
+        "silu",
+        "gelu",
+        "gelu_tanh",
+        "tanh",
+        "scale",
+        "identity",
+    ];
+
+    fn plain(word: &str) -> Self {
+        let named = Self::ALL.into_iter().find(|activation| activation.kind() == word);
+        match named.unwrap_or(Self::Identity) {
+            Self::Scale(_) => Self::Scale(1.0),
+            activation => activation,
+        }
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        match self {
+            Self::LeakyRelu(slope) => keys.key("slope", slope),
+            Self::Scale(factor) => keys.needed("factor", factor),
+            _ => {}
+        }
     }
 }

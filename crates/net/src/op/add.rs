@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{JOIN_CURE, TomlOp};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Add;
@@ -21,5 +22,14 @@ impl OpSpec for Add {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         Shape::alike(x)
+    }
+}
+
+impl TomlOp for Add {
+    const WORDS: &'static [&'static str] = &["add"];
+    const CURE: &'static str = JOIN_CURE;
+
+    fn plain(_: &str) -> Self {
+        Self
     }
 }

@@ -3,6 +3,7 @@
 use super::shape::Shape;
 use super::shape::window_steps;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// A binomial filter over each channel with a stride. Edges are mirrored without repeating the outermost cells (Zhang
 /// 2019, arXiv 1904.11486, as timm's `BlurPool2d`).
@@ -63,6 +64,26 @@ impl OpSpec for BlurPool {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         Ok(Shape::image(x[0].c, self.cells(x[0], 0)?.len(), self.cells(x[0], 1)?.len()))
+    }
+}
+
+/// Maximum size and stride of the filter.
+const LARGEST: usize = 63;
+
+impl TomlOp for BlurPool {
+    const WORDS: &'static [&'static str] = &["blur_pool"];
+    const CURE: &'static str = "try a smaller size";
+
+    fn plain(_: &str) -> Self {
+        Self::new()
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { size, stride } = self;
+        keys.key("size", size);
+        keys.key("stride", stride);
+        keys.refuse("size", *size > LARGEST, "must be at most 63");
+        keys.refuse("stride", *stride > LARGEST, "must be at most 63");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{JOIN_CURE, TomlOp};
 
 /// All inputs' channels, in order. Accepts any number of inputs with the same height and width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,5 +26,14 @@ impl OpSpec for Concat {
             Some(other) => Err(format!("its inputs must have the same height and width, got {} and {other}", x[0])),
             None => Ok(Shape { c: x.iter().map(|x| x.c).sum(), ..x[0] }),
         }
+    }
+}
+
+impl TomlOp for Concat {
+    const WORDS: &'static [&'static str] = &["concat"];
+    const CURE: &'static str = JOIN_CURE;
+
+    fn plain(_: &str) -> Self {
+        Self
     }
 }

@@ -5,6 +5,7 @@ use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
 /// groups.
@@ -193,5 +194,44 @@ impl OpSpec for Conv {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for Conv {
+    const WORDS: &'static [&'static str] = &["conv"];
+    const CURE: &'static str = "try a smaller kernel or dilation, a larger pad, or a smaller stride before it; groups must divide \
+                              the input and output channels";
+
+    fn plain(_: &str) -> Self {
+        Self::new(0, 1)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        keys.needed("channels", &mut self.out_channels);
+        keys.needed("kernel", &mut self.kernel);
+        keys.key("stride", &mut self.stride);
+        keys.key("dilation", &mut self.dilation);
+        let same = self.clone();
+        let input = keys.input();
+        let Self {
+            out_channels: _,
+            kernel: _,
+            stride: _,
+            dilation: _,
+            pads,
+            groups,
+            bias,
+            relu,
+            linear,
+            init,
+            bias_init,
+        } = self;
+        keys.pads(pads, || same.same(input).pads);
+        keys.key("groups", groups);
+        keys.key("bias", bias);
+        keys.key("relu", relu);
+        keys.key("linear", linear);
+        keys.key("init", init);
+        keys.key("bias_init", bias_init);
     }
 }

@@ -1,6 +1,7 @@
 //! Stochastic depth.
 
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// Sets a whole sample to zero with this probability and multiplies the other samples by 1 / (1 - p). The identity in
 /// evaluation (Huang et al. 2016, arXiv 1603.09382, as torchvision's `StochasticDepth` in row mode).
@@ -14,5 +15,17 @@ impl OpSpec for DropPath {
 
     fn reads(&self) -> Reads {
         Reads::Elements
+    }
+}
+
+impl TomlOp for DropPath {
+    const WORDS: &'static [&'static str] = &["drop_path"];
+
+    fn plain(_: &str) -> Self {
+        Self(0.0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        keys.rate("rate", &mut self.0);
     }
 }

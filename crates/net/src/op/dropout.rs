@@ -1,6 +1,7 @@
 //! Dropout: attributes.
 
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// Inverted dropout. The value is the probability of zero. The identity in evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -13,5 +14,17 @@ impl OpSpec for Dropout {
 
     fn reads(&self) -> Reads {
         Reads::Elements
+    }
+}
+
+impl TomlOp for Dropout {
+    const WORDS: &'static [&'static str] = &["dropout"];
+
+    fn plain(_: &str) -> Self {
+        Self(0.0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        keys.rate("rate", &mut self.0);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::TomlOp;
 
 /// (N, C, H, W) to (N, C*H*W). No computation: the next layer reads the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,5 +23,13 @@ impl OpSpec for Flatten {
 
     fn renames(&self) -> bool {
         true
+    }
+}
+
+impl TomlOp for Flatten {
+    const WORDS: &'static [&'static str] = &["flatten"];
+
+    fn plain(_: &str) -> Self {
+        Self
     }
 }

@@ -4,6 +4,7 @@ use super::shape::Shape;
 use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample, mean and variance are taken over all positions of a
 /// group of adjacent channels (Wu and He 2018, arXiv 1803.08494).
@@ -52,5 +53,20 @@ impl OpSpec for GroupNorm {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for GroupNorm {
+    const WORDS: &'static [&'static str] = &["group_norm"];
+    const CURE: &'static str = "groups must divide the input channels";
+
+    fn plain(_: &str) -> Self {
+        Self::new(0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { groups, eps } = self;
+        keys.needed("groups", groups);
+        keys.positive("eps", eps);
     }
 }

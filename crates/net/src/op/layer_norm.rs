@@ -4,6 +4,7 @@ use super::shape::Shape;
 use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample and position, mean and variance are taken over the
 /// channels (Ba et al. 2016, arXiv 1607.06450, over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).
@@ -49,5 +50,18 @@ impl OpSpec for LayerNorm {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for LayerNorm {
+    const WORDS: &'static [&'static str] = &["layer_norm"];
+
+    fn plain(_: &str) -> Self {
+        Self::new()
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { eps } = self;
+        keys.positive("eps", eps);
     }
 }

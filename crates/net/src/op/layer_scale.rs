@@ -4,6 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = layer_scale x with a factor per channel. The value is the initial factor (Touvron et al. 2021, arXiv 2103.17239,
 /// section 2.1).
@@ -28,5 +29,17 @@ impl OpSpec for LayerScale {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for LayerScale {
+    const WORDS: &'static [&'static str] = &["layer_scale"];
+
+    fn plain(_: &str) -> Self {
+        Self(1.0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        keys.needed("start", &mut self.0);
     }
 }

@@ -4,6 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,5 +82,23 @@ impl OpSpec for Linear {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for Linear {
+    const WORDS: &'static [&'static str] = &["linear"];
+    const CURE: &'static str = "an avgpool before it makes its input smaller";
+
+    fn plain(_: &str) -> Self {
+        Self::new(0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { out_features, bias, relu, init, bias_init } = self;
+        keys.needed("features", out_features);
+        keys.key("bias", bias);
+        keys.key("relu", relu);
+        keys.key("init", init);
+        keys.key("bias_init", bias_init);
     }
 }

@@ -1,6 +1,7 @@
 //! Local response normalisation: attributes.
 
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = x / (k + alpha * sum over |j - i| <= radius of x_j^2)^beta across channels (Krizhevsky et al. 2012, section
 /// 3.3). `alpha` has TensorFlow's meaning: it is not divided by the window size.
@@ -20,5 +21,22 @@ impl OpSpec for Lrn {
 
     fn reads(&self) -> Reads {
         Reads::Channels
+    }
+}
+
+impl TomlOp for Lrn {
+    const WORDS: &'static [&'static str] = &["lrn"];
+    const CURE: &'static str = "it takes one image";
+
+    fn plain(_: &str) -> Self {
+        Self { radius: 0, k: 1.0, alpha: 0.0, beta: 0.0 }
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { radius, k, alpha, beta } = self;
+        keys.needed("radius", radius);
+        keys.needed("k", k);
+        keys.needed("alpha", alpha);
+        keys.needed("beta", beta);
     }
 }

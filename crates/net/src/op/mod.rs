@@ -1,7 +1,8 @@
 //! The computation of a layer: its attributes, output shape, parameters, and how files store it. Independent of memory
 //! and devices: each backend plans how to run an [`Op`].
 //!
-//! A new operation needs a file here, a line in `list.rs`, and a file with the same name in each backend.
+//! A new operation needs a file here, a line in `list.rs`, and a file with the same name in each
+//! backend and in the crate `formats`.
 
 mod feature_order;
 mod list;

@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{JOIN_CURE, TomlOp};
 
 /// x (C, H, W) times s (C, 1, 1): the second input weights the channels of the first (squeeze and excitation, Hu et al.
 /// 2018, arXiv 1709.01507).
@@ -26,5 +27,14 @@ impl OpSpec for Multiply {
             return Err(format!("its second input must have one value for each of {} channels, got {}", x[0].c, x[1]));
         }
         Ok(x[0])
+    }
+}
+
+impl TomlOp for Multiply {
+    const WORDS: &'static [&'static str] = &["multiply"];
+    const CURE: &'static str = JOIN_CURE;
+
+    fn plain(_: &str) -> Self {
+        Self
     }
 }

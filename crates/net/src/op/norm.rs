@@ -4,6 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
+use crate::net_toml::{Keys, TomlOp};
 
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
 #[derive(Clone, Debug, PartialEq)]
@@ -97,5 +98,30 @@ impl OpSpec for Norm {
 
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
+    }
+}
+
+impl TomlOp for Norm {
+    const WORDS: &'static [&'static str] = &["norm"];
+    const CURE: &'static str = "with residual = true it needs inputs = [\"normalised\", \"added\"] with the same shape; if the branch \
+                                changes channels or stride, add a shortcut or a conv with kernel = 1 to the other input";
+
+    fn plain(_: &str) -> Self {
+        Self::new()
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { eps, momentum, residual, relu, scale, gamma } = self;
+        keys.positive("eps", eps);
+        keys.key("momentum", momentum);
+        keys.refuse(
+            "momentum",
+            !(0.0..=1.0).contains(&*momentum),
+            "is the weight of the new statistics and must be in [0, 1]",
+        );
+        keys.key("residual", residual);
+        keys.key("relu", relu);
+        keys.key("scale", scale);
+        keys.key("gamma", gamma);
     }
 }

@@ -1,8 +1,9 @@
 //! Pooling: attributes, shapes, and the cells of each window.
 
 use super::shape::Shape;
-use super::shape::window_steps;
+use super::shape::{same_pads, window_steps};
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// How a window is reduced to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,4 +128,45 @@ impl OpSpec for Pool {
         let columns = self.windows(x[0], 1)?.len();
         Ok(Shape::image(x[0].c, rows, columns))
     }
+}
+
+impl TomlOp for Pool {
+    const WORDS: &'static [&'static str] = &["maxpool", "avgpool"];
+    const CURE: &'static str = "try a smaller window or a larger pad, or remove window to pool the whole plane";
+
+    fn plain(word: &str) -> Self {
+        let kind = if word == "maxpool" { PoolKind::Max } else { PoolKind::Avg };
+        Self { kind, ..Self::global() }
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { kind, window, stride, pads, ceil, bins } = self;
+        keys.key("window", window);
+        keys.key("bins", bins);
+        keys.refuse(
+            "bins",
+            window.is_some() && bins.is_some(),
+            "cannot be combined with window: bins sets the number of windows, and their size follows from it",
+        );
+        if window.is_some() {
+            keys.needed("stride", stride);
+        }
+        let (input, span, step) = (keys.input(), window.unwrap_or([1, 1]), *stride);
+        keys.pads(pads, || same(input, span, step));
+        keys.key("ceil", ceil);
+        let bare = window.is_none();
+        keys.refuse("pad", bare && *pads != [0; 4], "needs a window");
+        keys.refuse("ceil", bare && *ceil, "needs a window");
+        if *kind != PoolKind::Max {
+            let mut counts = *kind == PoolKind::AvgCountPad;
+            keys.key("count_pad", &mut counts);
+            *kind = if counts { PoolKind::AvgCountPad } else { PoolKind::Avg };
+        }
+    }
+}
+
+/// Returns TensorFlow's SAME padding.
+fn same(x: Shape, [down, across]: [usize; 2], stride: [usize; 2]) -> [usize; 4] {
+    let ((top, bottom), (left, right)) = (same_pads(x.h, down, stride[0]), same_pads(x.w, across, stride[1]));
+    [top, left, bottom, right]
 }

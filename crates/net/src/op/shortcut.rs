@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
+use crate::net_toml::{Keys, TomlOp};
 
 /// Every `stride`-th pixel, with zero channels on both sides up to `out_channels` (option A of He et al. 2015, section
 /// 4.2).
@@ -36,5 +37,20 @@ impl OpSpec for Shortcut {
             ));
         }
         Ok(Shape::image(self.out_channels, x.h.div_ceil(self.stride), x.w.div_ceil(self.stride)))
+    }
+}
+
+impl TomlOp for Shortcut {
+    const WORDS: &'static [&'static str] = &["shortcut"];
+    const CURE: &'static str = "channels must be at least the number of input channels";
+
+    fn plain(_: &str) -> Self {
+        Self { out_channels: 0, stride: 1 }
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { out_channels, stride } = self;
+        keys.needed("channels", out_channels);
+        keys.key("stride", stride);
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use base::{cores, screen};
+use data_tools::npy;
 use engine::Graph;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
@@ -152,14 +153,8 @@ fn each(scores: &[f32]) -> Vec<f64> {
     scores.iter().map(|score| sigmoid(*score)).collect()
 }
 
-/// The first bytes of a NumPy file.
-const MAGIC: &[u8] = b"\x93NUMPY";
-
 /// Kind of file that a feature table may overwrite.
-pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
-
-/// Header length in bytes, including padding. The format requires a multiple of 64.
-const HEAD: usize = 128;
+pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
 
 /// A NumPy array that is written row by row. It gets its name when it is complete.
 pub struct Npy {
@@ -178,7 +173,7 @@ impl Npy {
     pub fn create(path: &Path, columns: usize) -> Result<Self, Error> {
         let refuse = |source| refusal(path, source);
         let mut file = NewFile::beside(path).map_err(refuse)?;
-        file.file().and_then(|file| file.write_all(&[b' '; HEAD])).map_err(refuse)?;
+        file.file().and_then(|file| file.write_all(&[b' '; npy::WRITTEN])).map_err(refuse)?;
         Ok(Self { path: path.to_path_buf(), file, columns, rows: 0 })
     }
 
@@ -214,7 +209,7 @@ impl Npy {
     /// Returns an error if the file cannot be written.
     pub fn finish(mut self) -> Result<(), Error> {
         let refuse = |source| refusal(&self.path, source);
-        let head = head(self.rows, self.columns);
+        let head = npy::head(self.rows, self.columns);
         let file = self.file.file().map_err(refuse)?;
         file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).map_err(refuse)?;
         self.file.publish().map(drop).map_err(|source| refusal(&self.path, source))
@@ -225,16 +220,6 @@ fn refusal(path: &Path, source: std::io::Error) -> Error {
     Error::File { action: "write", path: path.to_path_buf(), source }
 }
 
-fn head(rows: usize, columns: usize) -> Vec<u8> {
-    let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-    let mut head = [MAGIC, &[1, 0]].concat();
-    head.extend(((HEAD - 10) as u16).to_le_bytes());
-    head.extend(text.as_bytes());
-    head.resize(HEAD - 1, b' ');
-    head.push(b'\n');
-    head
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +228,7 @@ mod tests {
     #[test]
     fn the_head_is_that_of_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
-        let head = head(2, 3);
+        let head = npy::head(2, 3);
         assert_eq!(&head[..10], b"\x93NUMPY\x01\x00v\x00");
         assert_eq!(&head[10..][..expected.len()], expected.as_bytes());
         assert_eq!((head.len(), head[127]), (128, b'\n'));

@@ -12,10 +12,7 @@ use zip::{CompressionMethod, ZipArchive};
 use super::input;
 use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
-
-const MAGIC: &[u8] = b"\x93NUMPY";
-/// The limit for the length of a header.
-const MOST_HEADER: usize = 1 << 16;
+use crate::npy::{Header, MOST_BEFORE};
 
 /// A NumPy array.
 #[derive(Debug)]
@@ -82,45 +79,25 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
 
 /// Parses a `.npy` file.
 fn parse(name: &str, file: Store) -> Result<Array, String> {
-    let mut head = vec![0; file.len().min(MOST_HEADER as u64 + 12) as usize];
+    let mut head = vec![0; file.len().min(MOST_BEFORE as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
-    let (header, start) = header(&head).ok_or("not a NumPy array (.npy), or cut short")?;
-    let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
-    let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
-    let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
-    let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
-        return Err("the header cannot be read; save the array with numpy.savez".into());
-    };
-    let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
-    let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
-    let axes = axes.ok_or_else(|| format!("the shape ({shape}) cannot be read"))?;
-    if order.starts_with("True") && axes.len() > 1 {
+    let Header { descr, shape, fortran_order, start } = Header::read(&head)?;
+    if fortran_order && shape.len() > 1 {
         return Err("the array has Fortran order; convert it with numpy.ascontiguousarray before saving".into());
     }
     let Some(width) = width(descr) else {
         return Err(format!("the type is {descr}; expected uint8 images and integer labels"));
     };
-    let expected = axes.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
+    let expected = shape.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
     let start = start as u64;
     let length = file.len() - start;
     if expected.map(|length| length as u64) != Some(length) {
         return Err(format!(
-            "the shape {axes:?} of {descr} does not match the size of {length} bytes; is the file cut short?"
+            "the shape {shape:?} of {descr} does not match the size of {length} bytes; is the file cut short?"
         ));
     }
     let descr = descr.to_string();
-    Ok(Array { name: name.to_string(), shape: axes, descr, file, start })
-}
-
-/// Returns the header of a `.npy` file and the offset of the values.
-fn header(bytes: &[u8]) -> Option<(&str, usize)> {
-    let version = bytes.strip_prefix(MAGIC)?.first()?;
-    let (length, start) = match version {
-        1 => (usize::from(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?)), 10),
-        _ => (u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize, 12),
-    };
-    let end = start + Some(length).filter(|&length| length <= MOST_HEADER)?;
-    Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
+    Ok(Array { name: name.to_string(), shape, descr, file, start })
 }
 
 /// Returns the size of a value of this type in bytes.
@@ -279,6 +256,7 @@ pub(crate) fn interleave(planes: &[u8], channels: usize, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::npy::MAGIC;
 
     fn npy(header: &str, values: &[u8]) -> Vec<u8> {
         let mut out = MAGIC.to_vec();

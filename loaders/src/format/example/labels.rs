@@ -1,8 +1,8 @@
 //! The labels of an image in a record: the values of an Int64List. A single-label data set has exactly one value per
 //! record. A multi-label data set has any number.
 
-use crate::fault::{ExampleFault, Malformed};
-use crate::format::protobuf::{Fields, Value, nested, put_header, put_varint, varint, varint_length};
+use crate::fault::ExampleFault;
+use crate::format::protobuf::{Damage, Fields, Value, nested, put_header, put_varint, varint, varint_length};
 
 pub(super) const LABEL: &str = "image/class/label";
 /// The name that TensorFlow Datasets uses. If a record has both, the name above has precedence.
@@ -38,7 +38,7 @@ impl<'a> Values<'a> {
         Self { fields: Fields(list), packed: &[] }
     }
 
-    fn next(&mut self) -> Result<Option<i64>, Malformed> {
+    fn next(&mut self) -> Result<Option<i64>, Damage> {
         loop {
             if !self.packed.is_empty() {
                 return Ok(Some(varint(&mut self.packed)? as i64));
@@ -181,7 +181,7 @@ struct Entry<'a> {
 }
 
 /// Returns the entries of all maps of a payload, in order.
-fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Malformed> {
+fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Damage> {
     let (mut found, mut example) = (Vec::new(), Fields(payload));
     while let Some((number, value)) = example.next()? {
         let (1, Value::Bytes(features)) = (number, value) else { continue };
@@ -198,7 +198,7 @@ fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Malformed> {
 }
 
 /// Returns the key of an entry.
-fn key(entry: &[u8]) -> Result<&[u8], Malformed> {
+fn key(entry: &[u8]) -> Result<&[u8], Damage> {
     let (mut key, mut fields): (&[u8], _) = (&[], Fields(entry));
     while let Some((number, value)) = fields.next()? {
         if let (1, Value::Bytes(bytes)) = (number, value) {

@@ -182,7 +182,7 @@ impl Error {
 
 /// A type of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     /// As they were trained.
     F32,
     /// Rounded to the nearest, half the size.

@@ -5,14 +5,14 @@
 //! - [`onnx`]: a graph of opset 17; [`keras`]: Keras's own layers, as `.keras` or `.h5`, and what `model.h5` says to Keras;
 //! - `format`: the formats, settings and errors, and what is said of the model beside its weights.
 //!
-//! Each format has one table of ops, `ops.rs` in its folder. An op without a line there is refused by the name of its layer.
+//! `interop/ops` has the form of each op in each format. An op without a form is refused by the name of its layer.
 
 pub mod format;
 pub mod keras;
-mod network;
+pub(super) mod network;
 pub mod onnx;
 pub mod torch;
-mod trained;
+pub(super) mod trained;
 
 pub use format::{Error, Format, HDF5, Settings};
 pub use trained::Trained;

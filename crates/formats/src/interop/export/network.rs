@@ -1,11 +1,12 @@
-//! A network with the shapes of its tensors, as the tables of ops take it.
+//! A network with the shapes of its tensors, as the mappings of ops take it.
 
-use net::{Activation, Id, NetSpec, Node, Op, Pool, PoolKind, Shape, same_pads};
+use net::{Id, NetSpec, Node, Op, Pool, PoolKind, Shape, same_pads};
 
 use super::format::Error;
+use crate::interop::ops::{Sign, mapping};
 
 /// A network that fits together.
-pub(super) struct Network {
+pub(crate) struct Network {
     /// Its layers; at least one.
     pub net: NetSpec,
     /// Shape of every tensor, the input first.
@@ -16,7 +17,7 @@ pub(super) struct Network {
 
 /// What brings an input into the form that its layer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// From (N, C, H, W) to (N, C * H * W).
     Flatten,
     /// From (N, C) to (N, C, 1, 1).
@@ -24,7 +25,9 @@ pub(super) enum Turn {
 }
 
 /// A layer with what surrounds it.
-pub(super) struct Layer<'a> {
+pub(crate) struct Layer<'a> {
+    /// The network that it is a layer of.
+    pub network: &'a Network,
     /// Its place in the network; its output is tensor index + 1.
     pub index: usize,
     /// The layer.
@@ -66,7 +69,7 @@ impl Network {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
             let flat = reads_flat(node, &self.flat);
             let turns = node.inputs.iter().map(|id| turn(self.flat[id.0], flat)).collect();
-            Layer { index, node, x, y: self.shapes[index + 1], flat, turns, serving }
+            Layer { network: self, index, node, x, y: self.shapes[index + 1], flat, turns, serving }
         })
     }
 
@@ -90,36 +93,22 @@ impl Network {
         self.net.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id).count()
     }
 
-    /// Whether no value of a tensor is below zero.
-    pub fn is_positive(&self, id: Id) -> bool {
+    /// Returns true if no value of a tensor is below zero.
+    pub fn is_non_negative(&self, id: Id) -> bool {
         let Some(index) = id.0.checked_sub(1) else { return false };
         let node = &self.net.nodes[index];
-        match &node.op {
-            Op::Activation(Activation::Relu | Activation::Relu6 | Activation::Sigmoid | Activation::HardSigmoid) => {
-                true
-            }
-            Op::Conv(conv) => conv.relu,
-            Op::Linear(linear) => linear.relu,
-            Op::Norm(norm) => norm.relu,
-            Op::Pool(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Shortcut(_) | Op::BlurPool(_) => {
-                self.is_positive(node.inputs[0])
-            }
-            Op::Add(_) | Op::Concat(_) | Op::Multiply(_) => node.inputs.iter().all(|id| self.is_positive(*id)),
-            _ => false,
+        match mapping(&node.op).sign() {
+            Sign::Any => false,
+            Sign::NonNegative => true,
+            Sign::OfInputs => node.inputs.iter().all(|id| self.is_non_negative(*id)),
         }
     }
 }
 
-/// Whether a layer reads vectors and not images; `flat`: which of the tensors before it are vectors.
+/// Returns true if a layer reads vectors, not images. `flat` says which of the tensors before it are vectors.
 fn reads_flat(node: &Node, flat: &[bool]) -> bool {
-    match node.op {
-        Op::Linear(_) => true,
-        Op::Conv(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_) | Op::BlurPool(_) => false,
-        // the factors take the form of what they multiply, which may have many pixels
-        Op::Multiply(_) => flat[node.inputs[0].0],
-        // what is joined has one height and one width: beside a vector, images have one pixel
-        _ => node.inputs.iter().any(|id| flat[id.0]),
-    }
+    let inputs: Vec<bool> = node.inputs.iter().map(|id| flat[id.0]).collect();
+    mapping(&node.op).reads_flat(&inputs)
 }
 
 fn turn(flat: bool, wanted: bool) -> Option<Turn> {
@@ -132,7 +121,7 @@ fn turn(flat: bool, wanted: bool) -> Option<Turn> {
 
 /// A window with its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Padded {
+pub(crate) struct Padded {
     /// Height, width.
     pub window: [usize; 2],
     /// Vertical, horizontal step.
@@ -143,7 +132,7 @@ pub(super) struct Padded {
 
 /// How a pool reads its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Windows {
+pub(crate) enum Windows {
     /// The whole plane.
     All,
     /// Windows of one size.
@@ -156,7 +145,7 @@ pub(super) enum Windows {
 ///
 /// # Errors
 /// For padding that counts in averages, and windows that reach beyond it.
-pub(super) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String> {
+pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String> {
     let Pool { kind, window, stride, pads, ceil: _, bins } = pool;
     let (from, to) = ([x.h, x.w], [y.h, y.w]);
     let Some(window) = window.filter(|_| bins.is_none()) else {

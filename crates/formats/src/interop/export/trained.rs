@@ -13,16 +13,16 @@ use crate::checkpoint::{LayerWeights, ModelFile};
 /// A network with its weights.
 pub struct Trained {
     /// The network.
-    pub(super) network: Network,
+    pub(crate) network: Network,
     /// Weights by the names of their layers.
-    pub(super) layers: BTreeMap<String, LayerWeights>,
+    pub(crate) layers: BTreeMap<String, LayerWeights>,
     /// Everything of the model but its weights.
-    pub(super) model: ModelFile,
+    pub(crate) model: ModelFile,
 }
 
 /// A tensor of a layer.
 #[derive(Clone, Copy)]
-pub(super) struct Values<'a> {
+pub(crate) struct Values<'a> {
     /// PyTorch's name, such as `weight`.
     pub field: &'a str,
     /// Its shape in PyTorch's layout.
@@ -52,7 +52,7 @@ impl Trained {
     }
 
     /// Gives batch norms without a scale one of ones, for formats that want it.
-    pub(super) fn with_scales(&mut self) {
+    pub(crate) fn with_scales(&mut self) {
         for node in &mut self.network.net.nodes {
             let Op::Norm(norm) = &mut node.op else { continue };
             let layer = self.layers.get_mut(&node.name).filter(|_| !norm.scale);
@@ -64,7 +64,7 @@ impl Trained {
     }
 
     /// The tensors of a layer in PyTorch's order.
-    pub(super) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
+    pub(crate) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
         let layer = self.layers.get(&node.name);
         let tensors = layer.into_iter().flat_map(|layer| &layer.tensors);
         let stored = node.op.stored();
@@ -77,7 +77,7 @@ impl Trained {
     ///
     /// # Errors
     /// [`Error::Half`] with the first of them.
-    pub(super) fn fits_half(&self) -> Result<(), Error> {
+    pub(crate) fn fits_half(&self) -> Result<(), Error> {
         for node in &self.network.net.nodes {
             for tensor in self.tensors(node).filter(|tensor| tensor.number(Number::F16) == Number::F16) {
                 let lost = |value: &&f32| value.is_finite() && f16::from_f32(**value).is_infinite();
@@ -91,7 +91,7 @@ impl Trained {
 }
 
 /// Folds every batch norm that directly follows a layer whose output nobody else reads; says how many.
-pub(super) fn fold(trained: &mut Trained) -> Result<String, Error> {
+pub(crate) fn fold(trained: &mut Trained) -> Result<String, Error> {
     let norms = trained.network.net.nodes.iter().filter(|node| matches!(node.op, Op::Norm(_))).count();
     let foldable: Vec<bool> = trained.network.net.nodes.iter().map(|node| folds(&trained.network, node)).collect();
     let old = trained.network.net.clone();
@@ -186,7 +186,7 @@ fn float_values<'a>(layer: &'a LayerWeights, field: &str) -> Option<&'a [f32]> {
 }
 
 /// By name, such as `trireme.classes`; lists are JSON.
-pub(super) fn about(trained: &Trained) -> BTreeMap<String, String> {
+pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
     let model = &trained.model;
     let fields = [
         ("network", model.network.clone()),

@@ -12,10 +12,10 @@ use super::names::Names;
 use super::tensor::{Constant, Values};
 
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
-pub(super) type Weight = (&'static str, Vec<usize>, Vec<f32>);
+pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
 /// A network under construction.
-pub(super) struct Build<'a> {
+pub(crate) struct Build<'a> {
     pub graph: &'a Graph<'a>,
     pub net: NetSpec,
     /// Shape of every tensor, the image first.
@@ -344,7 +344,7 @@ impl<'a> Build<'a> {
 
 /// A value of the graph.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Numbers that the file holds.
     Constant(Rc<Constant>),
     /// Sizes of a tensor: the number of images, which no file knows, is none.
@@ -391,14 +391,14 @@ impl Value {
 
 /// A tensor of the network, and how the graph has its dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct View {
+pub(crate) struct View {
     pub id: Id,
     pub layout: Layout,
 }
 
 /// Order of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// (N, C, H, W).
     Image,
     /// (N, H, W, C).
@@ -411,7 +411,7 @@ pub(super) enum Layout {
 
 /// Cells at top, left, bottom, right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Padding {
+pub(crate) struct Padding {
     pub cells: [usize; 4],
     /// Mirrored cells, else zeros.
     pub mirrored: bool,
@@ -429,7 +429,7 @@ impl Padding {
 
 /// Parts of (x - mean) / sqrt(mean((x - mean)^2) + eps), with means over channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Moment {
+pub(crate) enum Moment {
     /// mean(x).
     Mean,
     /// x - mean(x).
@@ -446,7 +446,7 @@ pub(super) enum Moment {
 
 /// Channels split into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     pub count: usize,
     /// True after the two channel dimensions were transposed.
     pub exchanged: bool,
@@ -454,7 +454,7 @@ pub(super) struct Blocks {
 
 /// Groups of channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     pub count: usize,
     /// What was added to the variance, if the groups are normalised already.
     pub normed: Option<f32>,
@@ -487,10 +487,10 @@ impl Layout {
 }
 
 /// Takes a node over, and gives what it makes; the error says why it cannot.
-pub(super) type Handler = for<'a> fn(&mut Build<'a>, &Node<'a>) -> Result<Value, String>;
+pub(crate) type Handler = for<'a> fn(&mut Build<'a>, &Node<'a>) -> Result<Value, String>;
 
 /// An operator: its name, the most inputs that are understood (none beyond is passed over in silence), and what takes it over.
-pub(super) type Operator = (&'static str, usize, Handler);
+pub(crate) type Operator = (&'static str, usize, Handler);
 
 /// Of an operator that looks at all of its inputs.
-pub(super) const ANY: usize = usize::MAX;
+pub(crate) const ANY: usize = usize::MAX;

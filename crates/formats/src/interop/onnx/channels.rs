@@ -13,7 +13,7 @@ use super::tensor::{Constant, Values, number, type_name};
 use crate::interop::number::Number;
 
 /// A tensor and the numbers that meet it.
-pub(super) struct Operands<'a> {
+pub(crate) struct Operands<'a> {
     pub x: View,
     /// Whether the tensor is the first operand (0) or the second.
     pub at: usize,
@@ -21,7 +21,7 @@ pub(super) struct Operands<'a> {
 }
 
 /// What comes of a tensor and one number for each of its channels.
-pub(super) fn apply<'a>(
+pub(crate) fn apply<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
     of: Binary,
@@ -172,13 +172,13 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
 }
 
 /// Selects channels of a tensor, in this order. There is no layer type for this, so a 1x1 convolution of zeros and ones is added.
-pub(super) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, from: &[usize]) -> Result<Value, String> {
+pub(crate) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, from: &[usize]) -> Result<Value, String> {
     let id = picked_as(build, node.label(), x, from)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
 
 /// Works like [`picked`], and calls the new layer `label`.
-pub(super) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usize]) -> Result<Id, String> {
+pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usize]) -> Result<Id, String> {
     let channels = build.shapes[x.id.0].c;
     build.take(size_of::<f32>().saturating_mul(channels).saturating_mul(from.len()))?;
     let mut weight = vec![0.0; channels * from.len()];
@@ -202,7 +202,7 @@ fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
 }
 
 /// What a Cast makes.
-pub(super) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["saturate", "to"])?;
     let kind = node.int("to", 1);
     let to = number(kind).ok_or_else(|| format!("to {}: only numbers are supported", type_name(kind)))?;
@@ -272,7 +272,7 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
 const UNKNOWN: &str = "it computes with means over channels, and is not the formula of a layer normalisation";
 
 /// The mean of a tensor or of a part of the formula; `channels`: over channels that come last, which keep their dimension.
-pub(super) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value, String> {
+pub(crate) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value, String> {
     match (x.layout, of) {
         _ if !channels => Err("a layer normalisation has both of its means over the last axis, with keepdims=1".into()),
         (Layout::Last | Layout::Flat, None) => Ok(Value::Moment(x, Moment::Mean)),
@@ -284,7 +284,7 @@ pub(super) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value,
 }
 
 /// A root of a part of the formula.
-pub(super) fn root(x: View, of: Moment) -> Result<Value, String> {
+pub(crate) fn root(x: View, of: Moment) -> Result<Value, String> {
     match of {
         Moment::Shifted(eps) => Ok(Value::Moment(x, Moment::Deviation(eps))),
         _ => Err(UNKNOWN.into()),
@@ -292,7 +292,7 @@ pub(super) fn root(x: View, of: Moment) -> Result<Value, String> {
 }
 
 /// What two values make of which one is a part of the formula; none where neither is.
-pub(super) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Option<Value>, String> {
+pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Option<Value>, String> {
     let (a, b) = (build.value(node, 0)?, build.value(node, 1)?);
     let made = match (of, &a, &b) {
         (Binary::Mul, Value::Moment(x, Moment::Centered), Value::Moment(y, Moment::Centered)) if x == y => {

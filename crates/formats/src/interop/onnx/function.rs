@@ -7,7 +7,7 @@ use net::Activation;
 
 /// A function of one number.
 #[derive(Debug)]
-pub(super) struct Function {
+pub(crate) struct Function {
     /// Name of the node that makes it.
     pub name: String,
     pub form: Form,
@@ -17,7 +17,7 @@ pub(super) struct Function {
 
 /// The function outer * activation(inner * x).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ScaledActivation {
+pub(crate) struct ScaledActivation {
     pub inner: f32,
     pub activation: Activation,
     pub outer: f32,
@@ -25,7 +25,7 @@ pub(super) struct ScaledActivation {
 
 /// How it is made.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// The number itself.
     Argument,
     Number(f64),
@@ -35,7 +35,7 @@ pub(super) enum Form {
 
 /// A function of one number that ONNX knows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Unary {
+pub(crate) enum Unary {
     Relu,
     LeakyRelu(f64),
     Sigmoid,
@@ -54,7 +54,7 @@ pub(super) enum Unary {
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(crate) enum Binary {
     Add,
     Sub,
     Mul,

@@ -9,7 +9,7 @@ use super::tensor::Stored;
 
 /// A graph.
 #[derive(Debug, Default)]
-pub(super) struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
     /// Weights and constants by name.
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
@@ -22,7 +22,7 @@ pub(super) struct Graph<'a> {
 
 /// What is given from outside.
 #[derive(Debug, Default)]
-pub(super) struct Input<'a> {
+pub(crate) struct Input<'a> {
     pub name: &'a str,
     /// ONNX's type of its values.
     pub kind: i64,
@@ -31,14 +31,14 @@ pub(super) struct Input<'a> {
 
 /// A dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dim<'a> {
+pub(crate) enum Dim<'a> {
     Known(i64),
     Named(&'a str),
 }
 
 /// A node.
 #[derive(Debug, Default)]
-pub(super) struct Node<'a> {
+pub(crate) struct Node<'a> {
     pub name: &'a str,
     pub op: &'a str,
     pub domain: &'a str,
@@ -82,7 +82,7 @@ impl<'a> Graph<'a> {
         let mut graph = None;
         let mut opset = None;
         let mut functions = false;
-        for field in Message(bytes) {
+        for field in Message::new(bytes) {
             let field = field?;
             match field.number {
                 7 => graph = Some(Self::of(field.message()?)?),
@@ -261,6 +261,16 @@ impl<'a> Node<'a> {
         self.find(name).map_or(default, |attribute| attribute.float)
     }
 
+    /// The number that a normalisation adds to a variance.
+    pub fn eps(&self) -> Result<f32, String> {
+        let eps = self.float("epsilon", 1e-5);
+        if eps > 0.0 && eps.is_finite() {
+            Ok(eps)
+        } else {
+            Err(format!("its epsilon must be > 0, got {eps}; export it with eps=1e-5"))
+        }
+    }
+
     pub fn text(&self, name: &str) -> &'a str {
         self.find(name).and_then(|attribute| std::str::from_utf8(attribute.text).ok()).unwrap_or("")
     }
@@ -306,7 +316,7 @@ impl<'a> Attribute<'a> {
 }
 
 /// Readers of names and of tensors.
-pub(super) struct Readers<'a> {
+pub(crate) struct Readers<'a> {
     /// How often each name is read; the graph's outputs are read from outside.
     names: BTreeMap<&'a str, usize>,
     /// How often each tensor is read, without the nodes that only gave it another name.

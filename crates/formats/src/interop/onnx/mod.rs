@@ -9,20 +9,20 @@
 //! A file may come from anywhere: lengths are checked against the file before memory is taken, and what is not understood is refused by the
 //! name of its node. External data is not read.
 
-mod build;
-mod channels;
+pub(super) mod build;
+pub(super) mod channels;
 mod fold;
-mod function;
+pub(super) mod function;
 mod fuse;
-mod graph;
+pub(super) mod graph;
 mod message;
 mod names;
-mod ops;
+pub(super) mod operators;
 mod survey;
-mod tensor;
+pub(super) mod tensor;
 #[cfg(test)]
 mod tests;
-mod windows;
+pub(super) mod windows;
 
 pub use survey::{Error, Network, Survey, of_bytes, read};
 

@@ -11,7 +11,7 @@ use super::build::{Build, Layout, Value};
 use super::fold::{fold, is_folded};
 use super::fuse::fuse;
 use super::graph::{Dim, Graph, Input, Node};
-use super::ops;
+use super::operators;
 use super::tensor::type_name;
 use crate::checkpoint::Tensor;
 
@@ -139,9 +139,9 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
             node.domain
         )));
     }
-    let handler = ops::handler(node.op);
+    let handler = operators::handler(node.op);
     let unknown = || {
-        let near = did_you_mean(node.op, &ops::names());
+        let near = did_you_mean(node.op, &operators::names());
         Stop::Unsupported(format!("the operator is not supported{near}"))
     };
     if handler.is_none() && !is_folded(node.op) {
@@ -154,7 +154,7 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
         return Ok(value);
     }
     let handler = handler.ok_or_else(unknown)?;
-    ops::check_inputs(node).map_err(Stop::Unsupported)?;
+    operators::check_inputs(node).map_err(Stop::Unsupported)?;
     handler(build, node).map_err(Stop::Unsupported)
 }
 

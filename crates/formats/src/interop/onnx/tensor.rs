@@ -5,7 +5,7 @@ use crate::interop::number::Number;
 
 /// A tensor as it stands in the file; its values are read when they are wanted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stored<'a> {
+pub(crate) struct Stored<'a> {
     pub name: &'a str,
     dims: Vec<i64>,
     kind: i64,
@@ -20,13 +20,13 @@ pub(super) struct Stored<'a> {
 
 /// Values with their shape.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Constant {
+pub(crate) struct Constant {
     pub dims: Vec<usize>,
     pub values: Values,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Values {
+pub(crate) enum Values {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
     /// A value that is repeated this many times. The elements are not allocated.
@@ -34,7 +34,7 @@ pub(super) enum Values {
 }
 
 /// Most dimensions.
-pub(super) const DEEPEST: usize = 8;
+pub(crate) const DEEPEST: usize = 8;
 
 /// Most pieces that a tensor's integers come in.
 const MOST_PIECES: usize = 64;
@@ -122,7 +122,7 @@ fn location(entry: Message<'_>) -> Result<Option<&str>, String> {
 }
 
 /// ONNX's types of values.
-pub(super) fn number(kind: i64) -> Option<Number> {
+pub(crate) fn number(kind: i64) -> Option<Number> {
     Some(match kind {
         1 => Number::F32,
         2 => Number::U8,
@@ -142,7 +142,7 @@ pub(super) fn number(kind: i64) -> Option<Number> {
 }
 
 /// ONNX's types of values in words.
-pub(super) fn type_name(kind: i64) -> String {
+pub(crate) fn type_name(kind: i64) -> String {
     let name = match kind {
         1 => "float32",
         2 => "uint8",
@@ -198,6 +198,12 @@ impl Values {
 }
 
 impl Constant {
+    /// Its values as a vector, with their number as its shape.
+    pub fn vector(&self) -> (Vec<usize>, Vec<f32>) {
+        let values = self.floats();
+        (vec![values.len()], values)
+    }
+
     /// Its values as f32.
     pub fn floats(&self) -> Vec<f32> {
         match &self.values {

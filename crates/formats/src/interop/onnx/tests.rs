@@ -6,86 +6,54 @@ mod forms;
 use std::path::Path;
 use std::rc::Rc;
 
+use loaders::protobuf::Message;
 use net::Shape;
 
 use super::build::{Build, Layout, Value};
 use super::fold::fold;
 use super::graph::Graph;
-use super::{Network, Survey, of_bytes, ops};
+use super::{Network, Survey, of_bytes, operators};
 
-/// A message under construction.
-#[derive(Clone, Default)]
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn varint(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-        self
-    }
-
-    fn int(self, field: u64, value: i64) -> Self {
-        self.varint(field << 3).varint(value as u64)
-    }
-
-    fn raw(self, field: u64, bytes: &[u8]) -> Self {
-        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
-        message.0.extend_from_slice(bytes);
-        message
-    }
-
-    fn text(self, field: u64, text: &str) -> Self {
-        self.raw(field, text.as_bytes())
-    }
-
-    fn inner(self, field: u64, inner: &Self) -> Self {
-        self.raw(field, &inner.0)
-    }
-}
-
-fn floats(name: &str, dims: &[i64], values: &[f32]) -> Bytes {
+fn floats(name: &str, dims: &[i64], values: &[f32]) -> Message {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let dims = dims.iter().fold(Bytes::default(), |tensor, n| tensor.int(1, *n));
+    let dims = dims.iter().fold(Message::new(), |tensor, n| tensor.int(1, *n));
     dims.int(2, 1).text(8, name).raw(9, &bytes)
 }
 
-fn ints(name: &str, values: &[i64]) -> Bytes {
+fn ints(name: &str, values: &[i64]) -> Message {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    Bytes::default().int(1, values.len() as i64).int(2, 7).text(8, name).raw(9, &bytes)
+    Message::new().int(1, values.len() as i64).int(2, 7).text(8, name).raw(9, &bytes)
 }
 
-fn node(op: &str, inputs: &[&str], output: &str) -> Bytes {
-    let node = inputs.iter().fold(Bytes::default(), |node, input| node.text(1, input));
+fn node(op: &str, inputs: &[&str], output: &str) -> Message {
+    let node = inputs.iter().fold(Message::new(), |node, input| node.text(1, input));
     node.text(2, output).text(3, &format!("/{output}/{op}")).text(4, op)
 }
 
 /// An input or an output: a size, or a name for none.
-fn value(name: &str, dims: &[Result<i64, &str>]) -> Bytes {
-    let shape = dims.iter().fold(Bytes::default(), |shape, dim| {
+fn value(name: &str, dims: &[Result<i64, &str>]) -> Message {
+    let shape = dims.iter().fold(Message::new(), |shape, dim| {
         let dim = match dim {
-            Ok(n) => Bytes::default().int(1, *n),
-            Err(name) => Bytes::default().text(2, name),
+            Ok(n) => Message::new().int(1, *n),
+            Err(name) => Message::new().text(2, name),
         };
-        shape.inner(1, &dim)
+        shape.message(1, &dim)
     });
-    let tensor = Bytes::default().int(1, 1).inner(2, &shape);
-    Bytes::default().text(1, name).inner(2, &Bytes::default().inner(1, &tensor))
+    let tensor = Message::new().int(1, 1).message(2, &shape);
+    Message::new().text(1, name).message(2, Message::new().message(1, &tensor))
 }
 
 const IMAGE: [Result<i64, &str>; 4] = [Err("N"), Ok(2), Ok(4), Ok(4)];
 
-fn model(opset: i64, input: &[Result<i64, &str>], tensors: &[Bytes], nodes: &[Bytes]) -> Vec<u8> {
-    let graph = nodes.iter().fold(Bytes::default(), |graph, node| graph.inner(1, node));
-    let graph = tensors.iter().fold(graph, |graph, tensor| graph.inner(5, tensor));
-    let graph = graph.inner(11, &value("x", input)).inner(12, &value("y", &[Err("N"), Ok(3)]));
-    Bytes::default().int(1, 8).inner(7, &graph).inner(8, &Bytes::default().text(1, "").int(2, opset)).0
+fn model(opset: i64, input: &[Result<i64, &str>], tensors: &[Message], nodes: &[Message]) -> Vec<u8> {
+    let graph = nodes.iter().fold(Message::new(), |graph, node| graph.message(1, node));
+    let graph = tensors.iter().fold(graph, |graph, tensor| graph.message(5, tensor));
+    let graph = graph.message(11, value("x", input)).message(12, value("y", &[Err("N"), Ok(3)]));
+    Message::new().int(1, 8).message(7, &graph).message(8, Message::new().text(1, "").int(2, opset)).bytes().to_vec()
 }
 
 /// conv, relu, mean over the plane, flatten, gemm.
-fn parts() -> (Vec<Bytes>, Vec<Bytes>) {
+fn parts() -> (Vec<Message>, Vec<Message>) {
     let weights = |n: usize| (0..n).map(|i| (i as f32).sin()).collect::<Vec<_>>();
     let tensors = vec![floats("conv.weight", &[5, 2, 1, 1], &weights(10)), floats("fc.weight", &[5, 3], &weights(15))];
     let nodes = vec![
@@ -113,7 +81,7 @@ fn refused(bytes: &[u8], wanted: &[&str]) {
 }
 
 /// A model of the parts, after a change.
-fn changed(change: impl FnOnce(&mut Vec<Bytes>, &mut Vec<Bytes>)) -> Vec<u8> {
+fn changed(change: impl FnOnce(&mut Vec<Message>, &mut Vec<Message>)) -> Vec<u8> {
     let (mut tensors, mut nodes) = parts();
     change(&mut tensors, &mut nodes);
     model(17, &IMAGE, &tensors, &nodes)
@@ -170,8 +138,8 @@ fn opsets_that_are_not_known_are_refused() {
 #[test]
 fn external_data_is_refused_by_its_name() {
     let bytes = changed(|tensors, _| {
-        let entry = Bytes::default().text(1, "location").text(2, "net.onnx.data");
-        tensors[0] = Bytes::default().int(1, 5).int(2, 1).text(8, "conv.weight").inner(13, &entry).int(14, 1);
+        let entry = Message::new().text(1, "location").text(2, "net.onnx.data");
+        tensors[0] = Message::new().int(1, 5).int(2, 1).text(8, "conv.weight").message(13, &entry).int(14, 1);
     });
     refused(&bytes, &["tensor conv.weight", "\"net.onnx.data\"", "external_data=False"]);
 }
@@ -248,7 +216,7 @@ fn what_exporters_write_in_several_nodes_is_understood() {
 #[test]
 fn a_tensor_with_two_names_keeps_its_weights() {
     let more = [0.5, 1.5, 2.5, 3.5, 4.5];
-    let with = |op: &str, inputs: &[&str], sums: &[Bytes]| {
+    let with = |op: &str, inputs: &[&str], sums: &[Message]| {
         changed(|tensors, nodes| {
             let lists = [("own", vec![-1, 5, 4, 4]), ("starts", vec![0, 0]), ("ends", vec![i64::MAX, i64::MAX])];
             tensors.extend(lists.map(|(name, list)| ints(name, &list)));
@@ -276,7 +244,7 @@ fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     let node = &build.graph.nodes[at];
     match fold(build, node)? {
         Some(value) => Ok(value),
-        None => ops::handler(node.op).unwrap()(build, node),
+        None => operators::handler(node.op).unwrap()(build, node),
     }
 }
 

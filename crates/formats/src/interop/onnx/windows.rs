@@ -6,7 +6,7 @@ use super::graph::Node;
 
 /// How a window moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     pub kernel: [usize; 2],
     pub stride: [usize; 2],
     pub dilation: [usize; 2],
@@ -52,7 +52,7 @@ impl Sizes {
 }
 
 /// Cells at top, left, bottom, right for an input of this shape, with the cells that nodes before have put around it.
-pub(super) fn pads(node: &Node<'_>, x: Shape, sizes: &Sizes) -> Result<[usize; 4], String> {
+pub(crate) fn pads(node: &Node<'_>, x: Shape, sizes: &Sizes) -> Result<[usize; 4], String> {
     let extent = |axis: usize| (sizes.kernel[axis] - 1) * sizes.dilation[axis] + 1;
     let same = |axis: usize, size: usize| same_pads(size, extent(axis), sizes.stride[axis]);
     let ((top, bottom), (left, right)) = (same(0, x.h), same(1, x.w));

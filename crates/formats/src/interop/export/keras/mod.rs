@@ -1,18 +1,18 @@
 //! A network in Keras's own layers, for Keras 2 and 3.
 //!
-//! - `ops`: each op as layers of Keras, and the order that Keras gives them. `.keras` files are written here.
+//! - `layers`: a model under construction. `.keras` files are written here.
 //!
 //! Images are (N, H, W, C) there, and the output is probabilities, as of Keras's own applications.
 
-mod ops;
+mod layers;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+pub(crate) use layers::{Layers, activation, exact, inner, zeros};
 use loaders::safe_create::NewFile;
 use net::{FeatureOrder, NetSpec, Op};
-use ops::Layers;
 use serde_json::json;
 use zip::write::{SimpleFileOptions, ZipWriter};
 use zip::{CompressionMethod, DateTime};
@@ -21,6 +21,7 @@ use super::format::{Error, Number};
 use super::network::Network;
 use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
+use crate::interop::ops::mapping;
 
 /// Of a layer whose output would have another order than here, or whose weights would.
 const MIXED: &str =
@@ -78,13 +79,13 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
             continue;
         }
         let inputs = node.inputs.iter().enumerate();
-        let inputs: Vec<usize> = inputs.map(|(i, id)| ops::turned(&mut layers, &layer, i, tensors[id.0])).collect();
+        let inputs: Vec<usize> = inputs.map(|(i, id)| layers::turned(&mut layers, &layer, i, tensors[id.0])).collect();
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
         let order = orders[layer.index + 1];
         if order == FeatureOrder::Mixed || (network.is_last(&layer) && !order.is_same()) {
             return Err(refuse(MIXED.into()));
         }
-        let made = ops::add(&mut layers, network, &layer, &inputs);
+        let made = mapping(&node.op).to_keras(&mut layers, &layer, &inputs);
         tensors.push(made.map_err(refuse)?);
     }
     let last = &network.net.nodes[network.net.nodes.len() - 1];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use loaders::protobuf::Message;
 use net::Shape;
 
 use super::super::format::Number;
@@ -30,7 +31,7 @@ const FLOATS: [(&str, Attribute<'_>); 1] = [("to", Attribute::Int(kind::FLOAT))]
 const IMAGES: &str = "N";
 
 /// An attribute of a node.
-pub(super) enum Attribute<'a> {
+pub(crate) enum Attribute<'a> {
     Float(f32),
     Int(i64),
     Ints(&'a [usize]),
@@ -38,7 +39,7 @@ pub(super) enum Attribute<'a> {
 }
 
 /// A graph.
-pub(super) struct Graph {
+pub(crate) struct Graph {
     number: Number,
     nodes: Message,
     weights: Message,
@@ -79,26 +80,38 @@ impl Graph {
     }
 
     fn input(&mut self, name: &str, kind: i64, sizes: &[usize]) -> String {
-        self.inputs = std::mem::take(&mut self.inputs).message(11, &value(name, kind, sizes));
+        self.inputs = std::mem::take(&mut self.inputs).message(11, value(name, kind, sizes));
         name.into()
     }
 
     /// Adds an output of floats (N, `features`).
     pub fn output(&mut self, name: &str, features: usize) {
-        self.outputs = std::mem::take(&mut self.outputs).message(12, &value(name, kind::FLOAT, &[features]));
+        self.outputs = std::mem::take(&mut self.outputs).message(12, value(name, kind::FLOAT, &[features]));
     }
 
     /// Adds a node with one output, and gives its name: this one if it is free.
-    pub fn node(&mut self, op: &str, inputs: &[&str], wanted: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
+    pub fn node(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        wanted: &str,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
         let output = self.free(wanted);
         self.named(op, inputs, &output, attributes)
     }
 
     /// The same under a name that was kept for it.
-    pub fn named(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
-        let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input));
+    pub fn named(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        output: &str,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
+        let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input.as_ref()));
         let node = node.text(2, output).text(3, output).text(4, op);
-        let node = attributes.iter().fold(node, |node, (name, value)| node.message(5, &attribute(name, value)));
+        let node = attributes.iter().fold(node, |node, (name, value)| node.message(5, attribute(name, value)));
         self.nodes = std::mem::take(&mut self.nodes).message(1, &node);
         output.into()
     }
@@ -154,7 +167,7 @@ fn value(name: &str, kind: i64, sizes: &[usize]) -> Message {
     let size = |&n: &usize| Message::default().int(1, n as i64);
     let shape = sizes.iter().map(size).fold(shape, |shape, size| shape.message(1, &size));
     let tensor = Message::default().int(1, kind).message(2, &shape);
-    Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
+    Message::default().text(1, name).message(2, Message::default().message(1, &tensor))
 }
 
 fn attribute(name: &str, value: &Attribute<'_>) -> Message {
@@ -167,97 +180,5 @@ fn attribute(name: &str, value: &Attribute<'_>) -> Message {
             let values: Vec<i64> = values.iter().map(|&n| n as i64).collect();
             named.ints(8, &values).int(20, attribute::INTS)
         }
-    }
-}
-
-// Protobuf messages, written field by field. Only what ONNX needs of the wire format is here. `loaders` has the part that tf.Example
-// needs, where lengths are known beforehand and field numbers are below 16.
-
-/// A message under construction.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Message(Vec<u8>);
-
-/// Types of fields on the wire.
-const VARINT: u64 = 0;
-const LENGTH: u64 = 2;
-const FOUR: u64 = 5;
-
-impl Message {
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Adds an integer.
-    pub fn int(mut self, field: u64, value: i64) -> Self {
-        self.varint(field << 3 | VARINT);
-        self.varint(value as u64);
-        self
-    }
-
-    /// Adds integers, one field each.
-    pub fn ints(self, field: u64, values: &[i64]) -> Self {
-        values.iter().fold(self, |message, &value| message.int(field, value))
-    }
-
-    /// Adds a float.
-    pub fn float(mut self, field: u64, value: f32) -> Self {
-        self.varint(field << 3 | FOUR);
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    /// Adds a text.
-    pub fn text(self, field: u64, text: &str) -> Self {
-        self.raw(field, text.as_bytes())
-    }
-
-    /// Adds bytes.
-    pub fn raw(self, field: u64, bytes: &[u8]) -> Self {
-        let mut message = self.header(field, bytes.len());
-        message.0.extend_from_slice(bytes);
-        message
-    }
-
-    /// Adds a message.
-    pub fn message(self, field: u64, inner: &Message) -> Self {
-        self.raw(field, inner.bytes())
-    }
-
-    /// Begins a field of so many bytes, which somebody else writes.
-    pub fn header(mut self, field: u64, bytes: usize) -> Self {
-        self.varint(field << 3 | LENGTH);
-        self.varint(bytes as u64);
-        self
-    }
-
-    /// Adds all fields of another.
-    pub fn join(mut self, other: &Message) -> Self {
-        self.0.extend_from_slice(&other.0);
-        self
-    }
-
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// protoc's own bytes of such a message.
-    #[test]
-    fn fields_are_those_of_protobuf() {
-        let inner = Message::default().int(1, 150).text(2, "testing");
-        assert_eq!(inner.bytes(), [&[0x08, 0x96, 0x01, 0x12, 0x07][..], b"testing"].concat());
-        let outer = Message::default().message(20, &inner).int(1, -1).float(2, 1.0).ints(3, &[1, 300]);
-        let after =
-            [0x08, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0x15, 0, 0, 0x80, 0x3f, 0x18, 1, 0x18, 0xac, 2];
-        assert_eq!(outer.bytes(), [&[0xa2, 0x01, 12][..], inner.bytes(), &after].concat());
     }
 }

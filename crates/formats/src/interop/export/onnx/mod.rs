@@ -1,19 +1,24 @@
 //! An ONNX model: opset 17, any number of images, float32 in and out.
 //!
-//! - `graph`: protobuf messages, nodes and weights; `ops`: layers and transforms of images as nodes.
+//! - `graph`: nodes and weights; `layer`: the nodes of one layer; `preprocess`: transforms of images as nodes.
 
 mod graph;
-mod ops;
+mod layer;
+mod preprocess;
 
 use std::io::Write;
 use std::path::Path;
 
-use graph::{Attribute, Graph, Message};
+pub(crate) use graph::Attribute;
+use graph::Graph;
+pub(crate) use layer::LayerWriter;
+use loaders::protobuf::Message;
 use loaders::safe_create::NewFile;
 
 use super::format::{Error, Settings};
 use super::network::Layer;
 use super::trained::{Trained, about};
+use crate::interop::ops::mapping;
 
 /// Version of the format of files that came with opset 17.
 const IR_VERSION: i64 = 8;
@@ -33,11 +38,11 @@ const OUTPUT: &str = "logits";
 /// Writes a network to `path`; says what a user should know.
 pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
     let mut graph = Graph::new(settings.number());
-    let outs = outputs(&mut graph, trained, if settings.preprocess { ops::INPUT } else { INPUT });
+    let outs = outputs(&mut graph, trained, if settings.preprocess { preprocess::INPUT } else { INPUT });
     let mut notes = None;
     let image = match settings.preprocess {
         true => {
-            let before = ops::add_before(&mut graph, trained)?;
+            let before = preprocess::add_before(&mut graph, trained)?;
             notes = Some(before.note);
             before.output
         }
@@ -51,9 +56,10 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
             continue;
         }
         let inputs = node.inputs.iter().zip(&layer.turns);
-        let inputs = inputs.map(|(id, turn)| ops::turned(&mut graph, &layer, *turn, &tensors[id.0]));
+        let inputs = inputs.map(|(id, turn)| layer::turned(&mut graph, &layer, *turn, &tensors[id.0]));
         let inputs: Vec<String> = inputs.collect();
-        let made = ops::add(&mut graph, trained, &layer, &inputs, &outs[layer.index]);
+        let mut writer = LayerWriter { graph: &mut graph, trained, layer: &layer, out: &outs[layer.index] };
+        let made = mapping(&node.op).to_onnx(&mut writer, &inputs);
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "ONNX", why };
         tensors.push(made.map_err(refuse)?);
     }

@@ -1,20 +1,22 @@
 //! Safetensors with PyTorch's names, and a Python file beside that builds the same `torch.nn.Module` and loads them.
 //!
-//! - `module`: the Python file with its variables and paths; `ops`: a layer as PyTorch's code. The safetensors file is written here.
+//! - `module`: the Python file with its variables and paths; `code`: the code of a layer. The safetensors file is written here.
 
+mod code;
 mod module;
-mod ops;
 
 use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+pub(crate) use code::{Code, over_channels, pair, with_relu};
 use loaders::safe_create::NewFile;
-use net::{Node, Op};
+use net::Node;
 use serde_json::{Map, Value, json};
 
 use super::format::{Error, Number};
 use super::trained::{Trained, Values, about};
+use crate::interop::ops::mapping;
 
 /// Writes the weights to `weights`, and the Python file to `code`; both are there in the end, or neither is new.
 pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Number) -> Result<(), Error> {
@@ -77,15 +79,6 @@ fn tensors(trained: &Trained, number: Number) -> Vec<(&Node, Values<'_>)> {
     tensors
 }
 
-/// The shape that PyTorch's module has, where ours differs by dimensions of 1.
-fn shape(node: &Node, tensor: &Values<'_>) -> Vec<usize> {
-    match &node.op {
-        Op::LayerScale(_) => vec![tensor.values.len(), 1, 1],
-        Op::Conv(conv) if conv.linear => tensor.shape.iter().take(2).copied().collect(),
-        _ => tensor.shape.to_vec(),
-    }
-}
-
 fn header(trained: &Trained, number: Number) -> String {
     let dtype = |number| match number {
         Number::F32 => "F32",
@@ -96,7 +89,7 @@ fn header(trained: &Trained, number: Number) -> String {
     let mut entries = vec![("__metadata__".to_string(), Value::Object(about))];
     let mut begin = 0;
     for (node, tensor) in tensors(trained, number) {
-        let (own, shape) = (tensor.number(number), shape(node, &tensor));
+        let (own, shape) = (tensor.number(number), mapping(&node.op).torch_shape(&tensor));
         let end = begin + tensor.values.len() * own.bytes();
         let name = format!("{}.{}", node.name, tensor.field);
         entries.push((name, json!({"dtype": dtype(own), "shape": shape, "data_offsets": [begin, end]})));

@@ -8,7 +8,8 @@ use net::NetSpec;
 use super::super::format::Error;
 use super::super::network::Turn;
 use super::super::trained::Trained;
-use super::ops;
+use super::code::turned;
+use crate::interop::ops::mapping;
 
 /// Modules by their names: one, or a group of them in the network's order.
 enum Tree {
@@ -35,10 +36,10 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     for layer in trained.network.layers() {
         let node = layer.node;
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "PyTorch", why };
-        let v = node.inputs.iter().zip(&layer.turns).map(|(id, turn)| ops::turned(*turn, variables.of(id.0)));
+        let v = node.inputs.iter().zip(&layer.turns).map(|(id, turn)| turned(*turn, variables.of(id.0)));
         let v: Vec<String> = v.collect();
         let place = if node.op.stored().is_some() { path(&node.name).map_err(refuse)? } else { String::new() };
-        let code = ops::code(&layer, &place, &v).map_err(refuse)?;
+        let code = mapping(&node.op).to_torch(&layer, &place, &v).map_err(refuse)?;
         if let Some(module) = code.module {
             insert(&mut tree, &node.name, module).map_err(refuse)?;
         }
@@ -51,7 +52,7 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
         }
     }
     let end = (!trained.network.ends_flat()).then_some(Turn::Flatten);
-    let _ = writeln!(forward, "        return {}", ops::turned(end, variables.of(trained.network.net.nodes.len())));
+    let _ = writeln!(forward, "        return {}", turned(end, variables.of(trained.network.net.nodes.len())));
     let mut modules = String::new();
     parameters.iter().for_each(|parameter| group(&mut tree, &parameter.layer));
     tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));

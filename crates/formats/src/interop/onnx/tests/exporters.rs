@@ -6,10 +6,8 @@ use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
 
 /// Adds a float attribute to a node.
-fn with_float(node: Bytes, name: &str, value: f32) -> Bytes {
-    let attribute = Bytes::default().text(1, name).varint(2 << 3 | 5);
-    let attribute = Bytes([attribute.0, value.to_le_bytes().to_vec()].concat());
-    node.inner(5, &attribute.int(20, 1))
+fn with_float(node: Message, name: &str, value: f32) -> Message {
+    node.message(5, Message::new().text(1, name).float(2, value).int(20, 1))
 }
 
 /// Imports a network and returns the values of its tensor `name`.
@@ -23,7 +21,7 @@ fn values(bytes: &[u8], name: &str) -> Vec<f32> {
 /// Older opsets have attributes where newer opsets have inputs.
 #[test]
 fn attributes_of_old_opsets_are_read() {
-    let old = |nodes: &[Bytes]| {
+    let old = |nodes: &[Message]| {
         let (tensors, mut own) = parts();
         own.splice(1..2, nodes.to_vec());
         model(9, &IMAGE, &tensors, &own)
@@ -53,13 +51,13 @@ fn attributes_of_old_opsets_are_read() {
 fn weights_that_the_graph_computes_are_computed() {
     let bytes = changed(|tensors, own| {
         tensors.extend([ints("shape", &[5, 3]), ints("order", &[2, 0, 1]), floats("three", &[], &[3.0])]);
-        let half = Bytes::default().int(1, 1).int(2, 1).raw(9, &0.5f32.to_le_bytes());
+        let half = Message::new().int(1, 1).int(2, 1).raw(9, &0.5f32.to_le_bytes());
         let filled = node("ConstantOfShape", &["shape"], "half");
         own[4] = node("Gemm", &["d", "weight"], "y");
         own.splice(
             0..0,
             [
-                filled.inner(5, &Bytes::default().text(1, "value").inner(5, &half).int(20, 4)),
+                filled.message(5, Message::new().text(1, "value").message(5, &half).int(20, 4)),
                 with_int(node("Gather", &["fc.weight", "order"], "turned"), "axis", 1),
                 node("Mul", &["half", "turned"], "product"),
                 node("Add", &["product", "three"], "weight"),
@@ -135,7 +133,7 @@ fn sums_and_means_of_several_tensors_are_chains() {
 #[test]
 fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
-    let pool = |from: &[Bytes]| {
+    let pool = |from: &[Message]| {
         let pool = with_ints(node("MaxPool", &["p"], "b"), "kernel_shape", &[3, 3]);
         between(&cells, &[from, &[node("Pad", &["r", "cells"], "p"), pool]].concat())
     };
@@ -204,7 +202,7 @@ fn a_list_of_all_features_is_parted_again() {
     let with = |order: Vec<i64>, dims: &[i64]| {
         changed(|tensors, own| {
             let bytes: Vec<u8> = order.iter().flat_map(|n| n.to_le_bytes()).collect();
-            let dims = dims.iter().fold(Bytes::default(), |tensor, n| tensor.int(1, *n));
+            let dims = dims.iter().fold(Message::new(), |tensor, n| tensor.int(1, *n));
             tensors.extend([
                 ints("list", &[-1]),
                 dims.int(2, 7).text(8, "order").raw(9, &bytes),
@@ -231,9 +229,8 @@ fn a_list_of_all_features_is_parted_again() {
 #[test]
 fn channels_are_split_by_convolutions_of_zeros_and_ones() {
     let join = node("Concat", &["q", "p"], "b");
-    let half = Bytes::default().text(2, "q");
-    let split =
-        Bytes([with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).0, half.0].concat());
+    let half = Message::new().text(2, "q");
+    let split = with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).join(half);
     let bytes = between(&[], &[split, join.clone()]);
     assert_eq!(kinds(&bytes)[..4], ["conv", "conv", "conv", "concat"]);
     let picked = |name: &str| {

@@ -5,23 +5,23 @@ use net::{Activation, Op};
 use super::*;
 
 /// The same node with an attribute of one number.
-pub fn with_int(node: Bytes, name: &str, value: i64) -> Bytes {
-    node.inner(5, &Bytes::default().text(1, name).int(3, value).int(20, 2))
+pub fn with_int(node: Message, name: &str, value: i64) -> Message {
+    node.message(5, Message::new().text(1, name).int(3, value).int(20, 2))
 }
 
 /// The same with a list of them.
-pub fn with_ints(node: Bytes, name: &str, values: &[i64]) -> Bytes {
-    let list = values.iter().fold(Bytes::default().text(1, name), |list, value| list.int(8, *value));
-    node.inner(5, &list.int(20, 7))
+pub fn with_ints(node: Message, name: &str, values: &[i64]) -> Message {
+    let list = values.iter().fold(Message::new().text(1, name), |list, value| list.int(8, *value));
+    node.message(5, list.int(20, 7))
 }
 
 /// The same with a word.
-fn with_text(node: Bytes, name: &str, text: &str) -> Bytes {
-    node.inner(5, &Bytes::default().text(1, name).text(4, text).int(20, 3))
+fn with_text(node: Message, name: &str, text: &str) -> Message {
+    node.message(5, Message::new().text(1, name).text(4, text).int(20, 3))
 }
 
 /// The parts with other nodes in place of the ReLU, which make b out of a.
-pub fn between(tensors: &[Bytes], nodes: &[Bytes]) -> Vec<u8> {
+pub fn between(tensors: &[Message], nodes: &[Message]) -> Vec<u8> {
     changed(|all, own| {
         all.extend_from_slice(tensors);
         own.splice(1..2, nodes.to_vec());
@@ -76,7 +76,7 @@ fn cells_of_same_are_counted_behind_a_pad() {
 }
 
 /// The parts with these nodes behind what their Gemm makes, z.
-fn behind(nodes: &[Bytes]) -> Vec<u8> {
+fn behind(nodes: &[Message]) -> Vec<u8> {
     changed(|_, own| {
         own.truncate(4);
         own.push(node("Gemm", &["d", "fc.weight"], "z"));
@@ -225,13 +225,18 @@ fn functions_that_are_no_activation_are_named_with_a_cure() {
 #[test]
 fn types_and_domains_are_named_with_a_cure() {
     let graph = |kind: i64| {
-        let tensor = IMAGE.iter().fold(Bytes::default(), |shape, _| shape.inner(1, &Bytes::default().int(1, 4)));
-        let tensor = Bytes::default().inner(1, &Bytes::default().int(1, kind).inner(2, &tensor));
-        let graph = Bytes::default()
-            .inner(1, &node("Relu", &["x"], "y"))
-            .inner(11, &Bytes::default().text(1, "x").inner(2, &tensor));
-        let opset = Bytes::default().text(1, "").int(2, 17);
-        Bytes::default().int(1, 8).inner(7, &graph.inner(12, &Bytes::default().text(1, "y"))).inner(8, &opset).0
+        let tensor = IMAGE.iter().fold(Message::new(), |shape, _| shape.message(1, Message::new().int(1, 4)));
+        let tensor = Message::new().message(1, Message::new().int(1, kind).message(2, &tensor));
+        let graph = Message::new()
+            .message(1, node("Relu", &["x"], "y"))
+            .message(11, Message::new().text(1, "x").message(2, &tensor));
+        let opset = Message::new().text(1, "").int(2, 17);
+        Message::new()
+            .int(1, 8)
+            .message(7, graph.message(12, Message::new().text(1, "y")))
+            .message(8, &opset)
+            .bytes()
+            .to_vec()
     };
     for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
         refused(&graph(kind), &[&format!("its input x is of {name}, and float32 is supported"), "model.float()"]);

@@ -2,9 +2,7 @@
 
 use std::rc::Rc;
 
-use net::Dropout;
-
-use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::channels::cast;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::tensor::{Constant, Values};
@@ -12,7 +10,6 @@ use crate::interop::onnx::tensor::{Constant, Values};
 pub(super) const OPERATORS: &[Operator] = &[
     ("Cast", 1, cast),
     ("Constant", 0, constant),
-    ("Dropout", 3, dropout),
     ("Identity", 1, |build, node| build.value(node, 0)),
     ("LogSoftmax", 1, last),
     ("Softmax", 1, last),
@@ -30,18 +27,6 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         _ if node.has("value_float") => list(Vec::new(), Values::Floats(vec![node.float("value_float", 0.0)])),
         _ => list(Vec::new(), Values::Ints(vec![node.int("value_int", 0)])),
     }
-}
-
-/// It is the identity in the file, and draws again where the network trains.
-fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["ratio", "seed"])?;
-    let x = build.view(node, 0)?;
-    // the ratio is an attribute before opset 12
-    let usual = f64::from(node.float("ratio", 0.5));
-    let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
-    let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
-    let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
 }
 
 /// The loss has the softmax: the network ends in what goes into it, so that nobody else may read the shares.

@@ -1,33 +1,23 @@
-//! What each of ONNX's operators becomes; one family a file. An operator without a line in these lists is not supported, and is said so by
-//! name.
+//! Operators of ONNX that are no layer of ours. Those that are have their handlers in `interop/ops`. An operator without a handler is not
+//! supported, and the error names it.
 
-mod conv;
-mod element;
-mod norm;
+pub(crate) mod element;
 mod pass;
-mod pool;
-mod reshape;
+pub(crate) mod reshape;
+mod window;
 
 use super::build::{Handler, Operator};
 use super::graph::Node;
+use crate::interop::ops::onnx_operators;
 
-/// All families.
-const FAMILIES: &[&[Operator]] = &[
-    conv::OPERATORS,
-    element::OPERATORS,
-    conv::FULL_OPERATORS,
-    reshape::JOIN_OPERATORS,
-    norm::OPERATORS,
-    pass::OPERATORS,
-    pool::OPERATORS,
-    reshape::OPERATORS,
-    reshape::SIZES_OPERATORS,
-    reshape::SPLIT_OPERATORS,
-    pool::WINDOW_OPERATORS,
-];
+/// All operators.
+fn all() -> impl Iterator<Item = &'static Operator> {
+    let others = [element::OPERATORS, pass::OPERATORS, reshape::OPERATORS, window::OPERATORS];
+    onnx_operators().chain(others.into_iter().flatten())
+}
 
 fn find(op: &str) -> Option<&'static Operator> {
-    FAMILIES.iter().copied().flatten().find(|(name, ..)| *name == op)
+    all().find(|(name, ..)| *name == op)
 }
 
 /// What an operator of this name becomes.
@@ -50,7 +40,9 @@ pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
     }
 }
 
-/// Names of all operators that are known.
+/// Names of all operators that are known, in alphabetical order.
 pub(super) fn names() -> Vec<&'static str> {
-    FAMILIES.iter().copied().flatten().map(|(name, ..)| *name).collect()
+    let mut names: Vec<&str> = all().map(|(name, ..)| *name).collect();
+    names.sort_unstable();
+    names
 }

@@ -1,41 +1,23 @@
-//! Other shapes for the same numbers: reshapes and transpositions, tensors one after another, the Split operator, and sizes of tensors,
-//! out of which exporters put the shape of a reshape together.
+//! Other shapes for the same numbers: reshapes and transpositions, the Split operator, and sizes of tensors, out of which exporters put
+//! the shape of a reshape together.
 
-use net::{Concat, Flatten, GroupNorm, Id, Shape};
+use net::{GroupNorm, Shape};
 
-use crate::interop::onnx::build::{ANY, Blocks, Build, Groups, Layout, Operator, Value, View};
+use crate::interop::onnx::build::{Blocks, Build, Groups, Layout, Operator, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
+use crate::interop::ops::flatten::flat;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Flatten", 1, flatten),
+    ("Gather", 2, gather),
     ("Reshape", 2, reshape),
+    ("Shape", 1, shape),
+    ("Split", 2, split),
     ("Squeeze", 2, squeeze),
     ("Transpose", 1, transpose),
     ("Unsqueeze", 2, unsqueeze),
 ];
-
-fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["axis"])?;
-    let x = build.view(node, 0)?;
-    let rank = x.layout.rank();
-    match node.int("axis", 1) {
-        axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
-        axis => Err(format!("axis {axis}: only all of an image can be joined, by axis 1")),
-    }
-}
-
-/// A vector for each image.
-fn flat<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View) -> Result<Value, String> {
-    let id = match x.layout {
-        Layout::Flat | Layout::FlatLast(_) => return Ok(Value::Tensor(x)),
-        _ => build.layer((None, node.label()), Flatten, &[x.id], Vec::new())?,
-    };
-    let shape = build.shapes[x.id.0];
-    let layout = if x.layout == Layout::Last && shape.plane() > 1 { Layout::FlatLast(shape) } else { Layout::Flat };
-    Ok(Value::Tensor(View { id, layout }))
-}
 
 /// The wanted sizes, each known or the number of images.
 fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Option<i64>>, String> {
@@ -200,8 +182,6 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout, ..x }))
 }
 
-pub(super) const SIZES_OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, shape)];
-
 /// All sizes of a tensor; the number of images is not known.
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["end", "start"])?;
@@ -248,37 +228,11 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
     }
 }
 
-pub(super) const JOIN_OPERATORS: &[Operator] = &[("Concat", ANY, concat)];
-
-fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["axis"])?;
-    if !matches!(build.value(node, 0)?, Value::Tensor(_) | Value::Function(..)) {
-        return sizes(build, node);
-    }
-    let views = (0..node.inputs.len()).map(|at| build.view(node, at)).collect::<Result<Vec<View>, _>>()?;
-    let (layout, axis) = (views[0].layout, node.int("axis", 1));
-    if let Some(other) = views.iter().find(|view| view.layout != layout) {
-        return Err(format!("it joins {} and {}", layout.text(), other.layout.text()));
-    }
-    let channels = match layout {
-        Layout::Image => [1, -3].contains(&axis),
-        Layout::Last => [3, -1].contains(&axis),
-        Layout::Flat => [1, -1].contains(&axis),
-        Layout::FlatLast(_) => false,
-    };
-    if !channels {
-        return Err(format!("axis {axis} of {}: only channels can be joined", layout.text()));
-    }
-    let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();
-    let id = build.layer((None, node.label()), Concat, &inputs, Vec::new())?;
-    Ok(Value::Tensor(View { id, layout }))
-}
-
 /// Most sizes: those of a tensor.
 const MOST_SIZES: usize = 8;
 
-/// Sizes for a reshape.
-fn sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+/// Joins sizes for a reshape.
+pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut all = Vec::new();
     for at in 0..node.inputs.len() {
         match build.value(node, at)? {
@@ -294,8 +248,6 @@ fn sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     Ok(Value::sizes(all))
 }
-
-pub(super) const SPLIT_OPERATORS: &[Operator] = &[("Split", 2, split)];
 
 /// Adds one layer for each output. Stores the second and later outputs in `build` and returns the first.
 fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -1,0 +1,199 @@
+//! A model of Keras under construction: its layers, and the order that Keras gives them.
+
+use std::collections::BTreeSet;
+
+use net::Shape;
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::keras::layer_name;
+use crate::interop::export::network::{Layer, Turn};
+
+/// A layer.
+pub(crate) struct LayerConfig {
+    /// Its name.
+    pub name: String,
+    /// Name of its class.
+    pub class: &'static str,
+    /// What its constructor takes beside the name.
+    settings: Map<String, Value>,
+    /// The layers that it reads.
+    inputs: Vec<usize>,
+    /// Of a layer with weights, the layer of the network that they are of.
+    pub weights: Option<String>,
+}
+
+/// A model under construction.
+pub(crate) struct Layers {
+    list: Vec<LayerConfig>,
+    names: BTreeSet<String>,
+    output: usize,
+}
+
+impl Layers {
+    /// A model of images of this shape.
+    pub fn new(x: Shape) -> Self {
+        let mut layers = Self { list: Vec::new(), names: BTreeSet::new(), output: 0 };
+        layers.add("input", "InputLayer", json!({"batch_input_shape": [null, x.h, x.w, x.c], "dtype": "float32"}), &[]);
+        layers
+    }
+
+    /// The layer of the images.
+    pub fn input(&self) -> usize {
+        0
+    }
+
+    /// Adds a layer without weights under this name, or one like it that is free.
+    pub fn add(&mut self, name: &str, class: &'static str, settings: Value, inputs: &[usize]) -> usize {
+        let mut free = layer_name(name);
+        while !self.names.insert(free.clone()) {
+            free.push('_');
+        }
+        let settings = settings.as_object().cloned().unwrap_or_default();
+        self.list.push(LayerConfig { name: free, class, settings, inputs: inputs.to_vec(), weights: None });
+        self.list.len() - 1
+    }
+
+    /// Adds a layer with weights, whose name must be its own.
+    ///
+    /// # Errors
+    /// For a name that another layer has, or that Keras does not take.
+    pub fn add_weighted(
+        &mut self,
+        name: &str,
+        class: &'static str,
+        settings: Value,
+        inputs: &[usize],
+    ) -> Result<usize, String> {
+        if self.names.contains(&layer_name(name)) || name.contains('/') {
+            return Err("its name is also that of another layer, or has a slash; rename it".into());
+        }
+        let index = self.add(name, class, settings, inputs);
+        self.list[index].weights = Some(name.into());
+        Ok(index)
+    }
+
+    /// Ends the model with probabilities of the scores of layer `output`; by an `activation`; `dense`: that layer can make them itself.
+    pub fn finish(&mut self, output: usize, dense: bool, activation: &'static str) {
+        self.output = match dense {
+            true => {
+                self.list[output].settings.insert("activation".into(), activation.into());
+                output
+            }
+            false => self.add(activation, "Activation", json!({"activation": activation}), &[output]),
+        };
+    }
+
+    /// The model as Keras 2 writes it, which Keras 3 reads, too.
+    pub fn config(&self, name: &str) -> Value {
+        let layers: Vec<Value> = self.list.iter().map(|layer| self.entry(layer)).collect();
+        let end = |layer: usize| json!([[self.list[layer].name, 0, 0]]);
+        json!({
+            "class_name": "Functional",
+            "config": {"name": name, "layers": layers, "input_layers": end(0), "output_layers": end(self.output)},
+        })
+    }
+
+    fn entry(&self, layer: &LayerConfig) -> Value {
+        let mut config = layer.settings.clone();
+        config.insert("name".into(), layer.name.clone().into());
+        let inputs: Vec<Value> = layer.inputs.iter().map(|&input| json!([self.list[input].name, 0, 0, {}])).collect();
+        let inputs = if inputs.is_empty() { json!([]) } else { json!([inputs]) };
+        json!({"class_name": layer.class, "name": layer.name, "config": config, "inbound_nodes": inputs})
+    }
+
+    /// The network's names of the layers with weights, in Keras's order.
+    pub fn weighted(&self) -> Vec<String> {
+        self.in_order().filter_map(|layer| layer.weights.clone()).collect()
+    }
+
+    /// All layers in the order of `model.layers` of the loaded model: by the longest way to the output, the longest first; of equals, in
+    /// the order in which a search from the output, depth first along the listed inputs, meets them. Keras matches weights by this order.
+    pub fn in_order(&self) -> impl Iterator<Item = &LayerConfig> {
+        let met = self.met();
+        let mut depth = vec![0; self.list.len()];
+        for (index, layer) in self.list.iter().enumerate().rev().filter(|(index, _)| met[*index].is_some()) {
+            layer.inputs.iter().for_each(|&input| depth[input] = depth[input].max(depth[index] + 1));
+        }
+        let mut order: Vec<usize> = (0..self.list.len()).filter(|index| met[*index].is_some()).collect();
+        order.sort_by_key(|&index| (std::cmp::Reverse(depth[index]), met[index]));
+        order.into_iter().map(|index| &self.list[index])
+    }
+
+    /// When the search from the output meets each layer; none for what the output does not need.
+    fn met(&self) -> Vec<Option<usize>> {
+        let mut met = vec![None; self.list.len()];
+        let (mut count, mut next) = (0, vec![self.output]);
+        while let Some(index) = next.pop() {
+            if met[index].is_none() {
+                met[index] = Some(count);
+                count += 1;
+                next.extend(self.list[index].inputs.iter().rev());
+            }
+        }
+        met
+    }
+}
+
+/// Input number `index` of a layer in the form that it reads.
+pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
+    match layer.turns[index] {
+        None => input,
+        Some(Turn::Flatten) => layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[input]),
+        Some(Turn::Image) => {
+            let shape = json!({"target_shape": [1, 1, layer.x[index].c]});
+            layers.add(&inner(layer, "image"), "Reshape", shape, &[input])
+        }
+    }
+}
+
+/// The name of a layer within the network's.
+pub(crate) fn inner(layer: &Layer<'_>, what: &str) -> String {
+    format!("{}_{what}", layer.node.name)
+}
+
+/// Zeros at top, left, bottom, right.
+pub(crate) fn zeros(
+    layers: &mut Layers,
+    layer: &Layer<'_>,
+    [top, left, bottom, right]: [usize; 4],
+    from: usize,
+) -> usize {
+    layers.add(&inner(layer, "pad"), "ZeroPadding2D", json!({"padding": [[top, bottom], [left, right]]}), &[from])
+}
+
+/// The activation of a layer that may have a ReLU.
+pub(crate) fn activation(relu: bool) -> &'static str {
+    if relu { "relu" } else { "linear" }
+}
+
+/// A number of 32 bits with as few digits as tell it from others.
+pub(crate) fn exact(number: f32) -> Value {
+    let digits: f64 = number.to_string().parse().unwrap_or(f64::from(number));
+    json!(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block whose shortcut is listed second: Keras has its convolution behind those of the branch that are farther from the output.
+    #[test]
+    fn layers_stand_in_the_order_of_keras() {
+        let mut layers = Layers::new(Shape::image(3, 8, 8));
+        let conv =
+            |layers: &mut Layers, name: &str, from| layers.add_weighted(name, "Conv2D", json!({}), &[from]).unwrap();
+        let first = conv(&mut layers, "a", 0);
+        let left = conv(&mut layers, "b", first);
+        let left = conv(&mut layers, "c", left);
+        let right = conv(&mut layers, "d", first);
+        let sum = layers.add("sum", "Add", json!({}), &[left, right]);
+        layers.finish(sum, false, "softmax");
+        assert_eq!(layers.weighted(), ["a", "b", "c", "d"]);
+        // the same with the shortcut listed first
+        layers.list[sum].inputs = vec![right, left];
+        assert_eq!(layers.weighted(), ["a", "b", "d", "c"]);
+        assert!(layers.add_weighted("a", "Conv2D", json!({}), &[0]).is_err());
+        let named = layers.add("sum", "Add", json!({}), &[left, right]);
+        assert_eq!(layers.list[named].name, "sum_");
+    }
+}

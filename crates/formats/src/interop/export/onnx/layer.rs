@@ -1,0 +1,94 @@
+//! The nodes of one layer.
+
+use super::graph::Attribute::{self, Int};
+use super::graph::Graph;
+use crate::interop::export::network::{Layer, Turn};
+use crate::interop::export::trained::{Trained, Values};
+
+/// Adds the nodes of one layer to a graph. The last of them makes the layer's output.
+pub(crate) struct LayerWriter<'a> {
+    pub graph: &'a mut Graph,
+    pub trained: &'a Trained,
+    pub layer: &'a Layer<'a>,
+    /// Name of the layer's output.
+    pub out: &'a str,
+}
+
+impl LayerWriter<'_> {
+    /// Returns a name for something inside of the layer.
+    fn inner(&self, what: &str) -> String {
+        format!("{}.{what}", self.layer.node.name)
+    }
+
+    /// Adds a node inside of the layer and returns the name of its output.
+    pub fn node(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        what: &str,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
+        let name = self.inner(what);
+        self.graph.node(op, inputs, &name, attributes)
+    }
+
+    /// Adds the node that makes the layer's output.
+    pub fn output(&mut self, op: &str, inputs: &[impl AsRef<str>], attributes: &[(&str, Attribute<'_>)]) -> String {
+        self.graph.named(op, inputs, self.out, attributes)
+    }
+
+    /// Adds a node that makes the layer's output, or if `relu` is set the input of the ReLU that makes it.
+    pub fn output_with_relu(
+        &mut self,
+        op: &str,
+        inputs: &[impl AsRef<str>],
+        relu: bool,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> String {
+        if !relu {
+            return self.output(op, inputs, attributes);
+        }
+        let linear = self.node(op, inputs, "linear", attributes);
+        self.output("Relu", &[linear], &[])
+    }
+
+    /// Adds a constant of floats inside of the layer.
+    pub fn floats(&mut self, what: &str, shape: &[usize], values: &[f32]) -> String {
+        self.graph.floats(&self.inner(what), shape, values)
+    }
+
+    /// Adds a list of integers inside of the layer.
+    pub fn ints(&mut self, what: &str, values: &[i64]) -> String {
+        self.graph.ints(&self.inner(what), values)
+    }
+
+    /// Adds the layer's tensors and returns `x` with their names behind it, in PyTorch's order.
+    pub fn and_weights(&mut self, x: &str) -> Vec<String> {
+        let name = &self.layer.node.name;
+        let tensors = self.trained.tensors(self.layer.node);
+        let weights = tensors.map(|tensor| self.graph.weight(&format!("{name}.{}", tensor.field), tensor));
+        std::iter::once(x.to_string()).chain(weights).collect()
+    }
+
+    /// Adds a tensor of the layer that has one number per channel, in a shape that fits its input.
+    pub fn per_channel(&mut self, field: &str) -> String {
+        let name = self.inner(field);
+        let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
+        let wide = [self.layer.x[0].c, 1, 1];
+        let shape = if self.layer.flat { &wide[..1] } else { &wide[..] };
+        found.map_or(String::new(), |tensor| self.graph.weight(&name, Values { shape, ..tensor }))
+    }
+}
+
+/// An input in the form that its layer reads.
+pub(super) fn turned(graph: &mut Graph, layer: &Layer<'_>, turn: Option<Turn>, input: &str) -> String {
+    let inner = |what: &str| format!("{}.{what}", layer.node.name);
+    match turn {
+        None => input.into(),
+        Some(Turn::Flatten) => graph.node("Flatten", &[input], &inner("flat"), &[("axis", Int(1))]),
+        Some(Turn::Image) => {
+            let axes = graph.ints(&inner("axes"), &[2, 3]);
+            graph.node("Unsqueeze", &[input, &axes], &inner("image"), &[])
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The last transforms of an image as nodes, so that a graph takes the bytes of pixels: `normalize`, and `center_crop` if all images have
+//! one size. ONNX of this opset cannot express the transforms before them, because its Resize has no antialiasing.
+
+use net::Shape;
+
+use super::graph::{Attribute, Graph};
+use crate::interop::export::format::Error;
+use crate::interop::export::trained::Trained;
+
+/// Name of the input.
+pub(super) const INPUT: &str = "image";
+
+/// Transforms as nodes.
+pub(super) struct Before {
+    /// Name of the images that they make.
+    pub output: String,
+    /// What a user should know.
+    pub note: String,
+}
+
+/// Adds the input of bytes, and the nodes from it to the network's own input.
+///
+/// # Errors
+/// For a model whose images are not normalised by `normalize` in the end.
+pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before, Error> {
+    let ops = &trained.model.preprocess;
+    let refuse = |why: String| Error::Network { network: trained.model.network.clone(), why };
+    let Some((last, first)) = ops.split_last() else {
+        return Err(refuse("--preprocess: it has no transforms; leave --preprocess out".into()));
+    };
+    let numbers = numbers(last, "normalize").filter(|n| !n.is_empty() && n.len().is_multiple_of(2));
+    let numbers = numbers.ok_or_else(|| {
+        refuse(format!(
+            "--preprocess: its last transform is {last}; only normalize has a form in ONNX; leave --preprocess out"
+        ))
+    })?;
+    let net = trained.network.net.input;
+    let crop = Crop::of(trained, first);
+    let rest = if crop.is_some() { &first[..first.len() - 1] } else { first };
+    let from = crop.map_or(net, |crop| crop.from);
+    let image = graph.bytes(INPUT, from);
+    let cast = graph.cast(&image, "image.float");
+    let mut planes = graph.node("Transpose", &[&cast], "image.planes", &[("perm", Attribute::Ints(&[0, 3, 1, 2]))]);
+    if let Some(crop) = crop {
+        planes = crop.add(graph, net, &planes);
+    }
+    let output = normalize(graph, &planes, net.c, &numbers);
+    let Shape { c, h, w } = from;
+    let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
+    Ok(Before { output, note: format!("input \"{INPUT}\": uint8 (N, {h}, {w}, {c}), pixels from 0 to 255{before}") })
+}
+
+/// (x / 255 - mean) / std, as one product and one sum for each channel.
+fn normalize(graph: &mut Graph, planes: &str, channels: usize, numbers: &[f64]) -> String {
+    let (mean, std) = numbers.split_at(numbers.len() / 2);
+    let of = |c: usize| (mean[c % mean.len()], std[c % std.len()]);
+    let factors: Vec<f32> = (0..channels).map(|c| (1.0 / (255.0 * of(c).1)) as f32).collect();
+    let sums: Vec<f32> = (0..channels).map(|c| (-of(c).0 / of(c).1) as f32).collect();
+    let factors = graph.floats("normalize.factor", &[channels, 1, 1], &factors);
+    let sums = graph.floats("normalize.sum", &[channels, 1, 1], &sums);
+    let scaled = graph.node("Mul", &[planes, &factors], "normalize.scaled", &[]);
+    graph.node("Add", &[&scaled, &sums], "input", &[])
+}
+
+/// The numbers of a transform of this name.
+fn numbers(op: &str, name: &str) -> Option<Vec<f64>> {
+    let list = op.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?;
+    list.split(',').map(|number| number.trim().parse().ok()).collect()
+}
+
+/// A crop from the middle of images of one size.
+#[derive(Clone, Copy)]
+struct Crop {
+    /// The images.
+    from: Shape,
+    top: usize,
+    left: usize,
+}
+
+impl Crop {
+    /// Of a list whose only transform it is.
+    fn of(trained: &Trained, ops: &[String]) -> Option<Self> {
+        let [op] = ops else { return None };
+        let [c, h, w] = trained.model.image;
+        let net = trained.network.net.input;
+        let fits = numbers(op, "center_crop").is_some() && c == net.c && h >= net.h && w >= net.w;
+        fits.then(|| Self { from: Shape::image(c, h, w), top: middle(h - net.h), left: middle(w - net.w) })
+    }
+
+    fn add(self, graph: &mut Graph, net: Shape, planes: &str) -> String {
+        let (top, left) = (self.top as i64, self.left as i64);
+        let starts = graph.ints("crop.starts", &[top, left]);
+        let ends = graph.ints("crop.ends", &[top + net.h as i64, left + net.w as i64]);
+        let axes = graph.ints("crop.axes", &[2, 3]);
+        graph.node("Slice", &[planes, &starts, &ends, &axes], "crop", &[])
+    }
+}
+
+/// Cells before a crop from the middle, as `center_crop` has it: halves go to the even neighbour.
+fn middle(margin: usize) -> usize {
+    (margin as f64 / 2.0).round_ties_even() as usize
+}

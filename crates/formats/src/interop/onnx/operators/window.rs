@@ -1,0 +1,110 @@
+//! Cells around a tensor (padding), and every so many-th of its cells, for the layer that follows.
+
+use crate::interop::onnx::build::{Build, Operator, Padding, Value};
+use crate::interop::onnx::channels;
+use crate::interop::onnx::fold::range;
+use crate::interop::onnx::graph::Node;
+use crate::interop::ops::shortcut::shortcut;
+
+pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)];
+
+/// Most cells on one side.
+const MOST: i64 = 1 << 12;
+
+/// Spreads the numbers for some axes over all four dimensions. The remaining dimensions get their number in `usual`.
+fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
+    let Some(given) = given else { return Ok(usual) };
+    let mut all = usual;
+    if given.len() != axes.len() {
+        return Err(format!("{} numbers for {} axes", given.len(), axes.len()));
+    }
+    for (axis, number) in axes.iter().zip(given) {
+        let axis =
+            usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
+        all[axis.ok_or("its axes are not those of images")?] = number;
+    }
+    Ok(all)
+}
+
+/// Every so many-th row and column from the first.
+fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axes", "ends", "starts"])?;
+    if let Value::Sizes(sizes) = build.value(node, 0)? {
+        return of_sizes(build, node, &sizes);
+    }
+    let x = build.image(node, 0)?;
+    let shape = build.shapes[x.id.0];
+    let [starts, ends] = [(1, "starts"), (2, "ends")].map(|(at, name)| build.numbers(node, at, name));
+    let (starts, ends) = (starts?, ends?);
+    let axes = match build.numbers(node, 3, "axes")? {
+        Some(axes) => axes,
+        None => (0..starts.as_ref().map_or(0, Vec::len).min(4) as i64).collect(),
+    };
+    let whole = [i64::MAX, shape.c as i64, shape.h as i64, shape.w as i64];
+    let starts = each(starts, &axes, [0; 4])?;
+    let ends = each(ends, &axes, whole)?;
+    let steps = each(build.given(node, 4)?.map(|steps| steps.ints()), &axes, [1; 4])?;
+    let all = starts == [0; 4]
+        && ends[1..].iter().zip(&whole[1..]).all(|(end, size)| end >= size)
+        && ends[0] >= i64::from(i32::MAX);
+    let whole_plane = starts[2..] == [0, 0] && ends[2..].iter().zip(&whole[2..]).all(|(end, size)| end >= size);
+    match steps {
+        [1, 1, 1, 1] if all => Ok(Value::Tensor(x)),
+        [1, 1, down, across] if all && down == across && (1..=MOST).contains(&down) => {
+            Ok(Value::Strided(x, down as usize))
+        }
+        [_, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
+            let part = range(starts[1], ends[1], shape.c);
+            channels::picked(build, node, x, &part.collect::<Vec<_>>())
+        }
+        _ => Err(format!(
+            "it takes a part of {shape} (from {starts:?} in steps of {steps:?}); only parts of the channels, and rows and columns at a \
+             regular step, are supported"
+        )),
+    }
+}
+
+/// Some of the sizes of a tensor.
+fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
+    let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
+        Some([number]) => Ok(*number),
+        _ => Err::<_, String>("its bounds must be single numbers".into()),
+    };
+    let part = range(one(1, "starts")?, one(2, "ends")?, sizes.len());
+    if Build::has(node, 4) && build.constant(node, 4)?.scalar() != Some(1.0) {
+        return Err("steps through the sizes of a tensor".into());
+    }
+    Ok(Value::sizes(sizes[part].to_vec()))
+}
+
+fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["mode", "pads", "value"])?;
+    let pads = build.numbers(node, 1, "pads")?.ok_or("it has no pads")?;
+    let axes = build.given(node, 3)?.map_or_else(|| (0..4).collect(), |axes| axes.ints());
+    let (before, after) = pads.split_at(pads.len() / 2);
+    if pads.len() != 2 * axes.len() || pads.iter().any(|n| !(0..=MOST).contains(n)) {
+        return Err(format!("its pads must be two numbers from 0 to {MOST} for each axis, got {pads:?}"));
+    }
+    let mut all = [[0; 2]; 4];
+    for (at, axis) in axes.iter().enumerate() {
+        let axis =
+            usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
+        all[axis.ok_or("its axes are not those of images")?] = [before[at] as usize, after[at] as usize];
+    }
+    let mode = node.text("mode");
+    let zeros = ["", "constant"].contains(&mode)
+        && node.float("value", 0.0) == 0.0
+        && build.given(node, 2)?.is_none_or(|value| value.scalar() == Some(0.0));
+    if !zeros && mode != "reflect" {
+        return Err("it pads with other values than zeros or mirrored cells".into());
+    }
+    match all {
+        [[0, 0], [0, 0], down, across] => {
+            let x = build.image(node, 0)?;
+            let cells = [down[0], across[0], down[1], across[1]];
+            Ok(if cells == [0; 4] { Value::Tensor(x) } else { Value::Padded(x, Padding { cells, mirrored: !zeros }) })
+        }
+        [[0, 0], channels, [0, 0], [0, 0]] if zeros => shortcut(build, node, channels),
+        _ => Err(format!("pads {pads:?}; supported is padding of height and width, or of channels")),
+    }
+}

@@ -1,0 +1,57 @@
+//! Tensors joined along their channels.
+
+use net::{Concat, Id};
+use serde_json::json;
+
+use super::Attribute::Int;
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::onnx::build::{ANY, Build, Layout, Operator, Value, View};
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::operators::reshape::joined_sizes;
+
+impl OpMapping for Concat {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("Concat", ANY, concat)]
+    }
+
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        Ok(writer.output("Concat", x, &[("axis", Int(1))]))
+    }
+
+    fn to_torch(&self, _: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
+        Ok(Code::plain(format!("torch.cat(({}), 1)", v.join(", ") + if v.len() == 1 { "," } else { "" })))
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        let axis = if layer.flat { 1 } else { 3 };
+        Ok(layers.add(&layer.node.name, "Concatenate", json!({"axis": axis}), x))
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::OfInputs
+    }
+}
+
+fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    if !matches!(build.value(node, 0)?, Value::Tensor(_) | Value::Function(..)) {
+        return joined_sizes(build, node);
+    }
+    let views = (0..node.inputs.len()).map(|at| build.view(node, at)).collect::<Result<Vec<View>, _>>()?;
+    let (layout, axis) = (views[0].layout, node.int("axis", 1));
+    if let Some(other) = views.iter().find(|view| view.layout != layout) {
+        return Err(format!("it joins {} and {}", layout.text(), other.layout.text()));
+    }
+    let channels = match layout {
+        Layout::Image => [1, -3].contains(&axis),
+        Layout::Last => [3, -1].contains(&axis),
+        Layout::Flat => [1, -1].contains(&axis),
+        Layout::FlatLast(_) => false,
+    };
+    if !channels {
+        return Err(format!("axis {axis} of {}: only channels can be joined", layout.text()));
+    }
+    let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();
+    let id = build.layer((None, node.label()), Concat, &inputs, Vec::new())?;
+    Ok(Value::Tensor(View { id, layout }))
+}

@@ -1,0 +1,144 @@
+//! Convolutions.
+
+use net::{Conv, Init};
+use serde_json::json;
+
+use super::Attribute::{Int, Ints};
+use super::{
+    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, with_relu,
+};
+use crate::interop::export::keras::{activation, zeros};
+use crate::interop::onnx::build::{Build, Layout, Operator, Padding, Value, View};
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::windows::{Sizes, pads};
+
+impl OpMapping for Conv {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("Conv", 3, conv)]
+    }
+
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        let Self {
+            out_channels: _,
+            kernel,
+            stride,
+            pads,
+            dilation,
+            groups,
+            bias: _,
+            relu,
+            linear: _,
+            init: _,
+            bias_init: _,
+        } = self;
+        let inputs = writer.and_weights(&x[0]);
+        let attributes = [
+            ("dilations", Ints(dilation)),
+            ("group", Int(*groups as i64)),
+            ("kernel_shape", Ints(kernel)),
+            ("pads", Ints(pads)),
+            ("strides", Ints(stride)),
+        ];
+        Ok(writer.output_with_relu("Conv", &inputs, *relu, &attributes))
+    }
+
+    fn to_torch(&self, layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, String> {
+        let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear, init: _, bias_init: _ } =
+            self;
+        let (a, channels) = (&v[0], layer.x[0].c);
+        if *linear {
+            let bias = if *bias { "" } else { ", bias=False" };
+            let module = format!("nn.Linear({channels}, {out_channels}{bias})");
+            return Ok(Code::module(module, with_relu(over_channels(path, a), *relu)));
+        }
+        let [top, left, bottom, right] = *pads;
+        let even = top == bottom && left == right;
+        let mut module = format!("nn.Conv2d({channels}, {out_channels}, {}", pair(*kernel));
+        if *stride != [1, 1] {
+            module += &format!(", stride={}", pair(*stride));
+        }
+        if even && *pads != [0; 4] {
+            module += &format!(", padding={}", pair([top, left]));
+        }
+        if *dilation != [1, 1] {
+            module += &format!(", dilation={}", pair(*dilation));
+        }
+        if *groups != 1 {
+            module += &format!(", groups={groups}");
+        }
+        if !bias {
+            module += ", bias=False";
+        }
+        let input = if even { a.to_string() } else { format!("F.pad({a}, ({left}, {right}, {top}, {bottom}))") };
+        Ok(Code::module(module + ")", with_relu(format!("{path}({input})"), *relu)))
+    }
+
+    fn torch_shape(&self, tensor: &Values<'_>) -> Vec<usize> {
+        let dims = if self.linear { 2 } else { tensor.shape.len() };
+        tensor.shape.iter().take(dims).copied().collect()
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear: _, init: _, bias_init: _ } =
+            self;
+        if *dilation != [1, 1] && *stride != [1, 1] {
+            return Err("Keras has no convolution with both dilation and stride; use --to onnx or safetensors".into());
+        }
+        let padded = Padded { window: self.extent(), stride: *stride, pads: *pads };
+        let same = padded.is_same(layer.x[0]);
+        let from = if same || padded.is_bare() { x[0] } else { zeros(layers, layer, *pads, x[0]) };
+        let settings = json!({
+            "filters": out_channels, "kernel_size": kernel, "strides": stride, "padding": if same { "same" } else { "valid" },
+            "dilation_rate": dilation, "groups": groups, "use_bias": bias, "activation": activation(*relu),
+        });
+        layers.add_weighted(&layer.node.name, "Conv2D", settings, &[from])
+    }
+
+    fn reads_flat(&self, _: &[bool]) -> bool {
+        false
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::non_negative_if(self.relu)
+    }
+}
+
+fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;
+    let (x, before) = input(build, node)?;
+    let weight = build.constant(node, 1)?;
+    let &[out_channels, _, kh, kw] = weight.dims.as_slice() else {
+        return Err(format!("its weight must have 4 dimensions, got {:?}", weight.dims));
+    };
+    let sizes = Sizes::of(node, [kh, kw])?;
+    let groups = usize::try_from(node.int("group", 1)).ok().filter(|n| *n > 0).ok_or("its group must be 1 at least")?;
+    let own = pads(node, before.around(build.shapes[x.id.0]), &sizes)?;
+    let plain = Conv {
+        out_channels,
+        kernel: [kh, kw],
+        stride: sizes.stride,
+        dilation: sizes.dilation,
+        groups,
+        ..Conv::new(0, 1)
+    };
+    if before.mirrored {
+        return blur_pool::blur(build, node, x, before, &Conv { pads: own, ..plain }, &weight.floats());
+    }
+    let all = std::array::from_fn(|side| own[side] + before.cells[side]);
+    let mut weights = vec![("weight", weight.dims.clone(), weight.floats())];
+    let mut conv = Conv { pads: all, init: Init::HeNormalFanOut, ..plain };
+    if let Some(bias) = build.given(node, 2)? {
+        conv = conv.bias_from(Init::UniformFanIn);
+        weights.push(("bias", bias.dims.clone(), bias.floats()));
+    }
+    let id = build.layer((Some(node.inputs[1]), node.label()), conv, &[x.id], weights)?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// Its image, and the cells that were added around it.
+fn input<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<(View, Padding), String> {
+    match build.value(node, 0)? {
+        Value::Padded(view, padding) if view.layout == Layout::Image => Ok((view, padding)),
+        _ => Ok((build.image(node, 0)?, Padding::NONE)),
+    }
+}

@@ -1,0 +1,43 @@
+//! Dropout, which does nothing in prediction.
+
+use net::Dropout;
+use serde_json::json;
+
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::onnx::build::{Build, Operator, Value, View};
+use crate::interop::onnx::graph::Node;
+
+impl OpMapping for Dropout {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("Dropout", 3, dropout)]
+    }
+
+    /// Adds a node that changes nothing, because the last layer must have its name.
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        Ok(writer.output("Identity", x, &[]))
+    }
+
+    fn to_torch(&self, _: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
+        Ok(Code::plain(format!("F.dropout({}, {}, self.training)", v[0], self.0)))
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        Ok(layers.add(&layer.node.name, "Dropout", json!({"rate": self.0}), x))
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::OfInputs
+    }
+}
+
+/// It is the identity in the file, and draws again where the network trains.
+fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["ratio", "seed"])?;
+    let x = build.view(node, 0)?;
+    // the ratio is an attribute before opset 12
+    let usual = f64::from(node.float("ratio", 0.5));
+    let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
+    let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
+    let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}

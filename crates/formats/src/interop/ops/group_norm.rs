@@ -1,0 +1,98 @@
+//! Group normalisation. ONNX has it by name only from opset 18, so it is written as an instance normalisation of grouped channels.
+
+use std::rc::Rc;
+
+use net::GroupNorm;
+use serde_json::json;
+
+use super::Attribute::Float;
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
+use crate::interop::export::keras::exact;
+use crate::interop::onnx::build::{Build, Groups, Operator, Value, View};
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::tensor::Constant;
+
+impl OpMapping for GroupNorm {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("GroupNormalization", 3, group), ("InstanceNormalization", 3, instance)]
+    }
+
+    /// Each group is one channel of an instance normalisation.
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        let Self { groups, eps } = *self;
+        let shape = writer.layer.x[0];
+        let grouped = writer.ints("grouped", &[0, groups as i64, -1]);
+        let image = [0, shape.c as i64, shape.h as i64, shape.w as i64];
+        let own = writer.ints("own", if writer.layer.flat { &[0, -1] } else { &image });
+        let ones = writer.floats("ones", &[groups], &vec![1.0; groups]);
+        let zeros = writer.floats("zeros", &[groups], &vec![0.0; groups]);
+        let joined = writer.node("Reshape", &[&x[0], &grouped], "joined", &[]);
+        let attributes = [("epsilon", Float(eps))];
+        let normed = writer.node("InstanceNormalization", &[joined, ones, zeros], "normed", &attributes);
+        let parted = writer.node("Reshape", &[normed, own], "parted", &[]);
+        let (weight, bias) = (writer.per_channel("weight"), writer.per_channel("bias"));
+        let scaled = writer.node("Mul", &[parted, weight], "scaled", &[]);
+        Ok(writer.output("Add", &[scaled, bias], &[]))
+    }
+
+    fn to_torch(&self, layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, String> {
+        let Self { groups, eps } = self;
+        let module = format!("nn.GroupNorm({groups}, {}, eps={eps})", layer.x[0].c);
+        Ok(Code::module(module, format!("{path}({})", v[0])))
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        let Self { groups, eps } = self;
+        let settings = json!({"groups": groups, "axis": -1, "epsilon": exact(*eps)});
+        layers.add_weighted(&layer.node.name, "GroupNormalization", settings, x)
+    }
+}
+
+/// Of each channel, or of the groups that they were joined in.
+fn instance<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["epsilon"])?;
+    let (scale, bias) = (build.constant(node, 1)?, build.constant(node, 2)?);
+    if let Value::Grouped(view, Groups { count, normed: None }) = build.value(node, 0)? {
+        let all = |constant: &Rc<Constant>, wanted: f32| {
+            let values = constant.floats();
+            values.len() == count && values.iter().all(|value| *value == wanted)
+        };
+        if !all(&scale, 1.0) || !all(&bias, 0.0) {
+            return Err("it weighs groups of channels, and weights are supported for channels alone".into());
+        }
+        return Ok(Value::Grouped(view, Groups { count, normed: Some(node.eps()?) }));
+    }
+    let x = build.image(node, 0)?;
+    let groups = build.shapes[x.id.0].c;
+    normalized(build, node, x, GroupNorm { groups, eps: node.eps()? }, [scale.vector(), bias.vector()])
+}
+
+fn group<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["epsilon", "num_groups", "stash_type"])?;
+    let x = build.image(node, 0)?;
+    let channels = build.shapes[x.id.0].c;
+    let groups = usize::try_from(node.int("num_groups", 0)).ok().filter(|n| *n > 0 && channels.is_multiple_of(*n));
+    let groups = groups.ok_or_else(|| format!("its num_groups must divide {channels} channels"))?;
+    // before opset 21 there is one number for each group
+    let each = |(shape, values): (Vec<usize>, Vec<f32>)| match shape[..] {
+        [n] if n == groups && n != channels => {
+            (vec![channels], values.iter().flat_map(|value| vec![*value; channels / groups]).collect())
+        }
+        _ => (shape, values),
+    };
+    let weights = [1, 2].map(|at| build.constant(node, at).map(|constant| each(constant.vector())));
+    let [scale, bias] = weights;
+    normalized(build, node, x, GroupNorm { groups, eps: node.eps()? }, [scale?, bias?])
+}
+
+fn normalized<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    x: View,
+    norm: GroupNorm,
+    [scale, bias]: [(Vec<usize>, Vec<f32>); 2],
+) -> Result<Value, String> {
+    let weights = vec![("weight", scale.0, scale.1), ("bias", bias.0, bias.1)];
+    let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;
+    Ok(Value::Tensor(View { id, ..x }))
+}

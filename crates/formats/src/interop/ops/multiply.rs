@@ -1,0 +1,36 @@
+//! Products of a tensor and one factor per channel that another layer computes.
+
+use net::Multiply;
+use serde_json::json;
+
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::onnx::build::Operator;
+use crate::interop::onnx::function::Binary;
+use crate::interop::onnx::operators::element::binary;
+
+impl OpMapping for Multiply {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("Mul", 2, |build, node| binary(build, node, Binary::Mul))]
+    }
+
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        Ok(writer.output("Mul", x, &[]))
+    }
+
+    fn to_torch(&self, _: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
+        Ok(Code::plain(format!("{} * {}", v[0], v[1])))
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        Ok(layers.add(&layer.node.name, "Multiply", json!({}), x))
+    }
+
+    /// The factors take the form of the tensor, which may have many pixels.
+    fn reads_flat(&self, x: &[bool]) -> bool {
+        x[0]
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::OfInputs
+    }
+}

@@ -1,0 +1,97 @@
+//! Batch normalisation. A file of ONNX has it in the form for inference. It is trained again, with running statistics that start from the
+//! file's.
+
+use net::Norm;
+use serde_json::json;
+
+use super::Attribute::Float;
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
+use crate::interop::export::keras::{exact, inner};
+use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::graph::Node;
+
+impl OpMapping for Norm {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("BatchNormalization", 5, batch)]
+    }
+
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        let Self { eps, momentum: _, residual, relu, scale: _, gamma: _ } = self;
+        let inputs = writer.and_weights(&x[0]);
+        let attributes = [("epsilon", Float(*eps))];
+        if !residual {
+            return Ok(writer.output_with_relu("BatchNormalization", &inputs, *relu, &attributes));
+        }
+        let normed = writer.node("BatchNormalization", &inputs, "norm", &attributes);
+        Ok(writer.output_with_relu("Add", &[&normed, &x[1]], *relu, &[]))
+    }
+
+    fn to_torch(&self, layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, String> {
+        let Self { eps, momentum, residual, relu, scale: _, gamma: _ } = self;
+        let kind = if layer.flat { "1d" } else { "2d" };
+        let module = format!("nn.BatchNorm{kind}({}, eps={eps}, momentum={momentum})", layer.x[0].c);
+        let value = format!("{path}({})", v[0]);
+        let value = if *residual { format!("{value} + {}", v[1]) } else { value };
+        Ok(Code::module(module, with_relu(value, *relu)))
+    }
+
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        let Self { eps, momentum, residual, relu, scale, gamma: _ } = self;
+        let axis = if layer.flat { 1 } else { 3 };
+        let settings =
+            json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum), "scale": scale});
+        let mut made = layers.add_weighted(&layer.node.name, "BatchNormalization", settings, &x[..1])?;
+        if *residual {
+            made = layers.add(&inner(layer, "add"), "Add", json!({}), &[made, x[1]]);
+        }
+        if *relu {
+            made = layers.add(&inner(layer, "relu"), "ReLU", json!({}), &[made]);
+        }
+        Ok(made)
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::non_negative_if(self.relu)
+    }
+}
+
+fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["epsilon", "momentum", "spatial", "training_mode"])?;
+    if node.int("training_mode", 0) != 0 {
+        return Err("it was exported in training mode (training_mode=1), where it normalises by each batch. Export model.eval() with \
+                    training=torch.onnx.TrainingMode.PRESERVE and do_constant_folding=False: that keeps the layer and its running \
+                    statistics"
+            .into());
+    }
+    if node.int("spatial", 1) != 1 {
+        return Err(
+            "it has statistics for each element (spatial=0); only statistics for each channel are supported".into()
+        );
+    }
+    let x = build.view(node, 0)?;
+    if matches!(x.layout, Layout::Last | Layout::FlatLast(_)) {
+        return Err(format!("it reads {}, and channels must come second", x.layout.text()));
+    }
+    let kept = node.float("momentum", 0.9);
+    if !(0.0..=1.0).contains(&kept) {
+        return Err(format!("its momentum must be in [0, 1], got {kept}"));
+    }
+    // as decimal numbers: 0.9 of the old is 0.1 of the new
+    let momentum = (1.0 - kept.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(kept))) as f32;
+    let fields = ["weight", "bias", "running_mean", "running_var"];
+    let mut weights = Vec::new();
+    for (field, at) in fields.into_iter().zip(1..) {
+        let (shape, values) = build.constant(node, at)?.vector();
+        weights.push((field, shape, values));
+    }
+    let channels = build.shapes[x.id.0].c;
+    if let Some((field, shape, _)) = weights.iter().find(|weight| weight.1 != [channels]) {
+        return Err(format!("its {field} must have {channels} values, got {shape:?}"));
+    }
+    if let Some(at) = weights[3].2.iter().position(|value| *value < 0.0) {
+        return Err(format!("its variance of channel {at} is negative"));
+    }
+    let norm = Norm { eps: node.eps()?, momentum, ..Norm::new() };
+    let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;
+    Ok(Value::Tensor(View { id, ..x }))
+}

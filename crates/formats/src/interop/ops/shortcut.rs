@@ -1,0 +1,76 @@
+//! The shortcut without parameters: pixels at a regular step, with channels of zeros on both sides.
+
+use net::Shortcut;
+use serde_json::json;
+
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::export::keras::{inner, zeros};
+use crate::interop::onnx::build::{Build, Layout, Value, View};
+use crate::interop::onnx::graph::Node;
+
+impl OpMapping for Shortcut {
+    fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
+        let shape = writer.layer.x[0];
+        let ([before, after], step) = (added_channels(self, writer.layer), self.stride as i64);
+        let lists = [
+            ("starts", vec![0, 0]),
+            ("ends", vec![shape.h as i64, shape.w as i64]),
+            ("axes", vec![2, 3]),
+            ("steps", vec![step, step]),
+            ("pads", vec![0, before as i64, 0, 0, 0, after as i64, 0, 0]),
+        ];
+        let [starts, ends, axes, steps, pads] = lists.map(|(what, list)| writer.ints(what, &list));
+        let taken = writer.node("Slice", &[&x[0], &starts, &ends, &axes, &steps], "taken", &[]);
+        Ok(writer.output("Pad", &[taken, pads], &[]))
+    }
+
+    fn to_torch(&self, layer: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
+        let (a, stride, [before, after]) = (&v[0], self.stride, added_channels(self, layer));
+        Ok(Code::plain(format!("F.pad({a}[:, :, ::{stride}, ::{stride}], (0, 0, 0, 0, {before}, {after}))")))
+    }
+
+    /// A pool of one takes the pixels. Then channels stand where rows were, so that zeros can be added to them.
+    fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
+        let ([before, after], step) = (added_channels(self, layer), self.stride);
+        let pool = json!({"pool_size": [1, 1], "strides": [step, step], "padding": "valid"});
+        let taken = layers.add(&inner(layer, "take"), "AveragePooling2D", pool, x);
+        let turned = layers.add(&inner(layer, "turn"), "Permute", json!({"dims": [3, 1, 2]}), &[taken]);
+        let padded = zeros(layers, layer, [before, 0, after, 0], turned);
+        Ok(layers.add(&layer.node.name, "Permute", json!({"dims": [2, 3, 1]}), &[padded]))
+    }
+
+    fn reads_flat(&self, _: &[bool]) -> bool {
+        false
+    }
+
+    fn sign(&self) -> Sign {
+        Sign::OfInputs
+    }
+}
+
+/// Channels of zeros before and after those of the input.
+fn added_channels(shortcut: &Shortcut, layer: &Layer<'_>) -> [usize; 2] {
+    let before = shortcut.before(layer.x[0]);
+    [before, shortcut.out_channels - layer.x[0].c - before]
+}
+
+/// Reads channels of zeros on both sides of an image.
+pub(crate) fn shortcut<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    [before, after]: [usize; 2],
+) -> Result<Value, String> {
+    let (x, stride) = match build.value(node, 0)? {
+        Value::Strided(view, stride) => (view, stride),
+        _ => (build.image(node, 0)?, 1),
+    };
+    let shape = build.shapes[x.id.0];
+    let shortcut = Shortcut { out_channels: shape.c + before + after, stride };
+    if shortcut.before(shape) != before || x.layout != Layout::Image {
+        return Err(format!(
+            "{before} channels of zeros before and {after} behind; supported is the same number on both sides"
+        ));
+    }
+    let id = build.layer((None, node.label()), shortcut, &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}

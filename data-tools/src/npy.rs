@@ -1,0 +1,64 @@
+//! The header of NumPy's `.npy` files.
+
+/// The first bytes of a file.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The limit for the length of a header.
+const MOST_HEADER: usize = 1 << 16;
+
+/// Bytes at the start of a file in which a header of up to [`MOST_HEADER`] bytes is whole.
+pub(crate) const MOST_BEFORE: usize = MOST_HEADER + 12;
+
+/// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
+pub const WRITTEN: usize = 128;
+
+/// What a header says of the values.
+pub(crate) struct Header<'a> {
+    /// The NumPy type, such as `|u1`.
+    pub descr: &'a str,
+    /// Lengths of the axes.
+    pub shape: Vec<usize>,
+    /// True if the first axis is contiguous.
+    pub fortran_order: bool,
+    /// Offset of the values in the file.
+    pub start: usize,
+}
+
+impl<'a> Header<'a> {
+    /// Reads the header at the start of a file.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
+        let (header, start) = text(bytes).ok_or("not a NumPy array (.npy), or cut short")?;
+        let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+        let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
+        let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
+        let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
+            return Err("the header cannot be read; save the array with numpy.savez".into());
+        };
+        let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+        let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
+        let shape = axes.ok_or_else(|| format!("the shape ({shape}) cannot be read"))?;
+        Ok(Self { descr, shape, fortran_order: order.starts_with("True"), start })
+    }
+}
+
+/// Returns the header as text and the offset of the values.
+fn text(bytes: &[u8]) -> Option<(&str, usize)> {
+    let version = bytes.strip_prefix(MAGIC)?.first()?;
+    let (length, start) = match version {
+        1 => (usize::from(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?)), 10),
+        _ => (u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize, 12),
+    };
+    let end = start + Some(length).filter(|&length| length <= MOST_HEADER)?;
+    Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
+}
+
+/// Returns the [`WRITTEN`] bytes before the values of a table of f32.
+pub fn head(rows: usize, columns: usize) -> Vec<u8> {
+    let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    let mut head = [MAGIC, &[1, 0]].concat();
+    head.extend(((WRITTEN - 10) as u16).to_le_bytes());
+    head.extend(text.as_bytes());
+    head.resize(WRITTEN - 1, b' ');
+    head.push(b'\n');
+    head
+}
