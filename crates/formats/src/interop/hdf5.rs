@@ -1,8 +1,8 @@
-//! Files of Keras: `.h5` of Keras 2 and 3 (a whole model or its weights), and `.weights.h5` of Keras 3. libhdf5 reads them in a process of
-//! its own.
+//! Reads HDF5 files of trireme and of Keras: `.h5` of Keras 2 and 3 (a whole model or only weights), and `.weights.h5`
+//! of Keras 3. A child process reads files of other programs, because libhdf5 can crash on them.
 //!
-//! Names become PyTorch's: `conv1.weight` for `conv1/kernel`, and so on. Values stay in Keras's order, which only the network's layers can
-//! undo.
+//! Names are converted to PyTorch's, for example `conv1/kernel` to `conv1.weight`. Values stay in Keras's order,
+//! because the conversion needs the layers of the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::checkpoint;
 use crate::checkpoint::foreign::Failed;
 use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
 
-/// Keras's names of weights, and PyTorch's.
+/// Keras's names of weights and the matching names in PyTorch.
 const NAMES: [(&str, &str); 7] = [
     ("kernel", "weight"),
     ("depthwise_kernel", "weight"),
@@ -25,10 +25,10 @@ const NAMES: [(&str, &str); 7] = [
     ("moving_variance", "running_var"),
 ];
 
-/// What batch norms of PyTorch and trireme add to variances, where nothing else is said.
+/// The default epsilon of batch norms in PyTorch and trireme.
 const OUR_EPSILON: f64 = 1e-5;
 
-/// Reads a file that another program made.
+/// Reads an HDF5 file that another program wrote.
 pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
     let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
@@ -55,7 +55,8 @@ pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
 }
 
-/// What a user should know of the norms of a file: the first of those of which `one` is one, and the epsilons of all.
+/// Returns a warning about ambiguous or unusual batch norms. `one` is the first layer that [`shiftless`] found, and
+/// `epsilons` are the epsilons of all layers.
 fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<String> {
     let path = path.display();
     let numbered = one.map(|layer| {
@@ -72,15 +73,16 @@ fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<Stri
             printable(&epsilons.join(" and "))
         )
     });
-    // only files of weights alone have numbers for names
+    // only files without a model config have numbered weights, and these have no epsilons
     numbered.or(epsilon)
 }
 
-/// The first norm with three numbered weights, which are the shift, mean and variance of one without a scale, or scale, mean and variance
-/// of one without a shift.
+/// Returns the first layer with three numbered vectors. They are shift, mean and variance of a norm without a scale, or
+/// scale, mean and variance of a norm without a shift. The file does not say which.
 ///
 /// # Errors
-/// Where the first weight is above zero in all such norms, as scales are and shifts are not.
+/// Fails if the first vector of all such layers has only positive values. Scales usually are positive, and shifts are
+/// not.
 fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
     let mut layers: BTreeMap<&str, Vec<&Tensor>> = BTreeMap::new();
     for tensor in tensors {
@@ -102,7 +104,7 @@ fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
     }
 }
 
-/// The same with PyTorch's names.
+/// Converts the names to PyTorch's.
 fn renamed(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
     let mut layers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (name, shape, _) in &tensors {
@@ -128,11 +130,12 @@ fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// What the numbered weights of a layer are, by their numbers of dimensions, as Keras's layers make them.
+/// Returns the meaning of a layer's numbered weights, in the order in which Keras's layers create them. `ranks` are
+/// their numbers of dimensions.
 fn by_number(ranks: &[usize]) -> &'static [&'static str] {
     match ranks {
         [1, 1, 1, 1] => &["weight", "bias", "running_mean", "running_var"],
-        // a norm without a scale, as in most of Keras's own networks
+        // a batch norm without a scale, as in most of Keras's own networks
         [1, 1, 1] => &["bias", "running_mean", "running_var"],
         [2 | 4, 1] | [1, 1] => &["weight", "bias"],
         [_] => &["weight"],
@@ -140,10 +143,10 @@ fn by_number(ranks: &[usize]) -> &'static [&'static str] {
     }
 }
 
-// Trireme's own model.h5 and checkpoints (the weights of the last step, not their averages). [`read_keras`] reads the files of other
-// programs.
+// Trireme's own model.h5 and checkpoints. For a checkpoint, these are the weights of the last step, not the averaged
+// weights. [`read_keras`] reads the files of other programs.
 
-/// What HDF5 files start with.
+/// The first bytes of an HDF5 file.
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 
 pub(super) const HDF5_FORMAT: Format = Format {
@@ -178,7 +181,7 @@ fn read(path: &Path) -> Result<Weights, Error> {
     })
 }
 
-/// A model of trireme in another layout of HDF5; none if the file is no model of trireme.
+/// Reads a trireme model that another program has rewritten. Returns `None` if the file is not a trireme model.
 fn made_anew(path: &Path) -> Result<Option<Opened>, Error> {
     let Ok(copy) = foreign::rewritten(path, &[]) else { return Ok(None) };
     match ModelFile::open(&copy.name()) {
@@ -209,7 +212,7 @@ mod tests {
         let shifts = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, -0.3, 1.4])].concat();
         assert_eq!(shiftless(&shifts).unwrap(), Some("a".into()));
         assert_eq!(shiftless(&norm("a", [0.0; 3])).unwrap(), Some("a".into()));
-        // one with both has four, and names tell in other files
+        // a norm with scale and shift has four vectors
         let four = [norm("a", [0.9, 1.1, 1.0]), vec![("a/3".to_string(), vec![3], vec![1.0; 3])]].concat();
         assert_eq!(shiftless(&four).unwrap(), None);
         let told = |one: Option<&str>, epsilons: &[&str]| {

@@ -1,17 +1,19 @@
-//! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
+//! Reads and writes weights and networks of other programs. Also reads the weights of trireme's own files.
 //!
-//! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
-//! - `hdf5`: model.h5, checkpoints, and files of Keras; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that executes nothing;
-//!   `onnx_weights`;
-//! - `weights`: what comes out, and why a file is refused; `number`: types of values;
-//! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
-//! - [`export`]: a trained network as a file of another program;
-//! - `ops`: how other programs have each op.
+//! - [`read`] recognises a file by its first bytes and reads its tensors. [`FORMATS`] lists the formats.
+//! - `hdf5`: model.h5, checkpoints and Keras files. `safetensors`. `torch`: `.pth` files, with a pickle interpreter
+//!   that
+//! executes nothing. `onnx_weights`.
+//! - `weights`: the result of reading, and the errors. `number`: the types of values.
+//! - [`onnx`]: an ONNX graph as a network with its weights.
+//! - [`export`]: writes a trained network as a file of another program.
+//! - `ops`: the form of each op in other programs.
 //!
-//! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
-//! is not understood is refused by name. A new format is one file here and one line in [`FORMATS`].
+//! A file may come from an untrusted source. Lengths are checked against the file before memory is allocated, nothing
+//! in a file is executed, and an unsupported part is an error that names it. To add a format, write one file here and
+//! add one line to [`FORMATS`].
 //!
-//! Not here: which tensor of a network gets which values.
+//! This module does not decide which tensor initialises which layer of a network.
 
 pub mod export;
 mod hdf5;
@@ -32,11 +34,11 @@ use std::path::Path;
 
 use loaders::regular;
 
-/// All formats that are read.
+/// All formats that [`read`] recognises.
 pub const FORMATS: &[Format] =
     &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx_weights::FORMAT];
 
-/// Bytes by which a format is recognised.
+/// Number of bytes at the start of a file that identify its format.
 const HEAD: usize = 64;
 
 /// Reads a weight file, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
@@ -83,7 +85,7 @@ fn look_alike(head: &[u8]) -> Option<&'static str> {
     (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed by gzip; unpack it first")
 }
 
-/// The formats, for messages.
+/// Lists the formats for messages.
 fn known() -> String {
     FORMATS.iter().map(|format| format.about).collect::<Vec<_>>().join(", ")
 }

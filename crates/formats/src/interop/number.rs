@@ -1,8 +1,8 @@
-//! The types of values in files, and how each becomes f32.
+//! The types of values in files, and their conversion to f32.
 
 use half::{bf16, f16};
 
-/// A type of values, little-endian.
+/// A type of little-endian values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     F64,
@@ -21,7 +21,6 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Bytes of a value.
     pub fn bytes(self) -> usize {
         match self {
             Self::F64 | Self::I64 | Self::U64 => 8,
@@ -36,7 +35,7 @@ impl Number {
         self.values(bytes.get(..self.bytes()).unwrap_or_default()).first().copied().unwrap_or(0.0)
     }
 
-    /// All values that these bytes hold, rounded to f32; what is left of the last value is not looked at.
+    /// Decodes all values and rounds them to f32. Ignores an incomplete value at the end.
     pub fn values(self, bytes: &[u8]) -> Vec<f32> {
         match self {
             Self::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),

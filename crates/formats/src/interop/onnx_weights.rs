@@ -1,22 +1,24 @@
-//! The weights of an ONNX file, for a network that is there already.
+//! Reads the weights of an ONNX file for a network that already exists.
 
 use std::path::Path;
 
 use super::onnx::{FORMAT_NAME, read};
 use super::weights::{Error, Format, Weights};
 
-/// The first field of a model, `ir_version`, as protobuf writes a number below 128.
+/// The first byte of an ONNX model: the protobuf tag of the field `ir_version`.
 const IR_VERSION: u8 = 0x08;
 
 pub(super) const FORMAT: Format =
     Format { name: FORMAT_NAME, about: "ONNX graphs", recognises: is_model, read: read_weights, read_part: None };
 
-/// ONNX has no signature; writers put its fields in order, and no version has reached 32.
+/// Recognises the field `ir_version` at the start, because ONNX has no signature. Writers put the fields in order, and
+/// no version has reached 32.
 fn is_model(head: &[u8]) -> bool {
     matches!(head, [IR_VERSION, 1..32, ..])
 }
 
-/// Reads the weights of an ONNX file for a network that is there already. Names are those that `model = "net.onnx"` gives them.
+/// Reads the weights of an ONNX file for a network that already exists. The names are the same as with `model =
+/// "net.onnx"`.
 fn read_weights(path: &Path) -> Result<Weights, Error> {
     let network = read(path)?.network()?;
     Ok(Weights {

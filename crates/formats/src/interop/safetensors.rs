@@ -1,6 +1,6 @@
-//! `.safetensors` files, by Hugging Face's crate. It checks that offsets and shapes fit each other, and that the tensors cover the file
-//! without holes and overlaps. Checked here beside: names that the header gives twice (the crate keeps the last), and types that are no
-//! weights.
+//! Reads `.safetensors` files with Hugging Face's crate. The crate checks that offsets match shapes and that the
+//! tensors cover the file without gaps or overlaps. This module also rejects duplicate names in the header, of which
+//! the crate would keep the last, and types that cannot be weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::number::Number;
 use super::weights::{Error, Fault, Format, Weights, damaged};
 use crate::checkpoint::Tensor;
 
-/// Longest header, the crate's own limit.
+/// Largest header length in bytes. The crate has the same limit.
 const LONGEST: u64 = 100_000_000;
 
 pub(super) const FORMAT: Format =
     Format { name: "safetensors", about: "safetensors", recognises: |head| is_header(head), read, read_part: None };
 
-/// A length that a header can have, and its first brace.
+/// Returns true if a file begins with a possible header length followed by a brace.
 fn is_header(head: &[u8]) -> bool {
     let length = head.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     length.is_some_and(|length| length <= LONGEST) && head.get(8) == Some(&b'{')
@@ -31,7 +31,7 @@ fn read(path: &Path) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning: None, keras: false })
 }
 
-/// All tensors, in the order of the file.
+/// Returns all tensors in the order of their data.
 fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
     let file = SafeTensors::deserialize(bytes).map_err(|e| Fault::Damaged(format!("its header is refused: {e}")))?;
     let header = bytes.get(8..).and_then(|rest| rest.get(..header_length(bytes)));
@@ -77,12 +77,12 @@ fn number(dtype: Dtype) -> Option<Number> {
     })
 }
 
-/// A name that the header gives twice.
+/// Returns the first name that occurs twice in the header.
 fn doubled(header: &[u8]) -> Option<String> {
     serde_json::from_slice::<Doubled>(header).ok()?.0
 }
 
-/// The first key of a JSON object that stands there twice.
+/// The first key that occurs twice in a JSON object.
 struct Doubled(Option<String>);
 
 impl<'de> Deserialize<'de> for Doubled {
@@ -136,7 +136,7 @@ mod tests {
         assert!(is_header(&file(header, &[])) && !is_header(b"PK\x03\x04") && !is_header(&[0; 9]));
     }
 
-    /// One float each of `a` and `b`, at these offsets, over eight bytes.
+    /// Returns the error for two f32 tensors `a` and `b` at these offsets in eight bytes of data.
     fn two(a: &str, b: &str) -> String {
         let header = format!(
             r#"{{"a":{{"dtype":"F32","shape":[1],"data_offsets":{a}}},"b":{{"dtype":"F32","shape":[1],"data_offsets":{b}}}}}"#

@@ -1,4 +1,4 @@
-//! Files that PyTorch and safetensors wrote, and files that were made to harm. `tests/golden/weights.py` made them.
+//! Files that PyTorch and safetensors wrote, and malicious files. `tests/golden/weights.py` created them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// What is in the files, by PyTorch.
+/// The content of the files according to PyTorch.
 #[derive(Deserialize)]
 struct Golden {
     files: BTreeMap<String, BTreeMap<String, Expected>>,
@@ -27,7 +27,7 @@ fn golden() -> Golden {
     serde_json::from_slice(&std::fs::read(folder().join("weights.json")).unwrap()).unwrap()
 }
 
-/// Reads bytes as a file.
+/// Writes bytes to a temporary file and reads it.
 fn read_bytes(bytes: &[u8], name: &str) -> Result<Weights, Error> {
     let path = std::env::temp_dir().join(format!("trireme-interop-{name}-{}", std::process::id()));
     std::fs::write(&path, bytes).unwrap();
@@ -62,7 +62,8 @@ fn a_pickle_that_calls_a_function_is_refused_by_its_name() {
     }
 }
 
-/// Every file cut at many bytes, and with a bit of every byte changed: an error or other values, and no panic.
+/// Truncates every file at many lengths and flips a bit in every byte. Reading may fail or return other values, but
+/// must not panic.
 #[test]
 fn damaged_files_end_in_errors() {
     let files = ["views.pth", "old.pth", "training.pth", "plain.safetensors", "evil.pth"];
@@ -90,6 +91,6 @@ fn other_files_are_told_what_is_read() {
     let text = read_bytes(b"", "empty").unwrap_err().to_string();
     assert!(text.contains("begins as none of the formats"), "{text}");
     assert!(matches!(read(Path::new("/nowhere/model.pth"), None), Err(Error::Io { .. })));
-    // a folder of no run
+    // a directory that is not the output of a run
     assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));
 }

@@ -1,4 +1,4 @@
-//! What a file of weights holds, in any format, and why it is refused.
+//! The weights that a file of any format holds, and the errors of reading it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,87 +11,77 @@ use crate::checkpoint::Tensor;
 /// The tensors of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// The file.
     pub path: PathBuf,
-    /// Name of its format.
+    /// Name of the file's format.
     pub format: &'static str,
-    /// Names, shapes and values in C order, all as f32; each name once.
+    /// Names, shapes and values in C order, converted to f32. Each name occurs once.
     pub tensors: Vec<Tensor>,
-    /// What a file of trireme says beside; none for other programs'.
+    /// The description of the model, if trireme wrote the file.
     pub model: Option<Model>,
-    /// What another program did to a file of trireme, a line for people; none for a file as it was written.
+    /// A line for the user, for example if another program changed a file of trireme.
     pub warning: Option<String>,
-    /// Whether shapes and values are in Keras's order, which only the layers of a network can turn into PyTorch's.
+    /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
+    /// network.
     pub keras: bool,
 }
 
-/// What a file of trireme says of its model.
+/// The description of a model in a file of trireme.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Name of the network.
     pub network: String,
-    /// Class names, in order of their labels.
+    /// Class names in the order of their labels.
     pub classes: Vec<String>,
-    /// Transforms from a decoded image to the input.
+    /// Transforms from a decoded image to the network's input.
     pub preprocess: Vec<String>,
 }
 
-/// A file of weights that cannot be used. Each text names the file and what to try.
+/// A weight file that cannot be used. Each message names the file and says what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
     #[error("cannot read {}: {}", .path.display(), why(.path, .source))]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         source: io::Error,
     },
-    /// None of the formats.
+    /// The first bytes match no format.
     #[error("{} begins as none of the formats that are read: {known}", .path.display())]
     Unknown {
-        /// The file.
         path: PathBuf,
-        /// The formats.
+        /// The supported formats.
         known: String,
     },
-    /// Something in the file is not as its format says.
+    /// The file violates the rules of its format.
     #[error("{}: {text}. The file is damaged or cut short, or was made to harm; fetch or export it again", .path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What is wrong, with expected and got.
+        /// What is wrong, with the expected and the found value.
         text: String,
     },
-    /// Something in the file that is not read.
+    /// The file has a part that trireme does not support.
     #[error("{}: {text}", .path.display())]
     Unsupported {
-        /// The file.
         path: PathBuf,
-        /// What it is, and what to try.
+        /// The unsupported part, and what to try.
         text: String,
     },
-    /// An ONNX file.
     #[error(transparent)]
     Onnx(#[from] super::onnx::Error),
-    /// A file of trireme.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
 }
 
-/// What is wrong with the inside of a file, before the file is named.
+/// An error inside a file whose path is not known yet.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The operating system refused.
     Io(io::Error),
-    /// Not as the format says.
+    /// A violation of the format's rules.
     Damaged(String),
-    /// Not read: what it is, and what to try.
+    /// An unsupported part, and what to try.
     Unsupported(String),
 }
 
 impl Fault {
-    /// The error of a file.
+    /// Adds the path.
     pub fn of(self, path: &Path) -> Error {
         let path = path.to_path_buf();
         match self {
@@ -103,24 +93,23 @@ impl Fault {
     }
 }
 
-/// What the format does not allow.
+/// Returns a [`Fault::Damaged`].
 pub(super) fn damaged<T>(text: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Damaged(text.into()))
 }
 
-/// Reads the set of weights with a key.
+/// A function that reads the set of weights with the given key.
 pub type ReadPart = fn(&Path, &str) -> Result<Weights, Error>;
 
-/// A format of files.
+/// A file format.
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// Its name, for the log.
+    /// Name for the log.
     pub name: &'static str,
-    /// What it is, for messages.
+    /// Description for messages.
     pub about: &'static str,
-    /// Whether a file that begins with these bytes is of it.
+    /// Returns true if a file that begins with these bytes has this format.
     pub recognises: fn(&[u8]) -> bool,
-    /// Reads a file.
     pub read: fn(&Path) -> Result<Weights, Error>,
     /// Reads the set of weights with this key. `None` if files of this format have only one set.
     pub read_part: Option<ReadPart>,

@@ -1,4 +1,4 @@
-//! Functions of each element. `interop/onnx/function.rs` recognises those that a file has as several nodes.
+//! Activation functions. `interop/onnx/function.rs` recognises activations that an ONNX file stores as several nodes.
 
 use net::Activation;
 use serde_json::json;
@@ -114,7 +114,7 @@ impl OpMapping for Activation {
     }
 }
 
-/// Writes a / 2 (1 + f(factor x)).
+/// Writes `a / 2 * (1 + function(factor * x))`.
 fn gelu_of(writer: &mut LayerWriter<'_>, function: &str, a: &str, x: &str, factor: f32) -> String {
     let factor = writer.floats("factor", &[], &[factor]);
     let [one, half] = [("one", 1.0), ("half", 0.5)].map(|(what, n)| writer.floats(what, &[], &[n]));
@@ -125,7 +125,7 @@ fn gelu_of(writer: &mut LayerWriter<'_>, function: &str, a: &str, x: &str, facto
     writer.output("Mul", &[a, &share], &[])
 }
 
-/// Adds two layers, because Keras 2 has another function of this name than Keras 3.
+/// Writes a hard sigmoid as two layers, because the function with this name differs between Keras 2 and Keras 3.
 fn hard_sigmoid(layers: &mut Layers, name: &str, layer: &Layer<'_>, from: usize) -> usize {
     let line = layers.add(&inner(layer, "line"), "Rescaling", json!({"scale": 1.0 / 6.0, "offset": 0.5}), &[from]);
     layers.add(name, "ReLU", json!({"max_value": 1.0}), &[line])
@@ -136,10 +136,10 @@ fn gelu<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     unary(build, node, of, &["approximate"])
 }
 
-/// Between two numbers, each of which may be left out.
+/// Reads a clip. Both bounds are optional.
 fn clip<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut bounds = [f64::NEG_INFINITY, f64::INFINITY];
-    // the bounds are attributes before opset 11
+    // the bounds were attributes before opset 11
     for (at, (bound, name)) in bounds.iter_mut().zip(["min", "max"]).enumerate() {
         if let Some(given) = build.given(node, at + 1)? {
             *bound = given.scalar().ok_or("its bounds must be single numbers")?;

@@ -1,4 +1,3 @@
-//! Sums of two tensors.
 
 use net::{Activation, Add};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Blur pooling: a convolution of each channel with a binomial filter, edges mirrored.
+//! Blur pooling: convolves each channel with a binomial filter and mirrors the image at its edges.
 
 use net::{BlurPool, Conv};
 
@@ -46,18 +46,18 @@ impl OpMapping for BlurPool {
     }
 }
 
-/// Mirrored cells on each side.
+/// Returns the number of mirrored rows or columns on each side.
 fn mirrored_cells(blur: &BlurPool) -> usize {
     (blur.stride + blur.size).saturating_sub(2) / 2
 }
 
-/// The filter, row by row.
+/// Returns the filter in row-major order.
 fn plane(blur: &BlurPool) -> Vec<f32> {
     let row = blur.weights();
     row.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect()
 }
 
-/// Reads a convolution of an image that is padded with mirrored cells, which must be a blur.
+/// Reads a convolution whose input is padded with mirrored cells. Only blur pooling is supported.
 pub(super) fn blur<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,

@@ -1,4 +1,4 @@
-//! Tensors joined along their channels.
+//! Concatenation along the channels.
 
 use net::{Concat, Id};
 use serde_json::json;

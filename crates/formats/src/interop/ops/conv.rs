@@ -1,4 +1,3 @@
-//! Convolutions.
 
 use net::{Conv, Init};
 use serde_json::json;
@@ -135,7 +134,7 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// Its image, and the cells that were added around it.
+/// Returns the input image and the padding that an earlier Pad node added.
 fn input<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<(View, Padding), String> {
     match build.value(node, 0)? {
         Value::Padded(view, padding) if view.layout == Layout::Image => Ok((view, padding)),

@@ -1,4 +1,4 @@
-//! Stochastic depth, which does nothing in prediction. No operator of ONNX becomes it.
+//! Stochastic depth, which does nothing in inference. No ONNX operator is imported as this op.
 
 use net::DropPath;
 use serde_json::json;

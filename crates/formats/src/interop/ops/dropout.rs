@@ -1,4 +1,4 @@
-//! Dropout, which does nothing in prediction.
+//! Dropout, which does nothing in inference.
 
 use net::Dropout;
 use serde_json::json;
@@ -12,7 +12,7 @@ impl OpMapping for Dropout {
         &[("Dropout", 3, dropout)]
     }
 
-    /// Adds a node that changes nothing, because the last layer must have its name.
+    /// Adds an Identity node, because the last layer must have the name of the network's output.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         Ok(writer.output("Identity", x, &[]))
     }
@@ -30,11 +30,11 @@ impl OpMapping for Dropout {
     }
 }
 
-/// It is the identity in the file, and draws again where the network trains.
+/// Imports a dropout layer. It is active again when the network is trained.
 fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["ratio", "seed"])?;
     let x = build.view(node, 0)?;
-    // the ratio is an attribute before opset 12
+    // the ratio was an attribute before opset 12
     let usual = f64::from(node.float("ratio", 0.5));
     let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
     let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;

@@ -1,4 +1,3 @@
-//! Images as vectors.
 
 use net::Flatten;
 use serde_json::json;
@@ -40,7 +39,7 @@ fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
 }
 
-/// A vector for each image.
+/// Flattens each image to a vector.
 pub(crate) fn flat<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View) -> Result<Value, String> {
     let id = match x.layout {
         Layout::Flat | Layout::FlatLast(_) => return Ok(Value::Tensor(x)),

@@ -1,4 +1,5 @@
-//! Group normalisation. ONNX has it by name only from opset 18, so it is written as an instance normalisation of grouped channels.
+//! Group normalisation. ONNX has an operator for it only since opset 18, so it is exported as an instance normalisation
+//! of reshaped channels.
 
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ impl OpMapping for GroupNorm {
         &[("GroupNormalization", 3, group), ("InstanceNormalization", 3, instance)]
     }
 
-    /// Each group is one channel of an instance normalisation.
+    /// Writes an instance normalisation in which each group is one channel.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         let Self { groups, eps } = *self;
         let shape = writer.layer.x[0];
@@ -48,7 +49,7 @@ impl OpMapping for GroupNorm {
     }
 }
 
-/// Of each channel, or of the groups that they were joined in.
+/// Reads a normalisation of each channel, or of groups of channels if a reshape has joined them.
 fn instance<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["epsilon"])?;
     let (scale, bias) = (build.constant(node, 1)?, build.constant(node, 2)?);
@@ -73,7 +74,7 @@ fn group<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let channels = build.shapes[x.id.0].c;
     let groups = usize::try_from(node.int("num_groups", 0)).ok().filter(|n| *n > 0 && channels.is_multiple_of(*n));
     let groups = groups.ok_or_else(|| format!("its num_groups must divide {channels} channels"))?;
-    // before opset 21 there is one number for each group
+    // before opset 21, scale and bias have one number per group
     let each = |(shape, values): (Vec<usize>, Vec<f32>)| match shape[..] {
         [n] if n == groups && n != channels => {
             (vec![channels], values.iter().flat_map(|value| vec![*value; channels / groups]).collect())

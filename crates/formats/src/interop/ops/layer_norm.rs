@@ -1,4 +1,5 @@
-//! Layer normalisation over channels. `interop/onnx/channels.rs` recognises it where a file has it as its formula.
+//! Layer normalisation over channels. `interop/onnx/channels.rs` recognises it if a file stores its formula as several
+//! nodes.
 
 use net::LayerNorm;
 use serde_json::json;

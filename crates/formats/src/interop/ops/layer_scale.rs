@@ -1,4 +1,4 @@
-//! A learned factor for each channel. `interop/onnx/channels.rs` makes it of products with a weight.
+//! A learned factor for each channel. `interop/onnx/channels.rs` imports products with a weight as this op.
 
 use net::LayerScale;
 

@@ -1,4 +1,4 @@
-//! Fully connected layers: Gemm, and MatMul with a weight, which is a convolution of each pixel where channels come last.
+//! Fully connected layers: Gemm, and MatMul with a weight. A MatMul of channels-last images becomes a 1x1 convolution.
 
 use std::rc::Rc;
 
@@ -45,7 +45,7 @@ impl OpMapping for Linear {
     }
 }
 
-/// alpha A B + beta C.
+/// Reads `alpha * A * B + beta * C`.
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["alpha", "beta", "transA", "transB"])?;
     if node.int("transA", 0) != 0 {
@@ -76,7 +76,8 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(View { id, layout: Layout::Flat }))
 }
 
-/// Refuses a C that has not one number for each class, or one for all: its first dimension may run over images.
+/// Returns an error if C does not have one number per class or a single number. Its first dimension could be the
+/// images.
 fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
     match bias.dims[..] {
         [] | [1] | [1, 1] => Ok(()),
@@ -85,7 +86,7 @@ fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
     }
 }
 
-/// x times a weight: a linear layer, or a convolution of each pixel where channels come last.
+/// Reads x times a weight as a linear layer, or as a 1x1 convolution if x is a channels-last image.
 fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
     if matches!(build.value(node, 0)?, Value::Constant(_)) {
@@ -119,12 +120,12 @@ fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String
     }
 }
 
-/// Without a bias.
+/// Returns a linear layer without a bias.
 fn plain(features: usize) -> Linear {
     Linear { bias: false, ..Linear::new(features) }
 }
 
-/// A matrix, row by row.
+/// A row-major matrix.
 struct Matrix {
     rows: usize,
     columns: usize,
@@ -153,7 +154,7 @@ impl Matrix {
         Ok(Self { rows, columns, values })
     }
 
-    /// Rows become columns.
+    /// Returns the transposed matrix.
     fn across(&self) -> Self {
         let Self { rows, columns, values } = self;
         let values = (0..*columns).flat_map(|c| (0..*rows).map(move |r| values[r * columns + c])).collect();

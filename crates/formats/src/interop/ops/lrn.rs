@@ -1,4 +1,3 @@
-//! Local response normalisation.
 
 use net::Lrn;
 

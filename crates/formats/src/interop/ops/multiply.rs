@@ -1,4 +1,4 @@
-//! Products of a tensor and one factor per channel that another layer computes.
+//! Products of a tensor and one factor per channel, where another layer computes the factors.
 
 use net::Multiply;
 use serde_json::json;
@@ -25,7 +25,8 @@ impl OpMapping for Multiply {
         Ok(layers.add(&layer.node.name, "Multiply", json!({}), x))
     }
 
-    /// The factors take the form of the tensor, which may have many pixels.
+    /// Returns true if the first input is a vector. The factors take the form of that input, which may have many
+    /// pixels.
     fn reads_flat(&self, x: &[bool]) -> bool {
         x[0]
     }

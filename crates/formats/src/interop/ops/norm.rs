@@ -1,5 +1,5 @@
-//! Batch normalisation. A file of ONNX has it in the form for inference. It is trained again, with running statistics that start from the
-//! file's.
+//! Batch normalisation. An ONNX file stores the form for inference. The imported layer can be trained further, and its
+//! running statistics start from the file's values.
 
 use net::Norm;
 use serde_json::json;
@@ -76,7 +76,7 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if !(0.0..=1.0).contains(&kept) {
         return Err(format!("its momentum must be in [0, 1], got {kept}"));
     }
-    // as decimal numbers: 0.9 of the old is 0.1 of the new
+    // computed with decimal numbers, so that 0.9 in the file becomes exactly 0.1
     let momentum = (1.0 - kept.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(kept))) as f32;
     let fields = ["weight", "bias", "running_mean", "running_var"];
     let mut weights = Vec::new();

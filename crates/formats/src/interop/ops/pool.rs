@@ -1,4 +1,4 @@
-//! Pools, and means over the plane.
+//! Pooling, and means over height and width.
 
 use net::{Flatten, OpSpec, Pool, PoolKind, Shape};
 use serde_json::json;
@@ -56,7 +56,8 @@ impl OpMapping for Pool {
             PoolKind::Avg if padded.is_even() => {
                 format!("F.avg_pool2d({a}, {sizes}, {}, count_include_pad=False)", pair([top, left]))
             }
-            // the mean over the cells inside: the sum over their share of the window
+            // mean over the cells inside the image: the mean over the whole window divided by the fraction of cells
+            // inside
             PoolKind::Avg => {
                 let of = |value: &str| format!("F.avg_pool2d(F.pad({value}, {around}), {sizes})");
                 format!("{} / {}", of(a), of(&format!("torch.ones_like({a})")))
@@ -79,7 +80,7 @@ impl OpMapping for Pool {
             }
             Windows::Equal(padded) => padded,
         };
-        // Keras's own padding never wins and never counts
+        // Keras's own padding never changes a maximum and is not counted in averages
         let same = padded.is_same(shape) && self.kind != PoolKind::AvgCountPad;
         let with_zeros = match self.kind {
             PoolKind::Max => layer.network.is_non_negative(layer.node.inputs[0]),
@@ -106,7 +107,7 @@ impl OpMapping for Pool {
     }
 }
 
-/// Means over stretches of several sizes: rows, then columns, each as a product with a matrix.
+/// Writes means over bins of different sizes as two matrix products, first over rows and then over columns.
 fn stretches(pool: &Pool, writer: &mut LayerWriter<'_>, a: &str) -> Result<String, String> {
     let (x, y) = (writer.layer.x[0], writer.layer.y);
     let [mut rows, mut columns] = [vec![0.0; y.h * x.h], vec![0.0; x.w * y.w]];
@@ -132,7 +133,7 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     };
     let (image, sizes) = (before.around(build.shapes[x.id.0]), Sizes::of_pool(node)?);
     let own = pads(node, image, &sizes)?;
-    // zeros that came before count as cells of the image
+    // zeros from an earlier Pad node count as cells of the image
     if before != Padding::NONE && own != [0; 4] && !counts {
         return Err("its input is padded with zeros that count, and it adds cells that do not".into());
     }
@@ -147,8 +148,10 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     merged(build, node, x, pool, apart)
 }
 
-/// A pool that has the cells of a Pad before it as its own. Rounding up drops windows that begin in a pool's own cells, but none that begin
-/// in those of an image: only where no fewer windows are left than `apart` are the two the same.
+/// Adds a pool whose padding includes the cells of the Pad node before it.
+///
+/// With `ceil_mode`, a pool drops windows that begin in its own padding, but not windows that begin in the cells of a
+/// Pad node. So merging is correct only if the output still has the shape `apart` of the separate pool.
 fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart: Shape) -> Result<Value, String> {
     let y = pool.output(&[build.shapes[x.id.0]])?;
     if y != apart {
@@ -166,7 +169,7 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("its second output, the places of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
-        // after a ReLU no value is below zero, so zero padding does not change the maximum
+        // without negative values, zero padding does not change the maximum
         Value::Padded(view, padding)
             if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
         {
@@ -211,7 +214,7 @@ fn whole<'a>(build: &mut Build<'a>, node: &Node<'a>, kind: PoolKind) -> Result<V
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// Over height and width.
+/// Reads a mean over height and width, or a mean over channels that is a part of a layer normalisation.
 fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
     let axes = match build.given(node, 1)? {

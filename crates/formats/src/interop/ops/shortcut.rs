@@ -1,4 +1,4 @@
-//! The shortcut without parameters: pixels at a regular step, with channels of zeros on both sides.
+//! The shortcut without parameters: takes pixels at a regular step and adds zero channels on both sides.
 
 use net::Shortcut;
 use serde_json::json;
@@ -29,7 +29,8 @@ impl OpMapping for Shortcut {
         Ok(Code::plain(format!("F.pad({a}[:, :, ::{stride}, ::{stride}], (0, 0, 0, 0, {before}, {after}))")))
     }
 
-    /// A pool of one takes the pixels. Then channels stand where rows were, so that zeros can be added to them.
+    /// Writes a 1x1 pool that takes the pixels. A transposition then moves the channels to the place of the rows, where
+    /// zeros can be added to them.
     fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
         let ([before, after], step) = (added_channels(self, layer), self.stride);
         let pool = json!({"pool_size": [1, 1], "strides": [step, step], "padding": "valid"});
@@ -48,13 +49,13 @@ impl OpMapping for Shortcut {
     }
 }
 
-/// Channels of zeros before and after those of the input.
+/// Returns the numbers of zero channels before and after the input's channels.
 fn added_channels(shortcut: &Shortcut, layer: &Layer<'_>) -> [usize; 2] {
     let before = shortcut.before(layer.x[0]);
     [before, shortcut.out_channels - layer.x[0].c - before]
 }
 
-/// Reads channels of zeros on both sides of an image.
+/// Reads a Pad node that adds zero channels on both sides of an image.
 pub(crate) fn shortcut<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
