@@ -1,4 +1,4 @@
-
+//! Flattening of images to vectors.
 use net::Flatten;
 use serde_json::json;
 
