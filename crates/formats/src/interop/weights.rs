@@ -39,10 +39,7 @@ pub struct Model {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {}: {}", .path.display(), why(.path, .source))]
-    Io {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The first bytes match no format.
     #[error("{} begins as none of the formats that are read: {known}", .path.display())]
     Unknown {

@@ -1,4 +1,5 @@
 //! Sums of tensors. `Mean` is imported as a sum followed by a factor.
+
 use net::{Activation, Add};
 use serde_json::json;
 

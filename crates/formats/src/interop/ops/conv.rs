@@ -1,4 +1,5 @@
 //! Convolutions. A Pad node before the convolution becomes part of its padding.
+
 use net::{Conv, Init};
 use serde_json::json;
 

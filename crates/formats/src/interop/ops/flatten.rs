@@ -1,4 +1,5 @@
 //! Flattening of images to vectors.
+
 use net::Flatten;
 use serde_json::json;
 

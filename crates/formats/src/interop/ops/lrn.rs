@@ -1,4 +1,5 @@
 //! Local response normalisation (LRN).
+
 use net::Lrn;
 
 use super::Attribute::{Float, Int};
