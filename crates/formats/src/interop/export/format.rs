@@ -10,55 +10,49 @@ use loaders::why;
 
 use crate::checkpoint;
 
-/// A graph begins with its version, field 1 of its message.
+/// The file begins with the protobuf tag of the version, field 1.
 const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts_with(&[0x08]) };
-/// The length of the header, and the header.
+/// The header follows its length, which has 8 bytes.
 const SAFETENSORS: Content = Content { name: "a safetensors file", begins: |head| head.get(8) == Some(&b'{') };
-/// A module begins with what is said of it.
+/// The module begins with a docstring.
 const PYTHON: Content = Content { name: "a module of trireme", begins: |head| head.starts_with(b"\"\"\"") };
-/// An archive.
 const KERAS: Content = Content { name: "a .keras file", begins: |head| head.starts_with(b"PK") };
-/// A model in HDF5.
 pub const HDF5: Content = Content { name: "a model in HDF5", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
 
-/// A format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// An ONNX graph.
     Onnx,
-    /// Tensors with PyTorch's names, and the module as a Python file.
+    /// Tensors with PyTorch's names, and a Python file with the module.
     Safetensors,
-    /// A model of Keras 2 and 3.
+    /// A model for Keras 2 and 3.
     Keras,
 }
 
-/// What is chosen of an export.
+/// The settings of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The format.
     pub format: Format,
-    /// Weights are stored in 16 bits.
+    /// Store weights in 16 bits.
     pub half: bool,
-    /// Batch norms become part of the convolutions before them.
+    /// Merge batch norms into the layers before them.
     pub fold: bool,
-    /// The graph takes bytes of pixels in place of normalised values; of ONNX alone.
+    /// The graph reads the bytes of pixels instead of normalised values. Only for ONNX.
     pub preprocess: bool,
-    /// Files that are there are replaced.
+    /// Overwrite existing files.
     pub force: bool,
 }
 
 impl Settings {
-    /// Type of the weights.
+    /// Returns the type of stored weights.
     pub(super) fn number(&self) -> Number {
         if self.half { Number::F16 } else { Number::F32 }
     }
 }
 
 impl Format {
-    /// All formats, for help and messages.
     pub const ALL: [Self; 3] = [Self::Onnx, Self::Safetensors, Self::Keras];
 
-    /// Its name on the command line.
+    /// Returns the format's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Onnx => "onnx",
@@ -67,7 +61,7 @@ impl Format {
         }
     }
 
-    /// One line of help.
+    /// Returns a line for the help text.
     pub fn about(self) -> &'static str {
         match self {
             Self::Onnx => "An ONNX graph of opset 17 for any number of images",
@@ -78,10 +72,10 @@ impl Format {
         }
     }
 
-    /// The files that are written, and what each holds.
+    /// Returns the files that an export to `out` writes, each with its kind of content.
     ///
     /// # Errors
-    /// [`Error::Name`] where other programs know a format by the end of its name and `out` ends otherwise.
+    /// Returns [`Error::Name`] if other programs would not recognise the file by the ending of its name.
     pub(super) fn files(self, out: &Path) -> Result<Vec<(PathBuf, &'static Content)>, Error> {
         let refuse = |why: &str| Err(Error::Name { path: out.to_path_buf(), why: why.into() });
         let ending = out.extension().and_then(OsStr::to_str).unwrap_or("");
@@ -102,95 +96,74 @@ impl Format {
     }
 }
 
-/// An error of exporting. Each text names what to try.
+/// An error of an export. Each message says what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A layer that the format cannot express.
+    /// The format cannot express a layer.
     #[error("layer {layer} ({kind}) cannot be exported to {format}: {why}")]
     Op {
-        /// The layer.
         layer: String,
-        /// Kind of its op.
+        /// Kind of the layer's op.
         kind: &'static str,
-        /// The format.
         format: &'static str,
-        /// What is missing, and what to try.
+        /// The reason, and what to try.
         why: String,
     },
-    /// A network that does not fit together, or weights that are not its own.
+    /// The layers do not fit together, or the weights do not belong to the network.
     #[error("network {network}: {why}")]
-    Network {
-        /// The network.
-        network: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A file of that name is there.
+    Network { network: String, why: String },
+    /// The output file already exists.
     #[error("{} is there already; choose another name with -o, or replace it with --force", .path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that would be lost, or a place where none can be written.
+    Exists { path: PathBuf },
+    /// Writing would destroy another file, or the directory is not writable.
     #[error("{0}")]
     Output(String),
-    /// A name that the format cannot have.
+    /// The format does not allow the file's name.
     #[error("{}: {why}", .path.display())]
     Name {
-        /// The file.
         path: PathBuf,
-        /// What is expected.
+        /// The expected name.
         why: String,
     },
-    /// More than the format can hold.
+    /// The file would exceed the format's limit.
     #[error("{}: {bytes} bytes are more than the {most} that an ONNX file may have; try --half, or --to safetensors", .path.display())]
     TooLarge {
-        /// The file.
         path: PathBuf,
-        /// Bytes that it would have.
+        /// Size that the file would have.
         bytes: u64,
-        /// Bytes that it may have.
+        /// Largest size in bytes.
         most: u64,
     },
-    /// A weight beyond what 16 bits hold.
+    /// A weight is too large for 16 bits.
     #[error("tensor {tensor} has the value {value}, and 16 bits hold no more than 65504; leave --half out")]
     Half {
-        /// The tensor, as `fc.weight`.
+        /// Name of the tensor, such as `fc.weight`.
         tensor: String,
-        /// The first such value.
+        /// The first value that is too large.
         value: f32,
     },
-    /// The operating system refused.
     #[error("cannot write {}: {}", .path.display(), why(.path, .source))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// HDF5 refused.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
 }
 
 impl Error {
-    /// Whether the request is at fault, not the model or the disk.
+    /// Returns true if the command line is wrong, not the model or the disk.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::Exists { .. } | Error::Output(_) | Error::Name { .. })
     }
 }
 
-/// A type of values.
+/// The type of stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
-    /// As they were trained.
     F32,
-    /// Rounded to the nearest, half the size.
+    /// Rounded to the nearest value.
     F16,
 }
 
 impl Number {
-    /// Bytes of one value.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -198,7 +171,7 @@ impl Number {
         }
     }
 
-    /// Little-endian values.
+    /// Encodes the values as little-endian bytes.
     pub fn encode(self, values: &[f32]) -> Vec<u8> {
         match self {
             Self::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),

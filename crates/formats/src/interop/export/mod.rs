@@ -1,11 +1,14 @@
-//! A trained network as a file that other programs open.
+//! Writes a trained network as a file that other programs open.
 //!
-//! - `network`: layers with the shapes around them; `trained`: with their weights, and batch norms folded into the layers before them;
-//! - [`torch`]: safetensors with PyTorch's names, and a Python file that builds the same module;
-//! - [`onnx`]: a graph of opset 17; [`keras`]: Keras's own layers, as `.keras` or `.h5`, and what `model.h5` says to Keras;
-//! - `format`: the formats, settings and errors, and what is said of the model beside its weights.
+//! - `network`: the layers with the shapes of their inputs and outputs. `trained`: the network with its weights, and
+//!   the
+//! merging of batch norms into the layers before them.
+//! - [`torch`]: a safetensors file with PyTorch's names, and a Python file that builds the same module.
+//! - [`onnx`]: a graph of opset 17. [`keras`]: Keras's own layers as `.keras` or `.h5`, and the Keras config in
+//!   `model.h5`.
+//! - `format`: formats, settings and errors.
 //!
-//! `interop/ops` has the form of each op in each format. An op without a form is refused by the name of its layer.
+//! `interop/ops` has the form of each op in each format. If a format cannot express an op, the error names the layer.
 
 pub mod format;
 pub mod keras;
@@ -21,20 +24,21 @@ use std::path::{Path, PathBuf};
 
 use loaders::overwrite;
 
-/// Files that were written, and what there is to say of them.
+/// The result of an export.
 #[derive(Debug, Default, PartialEq)]
 pub struct Exported {
-    /// The files.
+    /// The files that were written.
     pub files: Vec<PathBuf>,
-    /// What a user should know, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Whether `model` may be exported to `out`, before it is read.
+/// Checks if `model` may be exported to `out`. Does not read the model.
 ///
 /// # Errors
-/// [`Error::Name`]; [`Error::Exists`] where a file is there already; [`Error::Output`] for one that is of another format or is the model
-/// itself, and for a folder that takes no files.
+/// Returns [`Error::Name`] if the format does not allow the name, and [`Error::Exists`] if a file exists and `force` is
+/// not set. Returns [`Error::Output`] if the file has another format or is the model itself, or if the directory is not
+/// writable.
 pub fn check(model: &Path, out: &Path, settings: &Settings) -> Result<(), Error> {
     for (path, content) in settings.format.files(out)? {
         if !settings.force && path.symlink_metadata().is_ok() {
@@ -45,11 +49,12 @@ pub fn check(model: &Path, out: &Path, settings: &Settings) -> Result<(), Error>
     Ok(())
 }
 
-/// Writes a trained network to `out`, and for PyTorch a Python file beside it. What is there already is replaced: see [`check`].
+/// Writes a trained network to `out`, and for PyTorch also a Python file next to it. Overwrites existing files, so call
+/// [`check`] first.
 ///
 /// # Errors
-/// [`Error::Name`]; [`Error::Op`] for a layer that the format has no form for; [`Error::Half`] for a weight that 16 bits do not hold;
-/// [`Error::Io`].
+/// Returns [`Error::Name`] if the format does not allow the name, [`Error::Op`] if the format cannot express a layer,
+/// [`Error::Half`] if a weight is too large for 16 bits, and [`Error::Io`] if writing fails.
 pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     let files: Vec<PathBuf> = settings.format.files(out)?.into_iter().map(|(path, _)| path).collect();
     let mut notes = Vec::new();

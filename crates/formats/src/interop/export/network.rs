@@ -1,21 +1,22 @@
-//! A network with the shapes of its tensors, as the mappings of ops take it.
+//! A network with the shapes of its tensors, from which the mappings of ops export its layers.
 
 use net::{Id, NetSpec, Node, Op, Pool, PoolKind, Shape, same_pads};
 
 use super::format::Error;
 use crate::interop::ops::{Sign, mapping};
 
-/// A network that fits together.
+/// A network whose layers fit together.
 pub(crate) struct Network {
-    /// Its layers; at least one.
+    /// The layers. There is at least one.
     pub net: NetSpec,
-    /// Shape of every tensor, the input first.
+    /// Shapes of all tensors. The first one is the input.
     pub shapes: Vec<Shape>,
-    /// Whether each of them has two dimensions, images and features, and not four: here a vector is an image of one pixel, elsewhere not.
+    /// For each tensor, true if it has the two dimensions (N, F) in the exported file. In trireme, a vector is an image
+    /// of one pixel with four dimensions. Other programs distinguish them.
     flat: Vec<bool>,
 }
 
-/// What brings an input into the form that its layer reads.
+/// A conversion of an input to the number of dimensions that its layer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// From (N, C, H, W) to (N, C * H * W).
@@ -24,23 +25,21 @@ pub(crate) enum Turn {
     Image,
 }
 
-/// A layer with what surrounds it.
+/// A layer with its surroundings.
 pub(crate) struct Layer<'a> {
-    /// The network that it is a layer of.
     pub network: &'a Network,
-    /// Its place in the network; its output is tensor index + 1.
+    /// Index of the layer. Its output is the tensor `index + 1`.
     pub index: usize,
-    /// The layer.
     pub node: &'a Node,
-    /// Shapes of its inputs.
+    /// Shapes of the inputs.
     pub x: Vec<Shape>,
-    /// Shape of its output.
+    /// Shape of the output.
     pub y: Shape,
-    /// Whether it reads vectors, of two dimensions, and not images, of four.
+    /// True if the layer reads vectors (two dimensions), not images (four dimensions).
     pub flat: bool,
-    /// What is to be done to each of its inputs before it reads them so.
+    /// The conversion that each input needs first.
     pub turns: Vec<Option<Turn>>,
-    /// Whether the network's scores depend on it, and not those of auxiliary classifiers alone.
+    /// True if the network's scores depend on this layer. False if only auxiliary classifiers do.
     pub serving: bool,
 }
 
@@ -48,7 +47,7 @@ impl Network {
     /// Computes the shapes.
     ///
     /// # Errors
-    /// [`Error::Network`] for a network that does not fit together.
+    /// Returns [`Error::Network`] if the layers do not fit together.
     pub fn new(net: NetSpec) -> Result<Self, Error> {
         let refuse = |why: String| Error::Network { network: net.name.clone(), why };
         if net.nodes.is_empty() {
@@ -63,7 +62,7 @@ impl Network {
         Ok(Self { net, shapes, flat })
     }
 
-    /// All layers, in the order in which they run.
+    /// Returns all layers in execution order.
     pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
         self.net.nodes.iter().zip(self.net.serving()).enumerate().map(|(index, (node, serving))| {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
@@ -73,27 +72,26 @@ impl Network {
         })
     }
 
-    /// Whether a layer is the last, whose output is the network's.
+    /// Returns true for the layer that computes the network's output.
     pub fn is_last(&self, layer: &Layer<'_>) -> bool {
         layer.index + 1 == self.net.nodes.len()
     }
 
-    /// Shape of the output.
     pub fn output(&self) -> Shape {
         self.shapes[self.net.nodes.len()]
     }
 
-    /// Whether the output is a vector already, and no image of one pixel a class.
+    /// Returns true if the output is a vector, not an image with one pixel.
     pub fn ends_flat(&self) -> bool {
         self.flat[self.net.nodes.len()]
     }
 
-    /// How many layers read a tensor.
+    /// Returns the number of times that layers read a tensor.
     pub fn readers(&self, id: Id) -> usize {
         self.net.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id).count()
     }
 
-    /// Returns true if no value of a tensor is below zero.
+    /// Returns true if no value of a tensor is negative.
     pub fn is_non_negative(&self, id: Id) -> bool {
         let Some(index) = id.0.checked_sub(1) else { return false };
         let node = &self.net.nodes[index];
@@ -119,32 +117,32 @@ fn turn(flat: bool, wanted: bool) -> Option<Turn> {
     }
 }
 
-/// A window with its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padded {
-    /// Height, width.
+    /// Height and width.
     pub window: [usize; 2],
-    /// Vertical, horizontal step.
+    /// Vertical and horizontal step.
     pub stride: [usize; 2],
-    /// At top, left, bottom, right: with what rounding the number of windows up adds.
+    /// Padding at top, left, bottom and right. Includes the cells that are needed if the number of windows is rounded
+    /// up.
     pub pads: [usize; 4],
 }
 
-/// How a pool reads its input.
+/// The windows of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
-    /// The whole plane.
+    /// One window covers the whole plane.
     All,
-    /// Windows of one size.
+    /// All windows have the same size.
     Equal(Padded),
-    /// So many stretches down and across that they differ in size.
+    /// Numbers of bins in each column and row. The bins differ in size.
     Bins([usize; 2]),
 }
 
-/// How `pool` reads an input of shape `x` and makes `y`.
+/// Returns the windows of `pool` for an input of shape `x` and an output of shape `y`.
 ///
 /// # Errors
-/// For padding that counts in averages, and windows that reach beyond it.
+/// Fails if averages include the padding and the last window reaches beyond it.
 pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String> {
     let Pool { kind, window, stride, pads, ceil: _, bins } = pool;
     let (from, to) = ([x.h, x.w], [y.h, y.w]);
@@ -171,20 +169,20 @@ pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String
 }
 
 impl Padded {
-    /// Whether this is TensorFlow's SAME for an input of shape `x`.
+    /// Returns true if this is TensorFlow's SAME padding for an input of shape `x`.
     pub fn is_same(&self, x: Shape) -> bool {
         let (top, bottom) = same_pads(x.h, self.window[0], self.stride[0]);
         let (left, right) = same_pads(x.w, self.window[1], self.stride[1]);
         self.pads == [top, left, bottom, right]
     }
 
-    /// Whether both ends of each direction have the same padding, at most half the window.
+    /// Returns true if opposite sides have the same padding, and it is at most half the window.
     pub fn is_even(&self) -> bool {
         let [top, left, bottom, right] = self.pads;
         top == bottom && left == right && 2 * top <= self.window[0] && 2 * left <= self.window[1]
     }
 
-    /// Whether there is no padding.
+    /// Returns true if there is no padding.
     pub fn is_bare(&self) -> bool {
         self.pads == [0; 4]
     }
@@ -195,7 +193,8 @@ mod tests {
     use super::*;
     use net::{Add, Concat, Conv, Flatten, LayerScale, Linear, Lrn, Multiply, Norm, Pool};
 
-    /// The means of an image's channels, the same as a vector, and `op` behind a linear layer or of the two in this order.
+    /// Computes the channel means of an image, flattens them, and applies a linear layer. `order` selects the inputs of
+    /// `op` from these three tensors.
     fn network(op: impl Into<Op>, order: &[usize]) -> Network {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let mean = net.add("mean", Pool::global(), net.image());
@@ -231,7 +230,7 @@ mod tests {
         assert_last(&network(Multiply, &[1, 0]), true, &[None, flatten], true);
     }
 
-    /// Factors for each channel of an image of many pixels, which cannot become a vector.
+    /// The factors multiply an image of many pixels, which cannot become a vector.
     #[test]
     fn factors_become_images() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));

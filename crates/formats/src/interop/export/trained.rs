@@ -1,4 +1,4 @@
-//! A network with its weights, as exports take it.
+//! A network with its weights, ready to be exported.
 
 use std::collections::BTreeMap;
 
@@ -12,46 +12,46 @@ use crate::checkpoint::{LayerWeights, ModelFile};
 
 /// A network with its weights.
 pub struct Trained {
-    /// The network.
     pub(crate) network: Network,
-    /// Weights by the names of their layers.
+    /// Weights by layer name.
     pub(crate) layers: BTreeMap<String, LayerWeights>,
-    /// Everything of the model but its weights.
+    /// The model file without its weights.
     pub(crate) model: ModelFile,
 }
 
 /// A tensor of a layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'a> {
-    /// PyTorch's name, such as `weight`.
+    /// Name of the tensor in PyTorch, such as `weight`.
     pub field: &'a str,
-    /// Its shape in PyTorch's layout.
+    /// Shape in PyTorch's layout.
     pub shape: &'a [usize],
-    /// In C order.
+    /// Values in C order.
     pub values: &'a [f32],
-    /// Whether it is a running statistic.
+    /// True for a running statistic of a batch norm.
     pub running: bool,
 }
 
 impl Values<'_> {
-    /// Its type in a file whose weights have this one: running statistics, which may be larger or smaller than 16 bits hold, keep 32.
+    /// Returns the type of this tensor in a file with weights of the type `weights`. Running statistics keep 32 bits,
+    /// because they can be outside the range of 16 bits.
     pub fn number(&self, weights: Number) -> Number {
         if self.running { Number::F32 } else { weights }
     }
 }
 
 impl Trained {
-    /// Joins a network to a model's `layers`, which must be its own.
+    /// Combines a network with the `layers` of its model file.
     ///
     /// # Errors
-    /// [`Error::Network`] for a network that does not fit together.
+    /// Returns [`Error::Network`] if the layers do not fit together.
     pub fn new(net: NetSpec, mut model: ModelFile) -> Result<Self, Error> {
         let layers = std::mem::take(&mut model.layers).into_iter().map(|layer| (layer.name.clone(), layer)).collect();
         model.ema.clear();
         Ok(Self { network: Network::new(net)?, layers, model })
     }
 
-    /// Gives batch norms without a scale one of ones, for formats that want it.
+    /// Adds a scale of ones to batch norms without a scale, for formats that need it.
     pub(crate) fn with_scales(&mut self) {
         for node in &mut self.network.net.nodes {
             let Op::Norm(norm) = &mut node.op else { continue };
@@ -63,7 +63,7 @@ impl Trained {
         }
     }
 
-    /// The tensors of a layer in PyTorch's order.
+    /// Returns the tensors of a layer in PyTorch's order.
     pub(crate) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
         let layer = self.layers.get(&node.name);
         let tensors = layer.into_iter().flat_map(|layer| &layer.tensors);
@@ -73,10 +73,10 @@ impl Trained {
         tensors.map(move |(field, shape, values)| Values { field, shape, values, running: running(field) })
     }
 
-    /// Refuses weights that would become infinite in 16 bits.
+    /// Checks that no weight becomes infinite in 16 bits.
     ///
     /// # Errors
-    /// [`Error::Half`] with the first of them.
+    /// Returns [`Error::Half`] with the first weight that does.
     pub(crate) fn fits_half(&self) -> Result<(), Error> {
         for node in &self.network.net.nodes {
             for tensor in self.tensors(node).filter(|tensor| tensor.number(Number::F16) == Number::F16) {
@@ -90,7 +90,8 @@ impl Trained {
     }
 }
 
-/// Folds every batch norm that directly follows a layer whose output nobody else reads; says how many.
+/// Merges each batch norm into the layer before it, if no other layer reads that layer's output. Returns a note with
+/// the number of merged batch norms.
 pub(crate) fn fold(trained: &mut Trained) -> Result<String, Error> {
     let norms = trained.network.net.nodes.iter().filter(|node| matches!(node.op, Op::Norm(_))).count();
     let foldable: Vec<bool> = trained.network.net.nodes.iter().map(|node| folds(&trained.network, node)).collect();
@@ -115,7 +116,7 @@ pub(crate) fn fold(trained: &mut Trained) -> Result<String, Error> {
     Ok(format!("{folded} of {norms} batch norms folded into the layers before them"))
 }
 
-/// Whether a layer is a batch norm right behind a layer that can take it over.
+/// Returns true if a layer is a batch norm that can be merged into the layer before it.
 fn folds(network: &Network, node: &Node) -> bool {
     let Op::Norm(_) = node.op else { return false };
     let before = node.inputs[0].0.checked_sub(1).map(|index| &network.net.nodes[index].op);
@@ -127,7 +128,8 @@ fn folds(network: &Network, node: &Node) -> bool {
     plain && network.readers(node.inputs[0]) == 1
 }
 
-/// What is left of a batch norm in the network: its sum and its ReLU.
+/// Replaces a merged batch norm by its sum and its ReLU, and returns the new output. The ReLU becomes part of the layer
+/// before if there is no sum.
 fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
     let before = &mut net.nodes[inputs[0].0 - 1].op;
     match before {
@@ -149,7 +151,7 @@ fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &
     net.add(&name, Activation::Relu, sum)
 }
 
-/// Weights and bias of the layer `before` that also do what the batch norm `name` does, computed in f64.
+/// Changes weights and bias of the layer `before` so that it also computes the batch norm `name`. Computes in f64.
 fn absorb(trained: &mut Trained, before: &str, name: &str, eps: f32) -> Result<(), Error> {
     let missing = |layer: &str| Error::Network {
         network: trained.model.network.clone(),
@@ -185,7 +187,7 @@ fn float_values<'a>(layer: &'a LayerWeights, field: &str) -> Option<&'a [f32]> {
     layer.tensors.iter().find(|tensor| tensor.0 == field).map(|tensor| tensor.2.as_slice())
 }
 
-/// By name, such as `trireme.classes`; lists are JSON.
+/// Returns the description of the model by name, such as `trireme.classes`. Lists are JSON.
 pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
     let model = &trained.model;
     let fields = [
@@ -210,7 +212,7 @@ mod tests {
     use crate::checkpoint::LayerKind;
     use net::{Linear, Norm, Shape};
 
-    /// A batch norm of one channel with this running variance, and a linear layer with this weight.
+    /// Returns a batch norm of one channel with this running variance, followed by a linear layer with this weight.
     fn trained(variance: f32, weight: f32) -> Trained {
         let mut net = NetSpec::new("two", Shape::image(1, 1, 1));
         let norm = net.add("bn", Norm::new(), net.image());
@@ -236,7 +238,7 @@ mod tests {
             error.contains("fc.weight") && error.contains("-70000") && error.contains("leave --half out"),
             "{error}"
         );
-        // one that was infinite before is what it was
+        // a weight that is infinite in 32 bits is allowed
         assert!(trained(1.0, f32::INFINITY).fits_half().is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! A model of Keras under construction: its layers, and the order that Keras gives them.
+//! Builds a Keras model: its layers, and the order in which Keras lists them.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,19 @@ use serde_json::{Map, Value, json};
 use crate::checkpoint::keras::layer_name;
 use crate::interop::export::network::{Layer, Turn};
 
-/// A layer.
 pub(crate) struct LayerConfig {
-    /// Its name.
     pub name: String,
-    /// Name of its class.
+    /// Name of the Keras class.
     pub class: &'static str,
-    /// What its constructor takes beside the name.
+    /// Arguments of the constructor, without the name.
     settings: Map<String, Value>,
-    /// The layers that it reads.
+    /// Indices of the layers whose outputs it reads.
     inputs: Vec<usize>,
-    /// Of a layer with weights, the layer of the network that they are of.
+    /// Name of the layer in the network, if it has weights.
     pub weights: Option<String>,
 }
 
-/// A model under construction.
+/// A Keras model under construction.
 pub(crate) struct Layers {
     list: Vec<LayerConfig>,
     names: BTreeSet<String>,
@@ -30,19 +28,19 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// A model of images of this shape.
+    /// Creates a model with an input of this shape.
     pub fn new(x: Shape) -> Self {
         let mut layers = Self { list: Vec::new(), names: BTreeSet::new(), output: 0 };
         layers.add("input", "InputLayer", json!({"batch_input_shape": [null, x.h, x.w, x.c], "dtype": "float32"}), &[]);
         layers
     }
 
-    /// The layer of the images.
+    /// Returns the index of the input layer.
     pub fn input(&self) -> usize {
         0
     }
 
-    /// Adds a layer without weights under this name, or one like it that is free.
+    /// Adds a layer without weights and returns its index. Appends `_` to the name until it is unique.
     pub fn add(&mut self, name: &str, class: &'static str, settings: Value, inputs: &[usize]) -> usize {
         let mut free = layer_name(name);
         while !self.names.insert(free.clone()) {
@@ -53,10 +51,11 @@ impl Layers {
         self.list.len() - 1
     }
 
-    /// Adds a layer with weights, whose name must be its own.
+    /// Adds a layer with weights and returns its index. Its name must not change, because the weights are stored under
+    /// it.
     ///
     /// # Errors
-    /// For a name that another layer has, or that Keras does not take.
+    /// Fails if another layer has this name or if the name has a slash.
     pub fn add_weighted(
         &mut self,
         name: &str,
@@ -72,7 +71,8 @@ impl Layers {
         Ok(index)
     }
 
-    /// Ends the model with probabilities of the scores of layer `output`; by an `activation`; `dense`: that layer can make them itself.
+    /// Ends the model with an `activation` that turns the scores of layer `output` into probabilities. If `dense` is
+    /// set, that layer can apply the activation itself.
     pub fn finish(&mut self, output: usize, dense: bool, activation: &'static str) {
         self.output = match dense {
             true => {
@@ -83,7 +83,7 @@ impl Layers {
         };
     }
 
-    /// The model as Keras 2 writes it, which Keras 3 reads, too.
+    /// Returns the model's config in the form of Keras 2. Keras 3 reads it, too.
     pub fn config(&self, name: &str) -> Value {
         let layers: Vec<Value> = self.list.iter().map(|layer| self.entry(layer)).collect();
         let end = |layer: usize| json!([[self.list[layer].name, 0, 0]]);
@@ -101,13 +101,15 @@ impl Layers {
         json!({"class_name": layer.class, "name": layer.name, "config": config, "inbound_nodes": inputs})
     }
 
-    /// The network's names of the layers with weights, in Keras's order.
+    /// Returns the names of the network's layers with weights, in Keras's order.
     pub fn weighted(&self) -> Vec<String> {
         self.in_order().filter_map(|layer| layer.weights.clone()).collect()
     }
 
-    /// All layers in the order of `model.layers` of the loaded model: by the longest way to the output, the longest first; of equals, in
-    /// the order in which a search from the output, depth first along the listed inputs, meets them. Keras matches weights by this order.
+    /// Returns all layers in the order of `model.layers` in the loaded model. Keras matches weights by this order.
+    ///
+    /// Layers with a longer longest path to the output come first. If the lengths are equal, the layer that a
+    /// depth-first search from the output along the listed inputs visits first comes first.
     pub fn in_order(&self) -> impl Iterator<Item = &LayerConfig> {
         let met = self.met();
         let mut depth = vec![0; self.list.len()];
@@ -119,7 +121,8 @@ impl Layers {
         order.into_iter().map(|index| &self.list[index])
     }
 
-    /// When the search from the output meets each layer; none for what the output does not need.
+    /// Returns the position of each layer in a depth-first search from the output. `None` if the output does not depend
+    /// on the layer.
     fn met(&self) -> Vec<Option<usize>> {
         let mut met = vec![None; self.list.len()];
         let (mut count, mut next) = (0, vec![self.output]);
@@ -134,7 +137,7 @@ impl Layers {
     }
 }
 
-/// Input number `index` of a layer in the form that it reads.
+/// Converts input number `index` of a layer to the number of dimensions that the layer reads.
 pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
     match layer.turns[index] {
         None => input,
@@ -146,12 +149,12 @@ pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input
     }
 }
 
-/// The name of a layer within the network's.
+/// Returns a name for a helper layer.
 pub(crate) fn inner(layer: &Layer<'_>, what: &str) -> String {
     format!("{}_{what}", layer.node.name)
 }
 
-/// Zeros at top, left, bottom, right.
+/// Adds a layer that pads with zeros at top, left, bottom and right.
 pub(crate) fn zeros(
     layers: &mut Layers,
     layer: &Layer<'_>,
@@ -161,12 +164,12 @@ pub(crate) fn zeros(
     layers.add(&inner(layer, "pad"), "ZeroPadding2D", json!({"padding": [[top, bottom], [left, right]]}), &[from])
 }
 
-/// The activation of a layer that may have a ReLU.
+/// Returns Keras's name of the fused activation.
 pub(crate) fn activation(relu: bool) -> &'static str {
     if relu { "relu" } else { "linear" }
 }
 
-/// A number of 32 bits with as few digits as tell it from others.
+/// Returns a number with the fewest decimal digits that identify the f32 value.
 pub(crate) fn exact(number: f32) -> Value {
     let digits: f64 = number.to_string().parse().unwrap_or(f64::from(number));
     json!(digits)
@@ -176,7 +179,8 @@ pub(crate) fn exact(number: f32) -> Value {
 mod tests {
     use super::*;
 
-    /// A block whose shortcut is listed second: Keras has its convolution behind those of the branch that are farther from the output.
+    /// The shortcut of the block is the second input. Keras lists its convolution after the convolutions of the branch
+    /// that are farther from the output.
     #[test]
     fn layers_stand_in_the_order_of_keras() {
         let mut layers = Layers::new(Shape::image(3, 8, 8));
@@ -189,7 +193,7 @@ mod tests {
         let sum = layers.add("sum", "Add", json!({}), &[left, right]);
         layers.finish(sum, false, "softmax");
         assert_eq!(layers.weighted(), ["a", "b", "c", "d"]);
-        // the same with the shortcut listed first
+        // now the shortcut is the first input
         layers.list[sum].inputs = vec![right, left];
         assert_eq!(layers.weighted(), ["a", "b", "d", "c"]);
         assert!(layers.add_weighted("a", "Conv2D", json!({}), &[0]).is_err());

@@ -1,8 +1,8 @@
-//! A network in Keras's own layers, for Keras 2 and 3.
+//! Writes a network as layers of Keras 2 and 3, in `.h5` or `.keras` files.
 //!
-//! - `layers`: a model under construction. `.keras` files are written here.
+//! - `layers`: builds the model.
 //!
-//! Images are (N, H, W, C) there, and the output is probabilities, as of Keras's own applications.
+//! Images are (N, H, W, C) in Keras. The output is probabilities, as in Keras's own applications.
 
 mod layers;
 
@@ -23,14 +23,15 @@ use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::interop::ops::mapping;
 
-/// Of a layer whose output would have another order than here, or whose weights would.
+/// The error of a layer whose output or weights would have another order of features in Keras.
 const MIXED: &str =
     "it works on an image that was flattened, whose values Keras has in another order; use --to onnx or safetensors";
 
-/// What `model.h5` says of a network to other programs; `multi_label`: each class has a probability of its own.
+/// Returns the Keras description of a network for `model.h5`. With `multi_label`, each class has its own probability.
+/// If Keras cannot express the network, `config` is `None`.
 ///
 /// # Errors
-/// [`Error::Network`] for a network that does not fit together; one that Keras cannot express has no `config`.
+/// Returns [`Error::Network`] if the layers do not fit together.
 pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
     let built = match build(&Network::new(net.clone())?, multi_label) {
         Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
@@ -45,7 +46,7 @@ pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
     Ok(Described { config, order, epsilon: epsilon.collect() })
 }
 
-/// Writes a network to `path`, as its name says: `.h5` or `.keras`.
+/// Writes a network to `path`. The ending of the name, `.keras` or `.h5`, selects the format.
 pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
     let layers = build(&trained.network, trained.model.multi_label)?;
     let convert = |name: String| {
@@ -99,17 +100,16 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     Ok(layers)
 }
 
-/// The version whose layout this is.
+/// The Keras version that introduced this layout.
 const KERAS: &str = "3.0.0";
 
-/// Writes the archive.
 fn write_archive(layers: &Layers, file: &KerasFile, path: &Path) -> Result<(), Error> {
     let refuse = |source| Error::Io { path: path.to_path_buf(), source };
     let weights = file.weights_alone(path, &places(layers))?;
     let archive = || {
         let mut new = NewFile::beside(path)?;
         let mut zip = ZipWriter::new(new.file()?);
-        // stored, with no time: equal models are equal bytes
+        // stored without compression and time, so that equal models give equal bytes
         let plain = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .last_modified_time(DateTime::default());
@@ -128,17 +128,18 @@ fn write_archive(layers: &Layers, file: &KerasFile, path: &Path) -> Result<(), E
     archive().map_err(refuse)
 }
 
-/// The network as this format has it.
+/// Returns the config in the form of `.keras` files.
 fn config(file: &KerasFile) -> std::io::Result<String> {
     let mut config: serde_json::Value = serde_json::from_str(&file.config)?;
-    // the class that both versions know under this name
+    // both versions know the class under this name
     config["class_name"] = "Model".into();
     config["module"] = "keras".into();
     config["registered_name"] = serde_json::Value::Null;
     Ok(config.to_string())
 }
 
-/// Where the weights of each layer stand: by its class, numbered in the order of the model's layers.
+/// Returns the group with the weights of each layer. A group is named by the layer's class and numbered in the order of
+/// the model's layers.
 fn places(layers: &Layers) -> BTreeMap<String, String> {
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     let mut place = |class: &str| {
@@ -154,7 +155,7 @@ fn places(layers: &Layers) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// As Keras makes names of classes: `Conv2D` is `conv2d`, `BatchNormalization` is `batch_normalization`.
+/// Converts a class name as Keras does: `Conv2D` to `conv2d`, `BatchNormalization` to `batch_normalization`.
 fn snake_case(class: &str) -> String {
     let mut name = String::new();
     let letters: Vec<char> = class.chars().collect();
@@ -173,7 +174,8 @@ mod tests {
     use super::*;
     use net::{Activation, Add, Concat, Conv, Flatten, Linear, Norm, Pool, Shape};
 
-    /// Whether Keras has a form for a linear layer behind `join` of two images that were flattened, of so many pixels each way.
+    /// Returns true if Keras can express a linear layer after the op `join` of two flattened images of `pixels` by
+    /// `pixels`.
     fn has_form(pixels: usize, join: impl Into<Op>) -> bool {
         let mut net = NetSpec::new("x", Shape::image(1, pixels, pixels));
         let branches = ["a", "b"].map(|name| {
@@ -187,7 +189,8 @@ mod tests {
         describe(&net, false).unwrap().config.is_some()
     }
 
-    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
+    /// vector, and at the end of the network.
     #[test]
     fn inputs_have_the_dimensions_that_layers_read() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
@@ -219,14 +222,14 @@ mod tests {
     fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
         assert!(has_form(2, Add));
         assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
-        // one pixel has one order, and so has one channel
+        // an image with one pixel or one channel has the same order everywhere
         assert!(has_form(1, Add) && has_form(1, Concat) && has_form(1, Norm::new()));
         let mut grey = NetSpec::new("x", Shape::image(1, 2, 2));
         let flat = grey.add("flat", Flatten, grey.image());
         let norm = grey.add("norm", Norm::new(), flat);
         grey.add("fc", Linear::new(2), norm);
         assert!(describe(&grey, false).unwrap().config.is_some());
-        // scores that are pixels themselves
+        // the scores are a flattened image
         let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
         net.add("flat", Flatten, net.image());
         let error = build(&Network::new(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();

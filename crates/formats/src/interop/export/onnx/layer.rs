@@ -1,11 +1,11 @@
-//! The nodes of one layer.
+//! Adds the nodes of one layer.
 
 use super::graph::Attribute::{self, Int};
 use super::graph::Graph;
 use crate::interop::export::network::{Layer, Turn};
 use crate::interop::export::trained::{Trained, Values};
 
-/// Adds the nodes of one layer to a graph. The last of them makes the layer's output.
+/// Adds the nodes of one layer to a graph. The last node computes the layer's output.
 pub(crate) struct LayerWriter<'a> {
     pub graph: &'a mut Graph,
     pub trained: &'a Trained,
@@ -15,12 +15,12 @@ pub(crate) struct LayerWriter<'a> {
 }
 
 impl LayerWriter<'_> {
-    /// Returns a name for something inside of the layer.
+    /// Returns a name inside the layer's namespace.
     fn inner(&self, what: &str) -> String {
         format!("{}.{what}", self.layer.node.name)
     }
 
-    /// Adds a node inside of the layer and returns the name of its output.
+    /// Adds a node inside the layer and returns the name of its output.
     pub fn node(
         &mut self,
         op: &str,
@@ -32,12 +32,12 @@ impl LayerWriter<'_> {
         self.graph.node(op, inputs, &name, attributes)
     }
 
-    /// Adds the node that makes the layer's output.
+    /// Adds the node that computes the layer's output.
     pub fn output(&mut self, op: &str, inputs: &[impl AsRef<str>], attributes: &[(&str, Attribute<'_>)]) -> String {
         self.graph.named(op, inputs, self.out, attributes)
     }
 
-    /// Adds a node that makes the layer's output, or if `relu` is set the input of the ReLU that makes it.
+    /// Adds the node that computes the layer's output. If `relu` is set, adds a ReLU after it.
     pub fn output_with_relu(
         &mut self,
         op: &str,
@@ -52,17 +52,17 @@ impl LayerWriter<'_> {
         self.output("Relu", &[linear], &[])
     }
 
-    /// Adds a constant of floats inside of the layer.
+    /// Adds a float constant inside the layer.
     pub fn floats(&mut self, what: &str, shape: &[usize], values: &[f32]) -> String {
         self.graph.floats(&self.inner(what), shape, values)
     }
 
-    /// Adds a list of integers inside of the layer.
+    /// Adds a list of integers inside the layer.
     pub fn ints(&mut self, what: &str, values: &[i64]) -> String {
         self.graph.ints(&self.inner(what), values)
     }
 
-    /// Adds the layer's tensors and returns `x` with their names behind it, in PyTorch's order.
+    /// Adds the layer's tensors. Returns `x` followed by their names in PyTorch's order.
     pub fn and_weights(&mut self, x: &str) -> Vec<String> {
         let name = &self.layer.node.name;
         let tensors = self.trained.tensors(self.layer.node);
@@ -70,7 +70,7 @@ impl LayerWriter<'_> {
         std::iter::once(x.to_string()).chain(weights).collect()
     }
 
-    /// Adds a tensor of the layer that has one number per channel, in a shape that fits its input.
+    /// Adds a tensor that has one number per channel, in a shape that broadcasts over the layer's input.
     pub fn per_channel(&mut self, field: &str) -> String {
         let name = self.inner(field);
         let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
@@ -80,7 +80,7 @@ impl LayerWriter<'_> {
     }
 }
 
-/// An input in the form that its layer reads.
+/// Converts an input to the number of dimensions that its layer reads.
 pub(super) fn turned(graph: &mut Graph, layer: &Layer<'_>, turn: Option<Turn>, input: &str) -> String {
     let inner = |what: &str| format!("{}.{what}", layer.node.name);
     match turn {

@@ -1,5 +1,6 @@
-//! The last transforms of an image as nodes, so that a graph takes the bytes of pixels: `normalize`, and `center_crop` if all images have
-//! one size. ONNX of this opset cannot express the transforms before them, because its Resize has no antialiasing.
+//! Writes the last transforms of an image as nodes, so that the graph reads the bytes of pixels: `normalize`, and
+//! `center_crop` if all images have the same size. ONNX of this opset cannot express earlier transforms, because its
+//! Resize has no antialiasing.
 
 use net::Shape;
 
@@ -7,21 +8,20 @@ use super::graph::{Attribute, Graph};
 use crate::interop::export::format::Error;
 use crate::interop::export::trained::Trained;
 
-/// Name of the input.
 pub(super) const INPUT: &str = "image";
 
-/// Transforms as nodes.
+/// The nodes of the transforms.
 pub(super) struct Before {
-    /// Name of the images that they make.
+    /// Name of the transformed images.
     pub output: String,
-    /// What a user should know.
+    /// A note for the user.
     pub note: String,
 }
 
-/// Adds the input of bytes, and the nodes from it to the network's own input.
+/// Adds the input of bytes, and the nodes from there to the network's own input.
 ///
 /// # Errors
-/// For a model whose images are not normalised by `normalize` in the end.
+/// Fails if the last transform is not `normalize`.
 pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before, Error> {
     let ops = &trained.model.preprocess;
     let refuse = |why: String| Error::Network { network: trained.model.network.clone(), why };
@@ -50,7 +50,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     Ok(Before { output, note: format!("input \"{INPUT}\": uint8 (N, {h}, {w}, {c}), pixels from 0 to 255{before}") })
 }
 
-/// (x / 255 - mean) / std, as one product and one sum for each channel.
+/// Computes `(x / 255 - mean) / std` as one product and one sum per channel.
 fn normalize(graph: &mut Graph, planes: &str, channels: usize, numbers: &[f64]) -> String {
     let (mean, std) = numbers.split_at(numbers.len() / 2);
     let of = |c: usize| (mean[c % mean.len()], std[c % std.len()]);
@@ -62,23 +62,23 @@ fn normalize(graph: &mut Graph, planes: &str, channels: usize, numbers: &[f64]) 
     graph.node("Add", &[&scaled, &sums], "input", &[])
 }
 
-/// The numbers of a transform of this name.
+/// Returns the arguments of a transform if its name is `name`.
 fn numbers(op: &str, name: &str) -> Option<Vec<f64>> {
     let list = op.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?;
     list.split(',').map(|number| number.trim().parse().ok()).collect()
 }
 
-/// A crop from the middle of images of one size.
+/// A center crop of images that all have the same size.
 #[derive(Clone, Copy)]
 struct Crop {
-    /// The images.
+    /// Shape of the images.
     from: Shape,
     top: usize,
     left: usize,
 }
 
 impl Crop {
-    /// Of a list whose only transform it is.
+    /// Returns the crop if it is the only transform in the list.
     fn of(trained: &Trained, ops: &[String]) -> Option<Self> {
         let [op] = ops else { return None };
         let [c, h, w] = trained.model.image;
@@ -96,7 +96,7 @@ impl Crop {
     }
 }
 
-/// Cells before a crop from the middle, as `center_crop` has it: halves go to the even neighbour.
+/// Returns the number of pixels before a center crop. Rounds halves to even, as `center_crop` does.
 fn middle(margin: usize) -> usize {
     (margin as f64 / 2.0).round_ties_even() as usize
 }

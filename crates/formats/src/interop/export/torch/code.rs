@@ -1,30 +1,26 @@
-//! The code of one layer.
-
 use crate::interop::export::network::Turn;
 
-/// A layer in Python.
+/// The Python code of one layer.
 pub(crate) struct Code {
-    /// Its module, of a layer with weights.
+    /// The expression that creates its module, if it has one.
     pub module: Option<String>,
-    /// A parameter of its own, which has no module.
+    /// The expression that creates a parameter outside of any module.
     pub parameter: Option<String>,
-    /// Its output, in terms of the variables of its inputs.
+    /// The expression that computes its output from the variables of its inputs.
     pub value: String,
 }
 
 impl Code {
-    /// Code without a module or a parameter.
     pub fn plain(value: String) -> Self {
         Self { module: None, parameter: None, value }
     }
 
-    /// Code with a module.
     pub fn module(module: String, value: String) -> Self {
         Self { module: Some(module), parameter: None, value }
     }
 }
 
-/// A variable in the form that a layer reads, or that the network ends in.
+/// Returns an expression that converts a variable to the number of dimensions that a layer reads or the output has.
 pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
     match turn {
         None => variable,
@@ -33,17 +29,17 @@ pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
     }
 }
 
-/// A module whose features are the last dimension, of images.
+/// Returns an expression that applies a module over the channels of an image. The module expects channels last.
 pub(crate) fn over_channels(path: &str, a: &str) -> String {
     format!("{path}({a}.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)")
 }
 
-/// The same value, or a ReLU of it.
+/// Applies a ReLU to an expression if `relu` is set.
 pub(crate) fn with_relu(value: String, relu: bool) -> String {
     if relu { format!("F.relu({value})") } else { value }
 }
 
-/// A number that is the same in both directions, or both.
+/// Returns a single number if both are equal, otherwise a tuple.
 pub(crate) fn pair([a, b]: [usize; 2]) -> String {
     if a == b { a.to_string() } else { format!("({a}, {b})") }
 }

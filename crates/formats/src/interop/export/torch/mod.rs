@@ -1,6 +1,7 @@
-//! Safetensors with PyTorch's names, and a Python file beside that builds the same `torch.nn.Module` and loads them.
+//! Writes a safetensors file with PyTorch's names, and a Python file that builds the same `torch.nn.Module` and loads
+//! the weights.
 //!
-//! - `module`: the Python file with its variables and paths; `code`: the code of a layer. The safetensors file is written here.
+//! - `module`: writes the Python file with its variables and paths. `code`: the code of one layer.
 
 mod code;
 mod module;
@@ -18,7 +19,8 @@ use super::format::{Error, Number};
 use super::trained::{Trained, Values, about};
 use crate::interop::ops::mapping;
 
-/// Writes the weights to `weights`, and the Python file to `code`; both are there in the end, or neither is new.
+/// Writes the weights to `weights` and the Python file to `code`. Publishes the files only after both have been
+/// written.
 pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Number) -> Result<(), Error> {
     let text = module::code(trained, weights)?;
     let new = |path: &Path, fill: &dyn Fn(&mut dyn Write) -> std::io::Result<()>| {
@@ -36,10 +38,10 @@ pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Numb
     publish(second, code)
 }
 
-/// Modules that the Python file imports itself: in a file of such a name it would find itself.
+/// Modules that the Python file imports. A file with such a name would import itself.
 const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 
-/// What to say of a Python file that cannot be imported by its name.
+/// Returns a note if Python cannot import the file under its name.
 pub(super) fn unfit_name(code: &Path) -> Option<String> {
     let stem = code.file_stem()?.to_string_lossy();
     let why = if IMPORTED.contains(&&*stem) {
@@ -52,10 +54,10 @@ pub(super) fn unfit_name(code: &Path) -> Option<String> {
     Some(format!("note: {} {why}; choose another -o, as net.safetensors", code.display()))
 }
 
-// A safetensors file: the length of a JSON header as u64, the header, and the values in the order of the header without gaps. The crate
-// `safetensors` writes metadata in a random order, but equal models must give equal bytes.
+// A safetensors file has the length of a JSON header as u64, the header, and the values in the order of the header
+// without gaps. The crate `safetensors` writes metadata in a random order, but equal models must give equal bytes.
 
-/// Values begin at a multiple of this.
+/// The values begin at a multiple of this number of bytes.
 const ALIGNMENT: usize = 8;
 
 /// Writes all tensors of a network under PyTorch's names.
@@ -69,8 +71,8 @@ fn write_weights(trained: &Trained, number: Number, out: &mut dyn Write) -> io::
     out.flush()
 }
 
-/// Every tensor with its layer, in the network's order; those of more bytes a value come first, since readers want each at a multiple of
-/// the size of its values.
+/// Returns every tensor with its layer. Tensors with more bytes per value come first, because readers expect each
+/// tensor to be aligned to the size of its values. Otherwise the order is that of the network.
 fn tensors(trained: &Trained, number: Number) -> Vec<(&Node, Values<'_>)> {
     let nodes = trained.network.net.nodes.iter();
     let tensors = nodes.flat_map(|node| trained.tensors(node).map(move |tensor| (node, tensor)));
@@ -95,7 +97,7 @@ fn header(trained: &Trained, number: Number) -> String {
         entries.push((name, json!({"dtype": dtype(own), "shape": shape, "data_offsets": [begin, end]})));
         begin = end;
     }
-    // one entry after another: a map of JSON would sort them
+    // a JSON map would sort the entries
     let entries: Vec<String> = entries.iter().map(|(name, value)| format!("{}:{value}", json!(name))).collect();
     let mut header = format!("{{{}}}", entries.join(","));
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(ALIGNMENT) - header.len()));

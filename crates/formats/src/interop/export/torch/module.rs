@@ -1,4 +1,5 @@
-//! The Python file: a class with the network's modules and its forward pass, and a reader of its safetensors file, from torch alone.
+//! Writes the Python file: a class with the network's modules and its forward pass, and a reader for its safetensors
+//! file that needs only torch.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,23 +12,23 @@ use super::super::trained::Trained;
 use super::code::turned;
 use crate::interop::ops::mapping;
 
-/// Modules by their names: one, or a group of them in the network's order.
+/// Modules by name. A leaf is the code of a module, a group has its members in the order of the network.
 enum Tree {
     Leaf(String),
     Group(Vec<(String, Tree)>),
 }
 
-/// A parameter without a module.
+/// A parameter outside of any module.
 struct Parameter {
-    /// The layer that has it.
+    /// Name of its layer.
     layer: String,
-    /// Where the layer is found.
+    /// Python path of the layer.
     place: String,
-    /// What makes it.
+    /// The expression that creates it.
     code: String,
 }
 
-/// The whole file; `weights` is the file beside it.
+/// Returns the Python file. `weights` is the safetensors file next to it.
 pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     let mut tree = Vec::new();
     let mut forward = String::new();
@@ -66,7 +67,7 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     ))
 }
 
-/// Makes an empty group of this name, unless there is a module or a group.
+/// Adds an empty group with this name if there is no module or group with the name.
 fn group(tree: &mut Vec<(String, Tree)>, name: &str) {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     if !tree.iter().any(|(known, _)| known == first) {
@@ -102,7 +103,7 @@ fn insert(tree: &mut Vec<(String, Tree)>, name: &str, module: String) -> Result<
     Ok(())
 }
 
-/// A module, or a group of them over several lines.
+/// Writes a module, or a group of modules over several lines.
 fn print(tree: &Tree, start: &str, indent: usize, end: &str, out: &mut String) {
     let margin = " ".repeat(indent);
     match tree {
@@ -130,7 +131,7 @@ fn docstring(trained: &Trained, weights: &Path) -> String {
         true => "none".to_string(),
         false => model.preprocess.join(", "),
     };
-    // what a user named must not end the text
+    // quotes in a name must not end the docstring
     let plain = |text: &str| text.replace('\\', "/").replace('"', "'");
     format!(
         "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
@@ -187,14 +188,14 @@ def load(path=Path(__file__).with_name({file})):
     return net.eval(), about
 "#;
 
-/// Words of Python.
+/// Keywords of Python.
 const WORDS: &[&str] = &[
     "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
     "False", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "None", "nonlocal", "not", "or",
     "pass", "raise", "return", "True", "try", "while", "with", "yield",
 ];
 
-/// Names that a module has already.
+/// Attributes that every `nn.Module` has.
 const TAKEN: &[&str] = &[
     "apply",
     "bfloat16",
@@ -216,19 +217,20 @@ const TAKEN: &[&str] = &[
     "type",
 ];
 
-/// Names that a dictionary of modules has already.
+/// Additional attributes of `nn.ModuleDict`.
 const TAKEN_BELOW: &[&str] = &["clear", "items", "keys", "pop", "update", "values"];
 
-/// Whether a word is a name in Python.
+/// Returns true if a word is a valid identifier in Python.
 pub(super) fn is_name(word: &str) -> bool {
     let begins = word.starts_with(|c: char| c == '_' || c.is_alphabetic());
     begins && word.chars().all(|c| c == '_' || c.is_alphanumeric()) && !WORDS.contains(&word)
 }
 
-/// Where a module is found: `layer1.0.conv1` is `self.layer1["0"]["conv1"]`.
+/// Returns the Python path of a module: `layer1.0.conv1` becomes `self.layer1["0"]["conv1"]`.
 ///
 /// # Errors
-/// For a name whose first part is no name in Python, or with a part that every module, or every dictionary of modules, has.
+/// Fails if the first part is not a valid identifier, or if a part is an attribute of every module or of every
+/// `nn.ModuleDict`.
 pub(super) fn path(name: &str) -> Result<String, String> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -247,18 +249,18 @@ pub(super) fn path(name: &str) -> Result<String, String> {
     keys.map(free).try_fold(format!("self.{first}"), |path, key| key.map(|key| format!("{path}[{}]", quoted(key))))
 }
 
-/// A text in Python.
+/// Returns a Python string literal.
 pub(super) fn quoted(text: &str) -> String {
-    // JSON's escapes are Python's
+    // JSON's escapes are valid in Python
     serde_json::Value::from(text).to_string()
 }
 
-/// Names of variables, in the order in which they are taken.
+/// Names of variables in the order in which they are used.
 const VARIABLES: &[&str] = &["x", "y", "z", "u", "v", "w"];
 
-/// Gives each tensor a variable that no tensor has which is still needed.
+/// Assigns a variable to each tensor. Reuses the variables of tensors that are no longer needed.
 pub(super) struct Variables {
-    /// Of each tensor, the last layer that reads it.
+    /// For each tensor, the last layer that reads it.
     last: Vec<usize>,
     names: Vec<String>,
     /// The tensor in each variable.
@@ -266,7 +268,7 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// For the tensors of a network; the input is in the first variable.
+    /// Assigns the first variable to the network's input.
     pub fn new(net: &NetSpec) -> Self {
         let mut last = vec![0; net.nodes.len() + 1];
         for (index, node) in net.nodes.iter().enumerate() {
@@ -275,12 +277,12 @@ impl Variables {
         Self { last, names: vec![VARIABLES[0].into()], held: vec![Some(0)] }
     }
 
-    /// The variable of a tensor that has one.
+    /// Returns the variable of a tensor.
     pub fn of(&self, tensor: usize) -> String {
         self.names[tensor].clone()
     }
 
-    /// The variable of the output of layer `index`, which may be that of an input that is read for the last time.
+    /// Assigns a variable to the output of layer `index`. It may be the variable of an input that no later layer reads.
     pub fn next(&mut self, index: usize) -> String {
         for held in &mut self.held {
             if held.is_some_and(|tensor| self.last[tensor] <= index) {
@@ -304,7 +306,8 @@ mod tests {
     use crate::checkpoint::ModelFile;
     use net::{Add, Conv, LayerScale, Linear, NetSpec, Pool, Shape};
 
-    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
+    /// vector, and at the end of the network.
     #[test]
     fn inputs_have_the_dimensions_that_modules_read() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
@@ -347,7 +350,7 @@ mod names_tests {
     fn names_with_dots_are_paths() {
         assert_eq!(path("fc").unwrap(), "self.fc");
         assert_eq!(path("layer1.0.conv1").unwrap(), "self.layer1[\"0\"][\"conv1\"]");
-        // dictionaries of modules have values, and keys may be words of Python
+        // an `nn.ModuleDict` has the attribute `values`, and its keys may be Python keywords
         assert_eq!(path("a.in").unwrap(), "self.a[\"in\"]");
         assert_eq!(path("values.0").unwrap(), "self.values[\"0\"]");
         for bad in ["", "0.conv", "train", "a-b", "class.0", "a..b", "b.values", "b.keys.0", "b.0.pop", "b.train"] {
