@@ -1,11 +1,15 @@
-//! PyTorch's `.pth`, `.pt` and `.bin`: what `torch.save` makes of a state_dict, or of a dictionary that holds one.
+//! Reads PyTorch's `.pth`, `.pt` and `.bin` files, which `torch.save` writes for a state_dict or a dictionary that
+//! contains one.
 //!
-//! Such a file is a pickle, a program for Python's unpickler that may call anything. Here an interpreter of its own runs it: it knows the
-//! operations that build dictionaries, lists, numbers and texts, and the handful of classes by which PyTorch describes tensors
-//! (see `pickle`). Any other class or operation is refused by name. Nothing is ever called.
+//! Such a file is a pickle: a program for Python's unpickler, which may call any function. This module runs it in its
+//! own interpreter. The interpreter only knows the operations that build dictionaries, lists, numbers and strings, and
+//! the few classes that describe PyTorch's tensors. Any other class or operation is an error that names it. No function
+//! is ever called.
 //!
-//! - `pickle`: the interpreter, over `values`, and the classes that it knows; `opcode`: the operations that it knows;
-//! - `state_dict`: the tensors by name, and the values of each.
+//! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds. `opcode`: the
+//!   operations
+//! that it knows.
+//! - `state_dict`: finds the tensors by name and reads their values.
 
 mod opcode;
 mod pickle;
@@ -48,10 +52,10 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning, keras: false })
 }
 
-// `torch.save` since PyTorch 1.6: a zip without compression, with `data.pkl`, a file for each storage under `data/`, and sometimes
-// `byteorder`, all in one folder.
+// Since PyTorch 1.6, `torch.save` writes an uncompressed zip archive. A folder in it has `data.pkl`, one file per
+// storage under `data/`, and sometimes `byteorder`.
 
-/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
+/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
 pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
@@ -76,7 +80,7 @@ pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     Ok((tensors, others))
 }
 
-/// The folder that holds `data.pkl`, with its slash.
+/// Returns the folder of `data.pkl` with a slash at its end.
 fn folder(zip: &ZipArchive<File>) -> Result<String, Fault> {
     let names = zip.file_names().filter_map(Result::ok);
     let mut found = names.filter_map(|name| name.strip_suffix("data.pkl").map(str::to_string));
@@ -89,12 +93,12 @@ fn folder(zip: &ZipArchive<File>) -> Result<String, Fault> {
     }
 }
 
-/// The bytes of an entry of at most so many, or none if there is no such entry.
+/// Returns the bytes of an entry, or `None` if there is no such entry. Fails if it has more than `most` bytes.
 fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec<u8>>, Fault> {
     let Some(index) = zip.index_for_name(name) else { return Ok(None) };
     let shown = printable(name);
     let refuse = |e: zip::result::ZipError| Fault::Damaged(format!("{shown} cannot be opened: {e}"));
-    // torch.save never compresses, and what is stored cannot grow
+    // torch.save never compresses, and a stored entry cannot become larger when it is read
     let raw = zip.by_index_raw(index).map_err(refuse)?;
     let (plain, size, packed) =
         (raw.compression() == CompressionMethod::Stored && !raw.encrypted(), raw.size(), raw.compressed_size());
@@ -111,7 +115,7 @@ fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec
     Ok(Some(bytes))
 }
 
-/// The bytes of a storage.
+/// Returns the bytes of a storage.
 fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> Result<Vec<u8>, Fault> {
     let Storage { number, key, len } = storage;
     let name = format!("{folder}data/{key}");
@@ -127,13 +131,14 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
     }
 }
 
-// `torch.save` before PyTorch 1.6, which many published weights still use: five pickles one after another (a magic number, a version,
-// facts about the machine, the state_dict, the keys of the storages), then each storage as its number of values and the values.
+// Before PyTorch 1.6, `torch.save` wrote five pickles one after another: a magic number, a version, information about
+// the machine, the state_dict, and the keys of the storages. After them, each storage follows as its number of values
+// and the values. Many published weights still have this format.
 
-/// The pickles of the magic number and of version 1001.
+/// The pickles of the magic number and of the version, 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
-/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
+/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
 pub fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
     parse(&bytes, key)
@@ -147,7 +152,7 @@ fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
         longest -= loaded.len;
         Ok::<_, Fault>(loaded)
     };
-    // information about the machine that wrote the file
+    // skip the information about the machine
     drop(next()?);
     let (loaded, keys) = (next()?, next()?);
     let places = places(&loaded, &keys, rest)?;
@@ -161,7 +166,7 @@ fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
     Ok((tensors, others))
 }
 
-/// The bytes of each storage by its key.
+/// Returns the bytes of each storage by its key.
 fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Result<BTreeMap<&'a str, &'a [u8]>, Fault> {
     let storages: BTreeMap<&str, &Storage> =
         loaded.values.storages.iter().map(|storage| (storage.key.as_str(), storage)).collect();

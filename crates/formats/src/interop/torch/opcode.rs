@@ -1,4 +1,5 @@
-//! The operations of a pickle that are carried out. PyTorch writes protocol 2; some of protocol 4 are here for other writers.
+//! The pickle operations that the interpreter supports. PyTorch writes protocol 2. Other writers use some operations of
+//! protocol 4.
 
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';
@@ -38,7 +39,7 @@ pub const STACK_GLOBAL: u8 = 0x93;
 pub const MEMOIZE: u8 = 0x94;
 pub const FRAME: u8 = 0x95;
 
-/// The names of operations that are not carried out, for messages.
+/// Unsupported operations and their names for messages.
 const REFUSED: [(u8, &str); 8] = [
     (b'i', "INST, which makes an object"),
     (b'o', "OBJ, which makes an object"),
@@ -50,7 +51,7 @@ const REFUSED: [(u8, &str); 8] = [
     (b'P', "PERSID, a storage by its text"),
 ];
 
-/// What an operation that is not carried out is called.
+/// Returns the name of an unsupported operation.
 pub fn name(opcode: u8) -> String {
     let known = REFUSED.iter().find(|(code, _)| *code == opcode);
     known.map_or_else(|| format!("{opcode:#04x}"), |(_, name)| (*name).to_string())

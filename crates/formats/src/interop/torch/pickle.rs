@@ -1,4 +1,4 @@
-//! The interpreter of pickles: a stack, a memo, and the operations of `opcode`. It calls nothing.
+//! The pickle interpreter: a stack, a memo, and the operations of `opcode`. It never calls a function.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ pub const LONGEST: usize = 16 << 20;
 /// Limit for the number of lists, dictionaries, strings and tensors. A single byte can create an empty list, which takes 40 bytes.
 const MOST_CONTAINERS: usize = 2 << 20;
 
-/// What a pickle left on its stack, and all that it made.
+/// The result of a pickle and everything that it created.
 #[derive(Debug)]
 pub struct Loaded {
     pub root: Value,
     pub values: Values,
-    /// Bytes of the pickle.
+    /// Length of the pickle in bytes.
     pub len: usize,
 }
 
@@ -26,13 +26,13 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    /// Lengths of the stack.
+    /// Length of the stack at each mark.
     marks: Vec<usize>,
     memo: BTreeMap<u32, Value>,
     values: Values,
 }
 
-/// Runs the pickle that these bytes begin with; what is behind its end is not looked at.
+/// Runs the pickle at the start of these bytes. Ignores the bytes after its end.
 pub fn load(bytes: &[u8]) -> Result<Loaded, Fault> {
     load_within(bytes, LONGEST)
 }
@@ -55,7 +55,7 @@ pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
 }
 
 impl<'a> Machine<'a> {
-    /// Carries out an operation.
+    /// Executes one operation.
     fn step(&mut self, opcode: u8) -> Result<(), Fault> {
         match opcode {
             op::PROTO => self.u8().map(drop),
@@ -108,7 +108,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A little-endian number of up to eight bytes, not negative.
+    /// Reads an unsigned little-endian number of up to eight bytes.
     fn uint(&mut self, len: usize) -> Result<u64, Fault> {
         Ok(self.take(len)?.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)))
     }
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
         Ok(self.last(1)?[0])
     }
 
-    /// The last values of the stack, which leave it; never those below a mark.
+    /// Removes the last `count` values from the stack and returns them. Fails if that would cross a mark.
     fn last(&mut self, count: usize) -> Result<Vec<Value>, Fault> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.len().checked_sub(count).filter(|left| *left >= floor) {
@@ -141,7 +141,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// All values above the last mark, which goes with them.
+    /// Removes the last mark and all values above it, and returns the values.
     fn take_to_mark(&mut self) -> Result<Vec<Value>, Fault> {
         match self.marks.pop() {
             Some(mark) => Ok(self.stack.split_off(mark)),
@@ -226,7 +226,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A class or function by its name; it is looked up in the list, never imported.
+    /// Pushes a class or function. Its name is looked up in [`KNOWN`] and never imported.
     fn class(&mut self, opcode: u8) -> Result<(), Fault> {
         let (module, name) = match opcode {
             op::GLOBAL => (self.line()?, self.line()?),
@@ -244,7 +244,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A text that ends in a line break.
+    /// Reads a string that ends with a line break.
     fn line(&mut self) -> Result<String, Fault> {
         let len = self.bytes[self.at..].iter().take(1024).position(|byte| *byte == b'\n');
         let Some(len) = len else { return damaged("a name in its pickle without an end") };
@@ -259,7 +259,7 @@ impl<'a> Machine<'a> {
         self.push(storage)
     }
 
-    /// What a class makes of its arguments.
+    /// Replaces a class and its arguments on the stack by the object that they describe.
     fn reduce(&mut self) -> Result<(), Fault> {
         let call = self.last(2)?;
         self.values.charge(self.values.list(call[1])?.len())?;
@@ -273,7 +273,7 @@ impl<'a> Machine<'a> {
         self.push(made)
     }
 
-    /// Attributes of a dictionary, such as the versions of modules, which do not matter here.
+    /// Ignores the attributes of a dictionary, such as the versions of modules.
     fn build(&mut self) -> Result<(), Fault> {
         self.pop()?;
         match self.top()? {
@@ -283,9 +283,10 @@ impl<'a> Machine<'a> {
     }
 }
 
-// The classes and functions that a pickle may name: those by which PyTorch describes tensors and dictionaries. None is called.
+// The classes and functions that a pickle may name: those that describe PyTorch's tensors and dictionaries. None of
+// them is called.
 
-/// Module, name, meaning.
+/// Module, name and meaning of each.
 const KNOWN: &[(&str, &str, Class)] = &[
     ("collections", "OrderedDict", Class::Dictionary),
     ("torch._utils", "_rebuild_tensor", Class::Tensor),
@@ -303,7 +304,7 @@ const KNOWN: &[(&str, &str, Class)] = &[
     ("torch", "BoolStorage", Class::Storage(Number::Bool)),
 ];
 
-/// Returns what a global name in a pickle means, or `None` if the name is not allowed.
+/// Returns the meaning of a global name in a pickle, or `None` if the name is not allowed.
 pub fn find_class(module: &str, name: &str) -> Option<Class> {
     KNOWN.iter().find(|known| (known.0, known.1) == (module, name)).map(|known| known.2)
 }
@@ -312,7 +313,7 @@ pub fn find_class(module: &str, name: &str) -> Option<Class> {
 mod tests {
     use super::*;
 
-    /// Protocol 2 around these bytes.
+    /// Runs a program as a pickle of protocol 2.
     fn run(program: &[u8]) -> Result<Loaded, Fault> {
         load(&[b"\x80\x02", program, b"."].concat())
     }
@@ -340,7 +341,7 @@ mod tests {
         for (way, name) in [(b"(ios\nsystem\n".as_slice(), "INST"), (b"(os".as_slice(), "OBJ"), (b"))\x81", "NEWOBJ")] {
             assert!(refused(way).contains(name), "{}", refused(way));
         }
-        // what may be named may still not be called otherwise than as it is meant
+        // an allowed name may only be called in its intended way
         assert!(refused(b"ctorch\nFloatStorage\n)R").contains("calls Class(Storage(F32))"));
         assert!(refused(b"K\x01)R").contains("calls Int(1)"));
     }
@@ -375,11 +376,12 @@ mod tests {
         assert_eq!(number(b"M\xfe\xff"), Value::Int(65_534));
         assert_eq!(number(b"\x8a\x01\xff"), Value::Int(-1));
         assert_eq!(number(b"\x8a\0"), Value::Int(0));
-        // a seed of 64 bits has a ninth byte for its sign
+        // a 64-bit seed has a ninth byte for its sign
         assert_eq!(number(b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\0"), Value::Long);
     }
 
-    /// A short operation on a long list or text, again and again: refused before it takes the memory or the time of it.
+    /// Short operations copy a long list or string again and again. The interpreter must stop before it has used the
+    /// memory or time.
     #[test]
     fn copies_are_bounded() {
         let again = |setup: &[u8], operation: &[u8]| [setup, &operation.repeat(100_000)].concat();
@@ -393,7 +395,7 @@ mod tests {
         }
     }
 
-    /// PyTorch's views with another sign: the values would be taken as they stand in the storage.
+    /// PyTorch marks a view as negated. Its values differ from the values in the storage.
     #[test]
     fn tensors_whose_values_are_changed_are_refused() {
         let storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x02tQ".as_slice();
@@ -406,7 +408,7 @@ mod tests {
         assert!(refused(&tensor(b"}X\x03\0\0\0neg\x88s")).contains("mark \"neg\""));
     }
 
-    /// A list in a list, a million deep, and one that contains itself: dropped without recursion.
+    /// A list nested a million times, and a list that contains itself. Dropping them must not recurse.
     #[test]
     fn deep_and_circular_values_are_dropped() {
         let deep = [b")".as_slice(), &b"\x85".repeat(1_000_000)].concat();

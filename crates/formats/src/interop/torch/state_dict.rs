@@ -1,4 +1,4 @@
-//! The tensors of a state_dict by name.
+//! Finds the tensors of a state_dict by name and reads their values.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,14 +14,14 @@ use crate::interop::weights::{Fault, damaged};
 /// The tensors of a file, and a sentence that names averaged weights if the file has any.
 pub type Found = (Vec<Tensor>, Option<String>);
 
-/// A name, and the number of its view.
+/// A tensor's name and the index of its view.
 #[derive(Debug, PartialEq)]
 pub struct Named {
     pub name: String,
     pub view: usize,
 }
 
-/// Where training scripts keep the state_dict in what they save, in this order.
+/// Keys under which training scripts save the state_dict, in order of preference.
 const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "network"];
 
 /// Keys under which timm and torchvision store averaged weights.
@@ -53,7 +53,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     }
     let candidates: Vec<_> =
         PLACES.iter().filter_map(|place| inner(values, entries, place)).chain([entries.as_slice()]).collect();
-    // of several with as many the last is taken: from behind it is the first
+    // if two have the same number of tensors, the earlier place wins: `max_by_key` returns the last maximum
     if let Some(most) = candidates.iter().rev().max_by_key(tensors).filter(|most| tensors(most) > 0) {
         let there = |place: &&&str| inner(values, entries, place).is_some_and(|found| tensors(&&found) > 0);
         let averages = AVERAGES.iter().find(there).map(|key| {
@@ -74,7 +74,7 @@ fn keys(values: &Values, entries: &[(Value, Value)]) -> String {
     keys.take(10).collect::<Vec<_>>().join(", ")
 }
 
-/// The dictionary of this key.
+/// Returns the dictionary under a key.
 fn inner<'a>(values: &'a Values, entries: &[(Value, Value)], key: &str) -> Option<&'a [(Value, Value)]> {
     let found = entries.iter().find(|entry| values.text(entry.0).is_ok_and(|text| text == key));
     match found?.1 {
@@ -87,7 +87,7 @@ fn is_tensor(value: Value) -> bool {
     matches!(value, Value::Tensor(_))
 }
 
-/// The tensors of a dictionary.
+/// Returns the tensors in a dictionary. Fails if a name occurs twice.
 fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Fault> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
@@ -103,7 +103,7 @@ fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Faul
     Ok(found)
 }
 
-/// Dimensions of a tensor at most.
+/// Largest number of dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 16;
 
 /// Returns all tensors in the order of the pickle. `read` returns the bytes of a storage.
@@ -127,7 +127,7 @@ pub fn all<'a>(
     if total > most {
         return damaged(format!("its tensors have {total} values together, and the file only {most} bytes"));
     }
-    // each storage is read once, and only one is held
+    // read each storage once, and keep only one in memory
     let storage_of = |i: usize| &values.storages[values.views[named[i].view].storage];
     let mut order: Vec<usize> = (0..named.len()).collect();
     order.sort_by_key(|&i| &storage_of(i).key);
@@ -154,7 +154,7 @@ pub fn all<'a>(
     Ok(tensors)
 }
 
-/// Whether the view lies in its storage; gives its number of values.
+/// Returns the number of values of a view. Fails if it reaches past the end of its storage.
 fn check(view: &View, storage: &Storage) -> Result<u64, String> {
     let View { offset, size, stride, .. } = view;
     let odd = || {
@@ -172,7 +172,7 @@ fn check(view: &View, storage: &Storage) -> Result<u64, String> {
     if last < storage.len { Ok(count) } else { Err(odd()) }
 }
 
-/// The values of a view that lies in its storage, in C order.
+/// Returns the values of a view in C order. [`check`] must have accepted the view.
 fn gather(view: &View, number: Number, storage: &[u8]) -> Vec<f32> {
     let View { offset, size, stride, .. } = view;
     let count: u64 = size.iter().product();
@@ -202,7 +202,8 @@ fn gather(view: &View, number: Number, storage: &[u8]) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// What is found in a root with these keys: numbers of tensors, each in a dictionary of its own; none: a tensor.
+    /// Returns the names of the tensors that [`find`] finds in a root dictionary. Each key has a dictionary with this
+    /// number of tensors, or a tensor if the number is `None`.
     fn found(keys: &[(&str, Option<usize>)]) -> Result<Vec<String>, Fault> {
         found_by(keys, None).map(|found| found.0)
     }
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_dictionary_with_the_most_tensors_is_taken() {
-        // the best score as a tensor, as in PyTorch's example for ImageNet
+        // the best score is a tensor, as in PyTorch's ImageNet example
         let example = [("epoch", Some(0)), ("state_dict", Some(3)), ("best_acc1", None), ("optimizer", Some(9))];
         assert_eq!(found(&example).unwrap(), ["state_dict0", "state_dict1", "state_dict2"]);
         assert_eq!(found(&[("a", None), ("b", None), ("model", Some(1))]).unwrap(), ["a", "b"]);
@@ -279,7 +280,7 @@ mod tensor_tests {
         assert_eq!(view(1, &[2, 2], &[3, 1]).unwrap(), [1.0, 2.0, 4.0, 5.0]);
         assert_eq!(view(5, &[], &[]).unwrap(), [5.0]);
         assert_eq!(view(9, &[0, 3], &[3, 1]).unwrap(), [0f32; 0]);
-        // what `expand` makes
+        // a view that `expand` makes
         assert_eq!(view(2, &[4, 2], &[0, 1]).unwrap(), [2.0, 3.0].repeat(4));
         let max = u64::MAX;
         for (offset, size, stride) in [
@@ -295,7 +296,7 @@ mod tensor_tests {
         }
     }
 
-    /// Many views of one storage would make much memory out of a small file.
+    /// Many views of one storage could turn a small file into many gigabytes.
     #[test]
     fn all_tensors_together_are_bounded_by_the_file() {
         let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];
@@ -307,13 +308,13 @@ mod tensor_tests {
         let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000].into()));
         assert_eq!(read(5000).unwrap().len(), 5);
         assert!(matches!(read(4999), Err(Fault::Damaged(text)) if text.contains("5000 values together")));
-        // one value, repeated without end
+        // one value, repeated u64::MAX times
         let named = [Named { name: "wide".into(), view: 5 }];
         let read = all(&values, &named, 5000, |_| Ok(vec![0; 4000].into()));
         assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
     }
 
-    /// A storage with many types would be read once for each type.
+    /// A storage with several types would be read once for each type.
     #[test]
     fn a_storage_has_one_type_and_one_length() {
         let storage = |number, len| Storage { number, key: "0".into(), len };

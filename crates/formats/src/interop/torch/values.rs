@@ -1,29 +1,28 @@
-//! The values of a pickle. Containers lie side by side and are named by their numbers: values are copied freely, may contain each other in
-//! circles, and are dropped without recursion.
+//! The values of a pickle. Containers are stored in vectors, and a value refers to a container by its index. So values
+//! can be copied, may contain each other in cycles, and are dropped without recursion.
 
 use crate::interop::number::Number;
 use crate::interop::weights::{Fault, damaged};
 
-/// What a name stands for.
+/// The meaning of a class or function that a pickle names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Class {
-    /// A dictionary.
     Dictionary,
-    /// A tensor from storage, offset, sizes and strides.
+    /// A function that makes a tensor from a storage, an offset, sizes and strides.
     Tensor,
-    /// The tensor that is its first argument.
+    /// A function that returns the tensor in its first argument.
     Parameter,
-    /// The type of a storage's values.
+    /// A type of storage.
     Storage(Number),
 }
 
-/// A value, or the number of one of [`Values`].
+/// A value, or the index of a container in [`Values`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     None,
     Bool,
     Int(i64),
-    /// An integer of more than 64 bits with its sign, such as a seed: nothing that is read here is one.
+    /// An integer that does not fit into 64 bits, such as a seed. No supported object needs its value.
     Long,
     Float,
     Text(usize),
@@ -36,7 +35,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// Describes the value for messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -52,34 +51,34 @@ impl Value {
     }
 }
 
-/// A run of values in the file.
+/// A contiguous buffer of values in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     pub number: Number,
-    /// Its name in the file.
+    /// Name in the file.
     pub key: String,
-    /// Values.
+    /// Number of values.
     pub len: u64,
 }
 
-/// A view of a storage.
+/// A strided view of a storage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub storage: usize,
-    /// First value.
+    /// Index of the first value.
     pub offset: u64,
     pub size: Vec<u64>,
-    /// In values.
+    /// Distance between neighbours in each dimension, in values.
     pub stride: Vec<u64>,
 }
 
-/// Copies of items that a pickle may ask for: an operation is short, and could copy a long list again and again.
+/// Limit for the number of copied items. A short operation could otherwise copy a long list again and again.
 const MOST_COPIES: usize = 16 << 20;
 
-/// Everything that a pickle has made.
+/// Everything that a pickle has created.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Items that were copied out of lists and texts.
+    /// Number of items that were copied out of lists and strings.
     pub copied: usize,
     pub texts: Vec<String>,
     pub lists: Vec<Vec<Value>>,
@@ -88,7 +87,7 @@ pub struct Values {
     pub views: Vec<View>,
 }
 
-/// Appends an item and gives its number.
+/// Appends an item and returns its index.
 pub fn keep<T>(items: &mut Vec<T>, item: T) -> usize {
     items.push(item);
     items.len() - 1
@@ -101,7 +100,7 @@ impl Values {
         texts.len() + lists.len() + dictionaries.len() + storages.len() + views.len()
     }
 
-    /// Refuses a pickle that copies too much.
+    /// Counts copied items. Fails if the pickle copies too many.
     pub fn charge(&mut self, items: usize) -> Result<(), Fault> {
         self.copied = self.copied.saturating_add(items);
         if self.copied <= MOST_COPIES {
@@ -110,7 +109,6 @@ impl Values {
         damaged(format!("its pickle copies more than {MOST_COPIES} items"))
     }
 
-    /// The text of a value.
     pub fn text(&self, value: Value) -> Result<&str, Fault> {
         match value {
             Value::Text(at) => Ok(&self.texts[at]),
@@ -118,7 +116,6 @@ impl Values {
         }
     }
 
-    /// The items of a list or tuple.
     pub fn list(&self, value: Value) -> Result<&[Value], Fault> {
         match value {
             Value::List(at) => Ok(&self.lists[at]),
@@ -126,12 +123,12 @@ impl Values {
         }
     }
 
-    /// The numbers of a list, none negative.
+    /// Returns the non-negative numbers of a list.
     pub fn counts(&self, value: Value) -> Result<Vec<u64>, Fault> {
         self.list(value)?.iter().map(|item| count(*item)).collect()
     }
 
-    /// A dictionary out of the arguments of its class: none, or a list of pairs.
+    /// Creates a dictionary from the arguments of its class: no argument, or a list of pairs.
     pub fn dictionary(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let mut pairs = Vec::new();
         if let [list] = arguments {
@@ -151,7 +148,8 @@ impl Values {
         Ok(Value::Dictionary(keep(&mut self.dictionaries, pairs)))
     }
 
-    /// A storage out of its persistent id: "storage", class, key, device, number of values, and perhaps a view of it.
+    /// Creates a storage from its persistent id: the string "storage", class, key, device, number of values, and
+    /// optionally a view.
     pub fn storage(&mut self, id: Value) -> Result<Value, Fault> {
         let (what, class, key, len, more) = match *self.list(id)? {
             [what, class, key, _, len] => (what, class, key, len, Value::None),
@@ -173,14 +171,14 @@ impl Values {
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
 
-    /// A mark by which PyTorch changes the values of a view, if it is one.
+    /// Returns the mark if `key` is a mark that changes the values of a view.
     fn mark(&self, key: Value) -> Option<&str> {
         let Value::Text(_) = key else { return None };
         self.text(key).ok().filter(|text| ["neg", "conj"].contains(text))
     }
 
-    /// A tensor out of the arguments of its function: storage, offset, sizes, strides, and more, of which only the last matters here: what
-    /// its values are beside those of the storage.
+    /// Creates a tensor from the arguments of its rebuild function: storage, offset, sizes, strides and more. Of the
+    /// others, only the last one matters: a dictionary with marks that change the values.
     pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("a tensor of its pickle without storage, offset, sizes and strides");
@@ -189,7 +187,7 @@ impl Values {
             Value::Dictionary(number) => Some(*number),
             _ => None,
         });
-        // many tensors may share one dictionary, and each looks through it
+        // many tensors may share one dictionary, and each of them searches it
         self.charge(marks.map_or(0, |number| self.dictionaries[number].len()))?;
         if let Some(mark) =
             marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))

@@ -179,8 +179,7 @@ pub(crate) fn exact(number: f32) -> Value {
 mod tests {
     use super::*;
 
-    /// The shortcut of the block is the second input. Keras lists its convolution after the convolutions of the branch
-    /// that are farther from the output.
+    /// The shortcut is the second input of the sum, so Keras lists its convolution `d` after the other branch.
     #[test]
     fn layers_stand_in_the_order_of_keras() {
         let mut layers = Layers::new(Shape::image(3, 8, 8));

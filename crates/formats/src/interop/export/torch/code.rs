@@ -1,3 +1,5 @@
+//! Python code of one layer, and helpers that put expressions together.
+
 use crate::interop::export::network::Turn;
 
 /// The Python code of one layer.
