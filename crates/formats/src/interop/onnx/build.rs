@@ -1,4 +1,4 @@
-//! The network under construction: values by name, layers with their weights.
+//! The network under construction: the graph's values by name, and layers with their weights.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,22 +14,21 @@ use super::tensor::{Constant, Values};
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
-/// A network under construction.
 pub(crate) struct Build<'a> {
     pub graph: &'a Graph<'a>,
     pub net: NetSpec,
-    /// Shape of every tensor, the image first.
+    /// Shapes of all tensors. The first one is the image.
     pub shapes: Vec<Shape>,
-    /// Tensors of each layer by its name.
+    /// Tensors of each layer by layer name.
     pub weights: BTreeMap<String, Vec<Weight>>,
-    /// What a user should know, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
     values: BTreeMap<&'a str, Value>,
-    /// Tensors of the file that somebody holds: all who want one share it.
+    /// Decoded tensors of the file that are in use. All users of a tensor share it.
     held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
     readers: Readers<'a>,
     names: Names,
-    /// Bytes of weights that may be taken yet.
+    /// Number of bytes that weights may still use.
     left: usize,
 }
 
@@ -38,12 +37,12 @@ pub(crate) struct Build<'a> {
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
-/// What to do about functions that are none of ours.
+/// What to do about an unsupported function.
 const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
                        number, before the export";
 
 impl<'a> Build<'a> {
-    /// With nothing but the image, under the name of the graph's input.
+    /// Creates a network without layers. The image has the name of the graph's input.
     pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape, Layout), file_bytes: usize) -> Self {
         let (image, shape, layout) = image;
         let view = View { id: Id(0), layout };
@@ -63,7 +62,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What an output of a node is from now on.
+    /// Sets the value of a node's output.
     pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
         if let Value::Tensor(view) = value {
             let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
@@ -73,7 +72,7 @@ impl<'a> Build<'a> {
         self.values.insert(name, value);
     }
 
-    /// The value of a node's input number `at`.
+    /// Returns the value of a node's input number `at`.
     pub fn value(&self, node: &Node<'a>, at: usize) -> Result<Value, String> {
         let name = node.inputs.get(at).copied().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| format!("it has no input number {}", at + 1))?;
@@ -88,12 +87,12 @@ impl<'a> Build<'a> {
         self.values.contains_key(name)
     }
 
-    /// Whether a value would have been made by a node that is not supported.
+    /// Returns true if the value comes from an unsupported node.
     pub fn is_missing(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some(Value::Missing))
     }
 
-    /// Whether a node has an input number `at`.
+    /// Returns true if the node has an input number `at`.
     pub fn has(node: &Node<'a>, at: usize) -> bool {
         node.inputs.get(at).is_some_and(|name| !name.is_empty())
     }
@@ -109,7 +108,7 @@ impl<'a> Build<'a> {
         Ok(constant)
     }
 
-    /// Numbers of the file.
+    /// Returns an input that must be a constant.
     pub fn constant(&self, node: &Node<'a>, at: usize) -> Result<Rc<Constant>, String> {
         match self.value(node, at)? {
             Value::Constant(constant) => Ok(constant),
@@ -117,7 +116,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Numbers of the file where the input is given.
+    /// Returns an optional input that must be a constant.
     pub fn given(&self, node: &Node<'a>, at: usize) -> Result<Option<Rc<Constant>>, String> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
@@ -128,13 +127,13 @@ impl<'a> Build<'a> {
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
     }
 
-    /// A tensor of the network; a function becomes a layer.
+    /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`].
     pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
         self.made(node.inputs[at], value)
     }
 
-    /// The same of images (N, C, H, W).
+    /// Returns an input as a tensor of the network with the layout (N, C, H, W).
     pub fn image(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let view = self.view(node, at)?;
         match view.layout {
@@ -143,7 +142,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The tensor of the graph's output.
+    /// Returns the tensor of a graph output.
     pub fn output(&mut self, name: &'a str) -> Result<View, String> {
         match self.values.get(name) {
             Some(value) => self.made(name, value.clone()),
@@ -186,7 +185,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// A function as a layer, or as several where no layer computes it.
+    /// Adds a layer that computes a function, or several layers if no single layer computes it.
     fn realised(&mut self, base: View, function: &Rc<Function>) -> Result<View, String> {
         if let Some(activation) = function.activation() {
             return self
@@ -222,7 +221,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// `outer` of what `inner` computes.
+    /// Adds the layers of `inner` and of `outer` applied to its result.
     fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
         let unknown = || {
             let maker = outer.made_by();
@@ -236,7 +235,7 @@ impl<'a> Build<'a> {
         self.layer((None, &outer.name), activation, &[inner.id], Vec::new()).map(|id| View { id, ..base })
     }
 
-    /// A part of a function as a tensor, made once.
+    /// Adds the layers of a part of a function, unless they already exist.
     fn part(&mut self, base: View, part: &Rc<Function>) -> Result<View, String> {
         let known = self.values.iter().find_map(|(name, value)| match value {
             Value::Function(_, function) if Rc::ptr_eq(function, part) => Some(*name),
@@ -248,7 +247,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Sum or product of two tensors.
+    /// Adds the sum or product of two tensors.
     pub fn pair(&mut self, label: &str, of: Binary, [a, b]: [View; 2]) -> Result<View, String> {
         if a.layout != b.layout {
             return Err(format!("it joins {} and {}", a.layout.text(), b.layout.text()));
@@ -267,7 +266,8 @@ impl<'a> Build<'a> {
         self.layer((None, label), op, &inputs, Vec::new()).map(|id| View { id, ..a })
     }
 
-    /// Adds a layer, named by its weight or its node, and gives its output. Its weights must be those of the operation.
+    /// Adds a layer and returns its output. Its name comes from the name of its weight or its node. Checks the weights
+    /// against the parameters of the op.
     pub fn layer(
         &mut self,
         (weight, label): (Option<&str>, &str),
@@ -297,7 +297,7 @@ impl<'a> Build<'a> {
         Ok(id)
     }
 
-    /// Values must be finite, and not many times more than the file has.
+    /// Checks that all values are finite, and that the weights stay within the memory limit.
     fn check(&mut self, weights: &[Weight]) -> Result<(), String> {
         for (field, _, values) in weights {
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
@@ -311,14 +311,14 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Takes room for weights that are made of the file's.
+    /// Counts bytes of weights that are computed from the file. Fails if they exceed the memory limit.
     pub fn take(&mut self, bytes: usize) -> Result<(), String> {
         let left = self.left.checked_sub(bytes);
         self.left = left.ok_or("so many nodes take its weights that they do not fit into memory")?;
         Ok(())
     }
 
-    /// Whether only one node reads a tensor, under whichever name.
+    /// Returns true if exactly one node reads a tensor. Nodes that only rename it do not count.
     pub fn has_one_reader(&self, id: Id) -> bool {
         self.readers.is_one(id)
     }
@@ -336,38 +336,38 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The layer that makes a tensor.
+    /// Returns the index of the layer that computes a tensor, or `None` for the input image.
     pub fn maker(&self, id: Id) -> Option<usize> {
         id.0.checked_sub(1)
     }
 }
 
-/// A value of the graph.
+/// A value in the graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// Numbers that the file holds.
+    /// A constant.
     Constant(Rc<Constant>),
-    /// Sizes of a tensor: the number of images, which no file knows, is none.
+    /// The sizes of a tensor. The number of images is unknown and is `None`.
     Sizes(Vec<Option<i64>>),
-    /// One size.
+    /// One size of a tensor.
     Size(Option<i64>),
     /// A tensor of the network.
     Tensor(View),
-    /// A function of each element of a tensor, which becomes a layer when somebody reads it.
+    /// An element-wise function of a tensor. It becomes a layer when a node reads it as a tensor.
     Function(View, Rc<Function>),
-    /// A tensor with cells around it, for the convolution or pool that reads it.
+    /// A tensor with cells around it. A convolution or pool includes them in its padding.
     Padded(View, Padding),
-    /// Every so many-th row and column of a tensor, for the channels that are added to it.
+    /// Every n-th row and column of a tensor. A Pad node of channels makes it a shortcut layer.
     Strided(View, usize),
-    /// A tensor whose channels are joined in groups, for the normalisation that reads it.
+    /// A tensor whose channels are joined in groups for a normalisation.
     Grouped(View, Groups),
     /// A tensor reshaped to one dimension (N * F). A Gather splits it into images again.
     List(View),
     /// A tensor reshaped to (N, blocks, C / blocks, H, W), as in a channel shuffle.
     Blocks(View, Blocks),
-    /// A part of a layer normalisation that exporters write as its formula.
+    /// A part of a layer normalisation that the graph stores as a formula.
     Moment(View, Moment),
-    /// What a node that is not supported would have made.
+    /// The result of an unsupported node.
     Missing,
 }
 
@@ -389,62 +389,59 @@ impl Value {
     }
 }
 
-/// A tensor of the network, and how the graph has its dimensions.
+/// A tensor of the network and the order of its dimensions in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub id: Id,
     pub layout: Layout,
 }
 
-/// Order of dimensions.
+/// Order of the dimensions in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// (N, C, H, W).
     Image,
-    /// (N, H, W, C).
     Last,
-    /// (N, F).
     Flat,
     /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features must be reordered.
     FlatLast(Shape),
 }
 
-/// Cells at top, left, bottom, right.
+/// Padding at top, left, bottom and right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub cells: [usize; 4],
-    /// Mirrored cells, else zeros.
+    /// True if the cells mirror the image, false if they are zeros.
     pub mirrored: bool,
 }
 
 impl Padding {
     pub const NONE: Self = Self { cells: [0; 4], mirrored: false };
 
-    /// The shape of a tensor with these cells around it.
+    /// Returns the shape of a tensor with this padding.
     pub fn around(&self, x: Shape) -> Shape {
         let [top, left, bottom, right] = self.cells;
         Shape { h: x.h + top + bottom, w: x.w + left + right, ..x }
     }
 }
 
-/// Parts of (x - mean) / sqrt(mean((x - mean)^2) + eps), with means over channels.
+/// Parts of (x - mean(x)) / sqrt(mean((x - mean(x))²) + eps), with means over the channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Moment {
-    /// mean(x).
+    /// `mean(x)`
     Mean,
-    /// x - mean(x).
+    /// `x - mean(x)`
     Centered,
-    /// Its square.
+    /// `(x - mean(x))²`
     Squared,
-    /// The mean of that.
+    /// `mean((x - mean(x))²)`
     Variance,
-    /// With eps added.
+    /// `mean((x - mean(x))²) + eps`
     Shifted(f32),
-    /// The root of that.
+    /// `sqrt(mean((x - mean(x))²) + eps)`
     Deviation(f32),
 }
 
-/// Channels split into blocks.
+/// Channels that are split into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
     pub count: usize,
@@ -452,16 +449,15 @@ pub(crate) struct Blocks {
     pub exchanged: bool,
 }
 
-/// Groups of channels.
+/// Channels that are split into groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Groups {
     pub count: usize,
-    /// What was added to the variance, if the groups are normalised already.
+    /// The epsilon of the normalisation, if the groups are already normalised.
     pub normed: Option<f32>,
 }
 
 impl Layout {
-    /// Returns the number of dimensions.
     pub fn rank(self) -> i64 {
         if matches!(self, Self::Flat | Self::FlatLast(_)) { 2 } else { 4 }
     }
@@ -475,7 +471,7 @@ impl Layout {
         }
     }
 
-    /// In words.
+    /// Describes the layout for messages.
     pub fn text(self) -> &'static str {
         match self {
             Self::Image => "images (N, C, H, W)",
@@ -486,11 +482,12 @@ impl Layout {
     }
 }
 
-/// Takes a node over, and gives what it makes; the error says why it cannot.
+/// Converts a node and returns its value. The error says why the node is not supported.
 pub(crate) type Handler = for<'a> fn(&mut Build<'a>, &Node<'a>) -> Result<Value, String>;
 
-/// An operator: its name, the most inputs that are understood (none beyond is passed over in silence), and what takes it over.
+/// An operator: its name, the largest number of inputs that its handler reads, and the handler. More inputs are an
+/// error, so that no input is ignored silently.
 pub(crate) type Operator = (&'static str, usize, Handler);
 
-/// Of an operator that looks at all of its inputs.
+/// The number of inputs of an operator that reads all of them.
 pub(crate) const ANY: usize = usize::MAX;

@@ -1,5 +1,5 @@
-//! Operators that become part of other layers: products and sums with one number of the file for each channel, casts, and layer
-//! normalisation written as its formula.
+//! Operators that become part of other layers: products and sums with one constant per channel, casts, and layer
+//! normalisation that is stored as a formula.
 
 use std::rc::Rc;
 
@@ -12,15 +12,15 @@ use super::graph::Node;
 use super::tensor::{Constant, Values, number, type_name};
 use crate::interop::number::Number;
 
-/// A tensor and the numbers that meet it.
+/// A tensor and a constant, the operands of a binary operator.
 pub(crate) struct Operands<'a> {
     pub x: View,
-    /// Whether the tensor is the first operand (0) or the second.
+    /// Position of the tensor, 0 or 1.
     pub at: usize,
     pub constant: &'a Constant,
 }
 
-/// What comes of a tensor and one number for each of its channels.
+/// Applies a binary operator to a tensor and a constant with one number per channel.
 pub(crate) fn apply<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
@@ -57,7 +57,8 @@ pub(crate) fn apply<'a>(
     }
 }
 
-/// The layer that makes the tensor, if this node alone reads it: its weights are not those that others want.
+/// Returns the layer that computes the tensor, if only the current node reads it. Otherwise its weights must not
+/// change, because other nodes need the original output.
 fn before<'b>(build: &'b mut Build<'_>, x: View) -> Option<(&'b mut Op, String)> {
     if !build.has_one_reader(x.id) {
         return None;
@@ -67,7 +68,7 @@ fn before<'b>(build: &'b mut Build<'_>, x: View) -> Option<(&'b mut Op, String)>
     Some((&mut layer.op, layer.name.clone()))
 }
 
-/// Part of a normalisation of each sample before, else a layer with a learned scale.
+/// Multiplies each channel by a constant. Merges the factors into a normalisation before, or adds a layer-scale layer.
 fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values: Vec<f32>) -> Result<Value, String> {
     let norm = before(build, x).filter(|(op, _)| match op {
         Op::GroupNorm(_) | Op::LayerNorm(_) => true,
@@ -84,7 +85,7 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     let start = if values.iter().all(|value| *value == values[0]) { values[0] } else { 1.0 };
     let weights = vec![("layer_scale", vec![values.len()], values)];
     let weight = node.inputs[1 - at];
-    // a name that is no path of a module is no better than that of the node
+    // if the weight's name is not a module path, it is as good as the node's name
     let id = build.layer((Some(weight), node.label()), LayerScale(start), &[x.id], weights)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
@@ -192,7 +193,7 @@ pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usi
     build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
 }
 
-/// Refuses values that are none, or too large, once weights were changed.
+/// Checks that all weights of a layer are finite after a change.
 fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
     let weights = build.weights.get(name).into_iter().flatten();
     match weights.flat_map(|weight| &weight.2).find(|value| !value.is_finite()) {
@@ -201,7 +202,7 @@ fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
     }
 }
 
-/// What a Cast makes.
+/// Converts a Cast node.
 pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["saturate", "to"])?;
     let kind = node.int("to", 1);
@@ -218,7 +219,7 @@ pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, 
     }
 }
 
-/// Numbers of another type, as the standard rounds them; those that do not change are shared.
+/// Converts a constant to another type with the rounding of the ONNX standard. Shares the values if they do not change.
 fn of_constant(build: &mut Build<'_>, constant: &Rc<Constant>, to: Number, kind: i64) -> Result<Value, String> {
     if matches!((&constant.values, to), (Values::Floats(_) | Values::Same(..), Number::F32 | Number::F64)) {
         return Ok(Value::Constant(constant.clone()));
@@ -239,7 +240,7 @@ fn of_constant(build: &mut Build<'_>, constant: &Rc<Constant>, to: Number, kind:
         Number::I16 => whole(constant, i16::MIN.into(), i16::MAX.into(), kind)?,
         Number::I32 => whole(constant, i32::MIN.into(), i32::MAX.into(), kind)?,
         Number::I64 => whole(constant, i64::MIN, i64::MAX, kind)?,
-        // whole numbers are held as i64
+        // integers are stored as i64
         Number::U64 => whole(constant, 0, i64::MAX, kind)?,
     };
     Ok(Value::Constant(Rc::new(Constant { dims: constant.dims.clone(), values })))
@@ -249,7 +250,8 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
     Values::Floats(constant.floats().into_iter().map(round).collect())
 }
 
-/// Without their fractions. Numbers that the type does not have are refused: what becomes of them depends on the machine.
+/// Removes the fractions. Fails for numbers outside the range of the type, because the standard leaves their result to
+/// the machine.
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| format!("{shown} to {}, which has no such number; cast to float32", type_name(kind));
@@ -266,12 +268,13 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
     values.map(Values::Ints)
 }
 
-// Layer normalisation as its formula, (x - mean) / sqrt(mean((x - mean)^2) + eps), which exporters write before opset 17. The node of the
-// quotient makes the layer.
+// Layer normalisation as a formula, (x - mean) / sqrt(mean((x - mean)²) + eps). Exporters write it for opsets below 17.
+// The division adds the layer.
 
 const UNKNOWN: &str = "it computes with means over channels, and is not the formula of a layer normalisation";
 
-/// The mean of a tensor or of a part of the formula; `channels`: over channels that come last, which keep their dimension.
+/// Returns the mean of a tensor or of a part of the formula. `channels` is true if the mean is over channels that come
+/// last and keeps their dimension.
 pub(crate) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value, String> {
     match (x.layout, of) {
         _ if !channels => Err("a layer normalisation has both of its means over the last axis, with keepdims=1".into()),
@@ -283,7 +286,7 @@ pub(crate) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value,
     }
 }
 
-/// A root of a part of the formula.
+/// Returns the square root of a part of the formula.
 pub(crate) fn root(x: View, of: Moment) -> Result<Value, String> {
     match of {
         Moment::Shifted(eps) => Ok(Value::Moment(x, Moment::Deviation(eps))),
@@ -291,7 +294,7 @@ pub(crate) fn root(x: View, of: Moment) -> Result<Value, String> {
     }
 }
 
-/// What two values make of which one is a part of the formula; none where neither is.
+/// Applies a binary operator to a part of the formula. Returns `None` if no operand is a part of the formula.
 pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Option<Value>, String> {
     let (a, b) = (build.value(node, 0)?, build.value(node, 1)?);
     let made = match (of, &a, &b) {
@@ -318,7 +321,7 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     Ok(Some(made))
 }
 
-/// The layer; its scale and shift follow as nodes of their own.
+/// Adds the layer. Its scale and shift follow as separate nodes.
 fn norm<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, eps: f32) -> Result<Value, String> {
     let channels = build.shapes[x.id.0].c;
     let [scale, bias] = [("weight", 1.0), ("bias", 0.0)].map(|(field, n)| (field, vec![channels], vec![n; channels]));

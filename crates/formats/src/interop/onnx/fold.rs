@@ -419,7 +419,7 @@ fn unsqueeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
 mod tests {
     use super::stepped;
 
-    /// The same as Python's slices of range(5).
+    /// The expected values are Python's slices of range(5).
     #[test]
     fn slices_step_forwards_and_backwards() {
         let of = |start, end, step| stepped(start, end, step, 5).unwrap();

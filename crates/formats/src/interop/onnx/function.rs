@@ -1,5 +1,6 @@
-//! Functions of one element that exporters write as several nodes: x * sigmoid(x) for SiLU, a product with an error function for GELU.
-//! Whatever the nodes are, they are computed at a few points and compared with the activations that there are.
+//! Element-wise functions that exporters write as several nodes, for example `x * sigmoid(x)` for SiLU, or a product
+//! with an error function for GELU. The nodes are evaluated at a few points, and the results are compared with
+//! trireme's activations.
 
 use std::rc::Rc;
 
@@ -8,14 +9,14 @@ use net::Activation;
 /// A function of one number.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Name of the node that makes it.
+    /// Name of the node that computes it.
     pub name: String,
     pub form: Form,
-    /// Number of its parts.
+    /// Number of nodes in the expression.
     size: usize,
 }
 
-/// The function outer * activation(inner * x).
+/// The function `outer * activation(inner * x)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScaledActivation {
     pub inner: f32,
@@ -23,17 +24,17 @@ pub(crate) struct ScaledActivation {
     pub outer: f32,
 }
 
-/// How it is made.
+/// An expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
-    /// The number itself.
+    /// The variable x.
     Argument,
     Number(f64),
     Unary(Unary, Rc<Function>),
     Binary(Binary, Rc<Function>, Rc<Function>),
 }
 
-/// A function of one number that ONNX knows.
+/// An ONNX operator with one operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Unary {
     Relu,
@@ -52,7 +53,7 @@ pub(crate) enum Unary {
     Softplus,
 }
 
-/// A function of two numbers.
+/// An ONNX operator with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binary {
     Add,
@@ -64,22 +65,22 @@ pub(crate) enum Binary {
     Max,
 }
 
-/// Parts of which no function here has as many.
+/// Largest number of nodes in an expression. All known activations have fewer.
 const LARGEST: usize = 64;
 
-/// Points at which functions are compared, in steps of a sixteenth.
+/// Points at which functions are compared, in units of 1/16.
 const POINTS: std::ops::RangeInclusive<i32> = -144..=144;
 
-/// Powers of two at which they are compared, too, with both signs.
+/// Exponents of powers of two at which functions are also compared, with both signs.
 const FAR: std::ops::RangeInclusive<i32> = 4..=24;
 
-/// How near to each of its own constants a function is compared: a bound changes it there.
+/// Functions are also compared at each of their constants times these factors, because a bound has its effect there.
 const SIDES: [f64; 2] = [0.99, 1.01];
 
-/// Largest difference of equal functions, as a share of the value: exporters round their constants to f32.
+/// Largest relative difference of equal functions. Exporters round their constants to f32.
 const TOLERANCE: f64 = 1e-5;
 
-/// The same where values nearly cancel, as a share of the larger of the values at this point and opposite.
+/// Additional tolerance for values that nearly cancel, relative to the larger of |f(x)| and |f(-x)|.
 const ROUNDING: f64 = 5e-7;
 
 impl Function {
@@ -92,17 +93,17 @@ impl Function {
         Self { name: name.into(), form, size }
     }
 
-    /// The number itself.
+    /// Returns the function x.
     pub fn argument() -> Rc<Self> {
         Rc::new(Self::new("", Form::Argument))
     }
 
-    /// Whether it is a number that does not depend on its argument.
+    /// Returns true if the function is a constant.
     pub fn is_number(&self) -> bool {
         matches!(self.form, Form::Number(_))
     }
 
-    /// The node that makes it, for messages: its name, and its operator in ONNX.
+    /// Returns the node's name and operator for messages.
     pub fn made_by(&self) -> String {
         let op = match &self.form {
             Form::Argument | Form::Number(_) => return format!("node {}", self.name),
@@ -112,7 +113,7 @@ impl Function {
         format!("node {} ({op})", self.name)
     }
 
-    /// Whether it is small enough to be one of the known ones.
+    /// Returns true if the expression is small enough to be an activation.
     pub fn is_small(&self) -> bool {
         self.size <= LARGEST
     }
@@ -126,7 +127,7 @@ impl Function {
         }
     }
 
-    /// The activation that computes the same.
+    /// Returns the activation that computes this function.
     pub fn activation(&self) -> Option<Activation> {
         if !self.is_small() {
             return None;
@@ -141,13 +142,13 @@ impl Function {
         candidates.into_iter().find(|activation| points.iter().all(|x| self.is_near(*activation, *x)))
     }
 
-    /// Finds an activation f and a factor k so that this function equals f(k x) or f(k x) / k. Hard sigmoids have other slopes in other
-    /// programs.
+    /// Finds an activation f and a factor k such that this function equals f(k x) or f(k x) / k. Other programs use
+    /// other slopes for hard sigmoids.
     pub fn scaled_activation(&self) -> Option<ScaledActivation> {
         let mut slopes = Vec::new();
         self.slopes(&mut slopes);
         slopes.into_iter().filter(|slope| *slope > 0.0 && slope.is_finite()).find_map(|slope| {
-            // PyTorch's hard sigmoid has slope 1/6
+            // trireme's and PyTorch's hard sigmoid has slope 1/6
             let inner = 6.0 * slope;
             [1.0, 1.0 / inner].into_iter().find_map(|outer| {
                 let number = |value| Rc::new(Self::new("", Form::Number(value)));
@@ -185,28 +186,30 @@ impl Function {
         }
     }
 
-    /// Whether it has nearly the value of an activation.
+    /// Returns true if the function and the activation have nearly the same value at `x`.
     fn is_near(&self, activation: Activation, x: f64) -> bool {
         let [y, opposite] = [x, -x].map(|x| self.at(x));
         if !y.is_finite() {
-            // parts of a formula overflow far from zero, where its activation does not: exp(x) of a tanh
+            // Far from zero, parts of a formula may overflow although the activation does not, for example exp(x) in a
+            // tanh.
             return x.abs() >= 2f64.powi(*FAR.start());
         }
         let size = if opposite.is_finite() { y.abs().max(opposite.abs()) } else { y.abs() };
         (value(activation, x) - y).abs() <= TOLERANCE * y.abs() + ROUNDING * size
     }
 
-    /// Where to compare it: around zero, far from it, and on both sides of its own constants.
+    /// Returns the points for comparison: around zero, far from zero, and on both sides of the function's own
+    /// constants.
     fn points(&self) -> Vec<f64> {
         let mut constants = Vec::new();
         self.constants(&mut constants);
         let sides = constants.iter().flat_map(|constant| SIDES.map(|side| constant * side));
-        // a bound that is no bound is written as the largest f32
+        // exporters write a missing bound as the largest f32
         let far = FAR.map(|power| 2f64.powi(power)).chain(sides).filter(|x| x.abs() <= f64::from(f32::MAX));
         POINTS.map(|i| f64::from(i) / 16.0).chain(far.flat_map(|x| [x, -x])).collect()
     }
 
-    /// Adds the numbers that occur in it.
+    /// Appends the constants in the expression.
     fn constants(&self, all: &mut Vec<f64>) {
         match &self.form {
             Form::Argument => {}
@@ -262,7 +265,7 @@ impl Unary {
             Self::Negative => -x,
             Self::Exp => x.exp(),
             Self::Sqrt => x.sqrt(),
-            // exp(x) itself overflows
+            // exp(x) would overflow
             Self::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
         }
     }
@@ -294,7 +297,7 @@ impl Binary {
     }
 }
 
-/// An activation at a point, by its definition.
+/// Evaluates an activation by its definition.
 fn value(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Identity => x,
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(clip(0.0, 6.0).activation(), Some(Activation::Relu6));
     }
 
-    /// Where exp(x) is too large for any number.
+    /// At some of the points, exp(x) overflows.
     #[test]
     fn formulas_that_overflow_are_recognised() {
         let x = rc(Form::Argument);

@@ -1,11 +1,11 @@
-//! Layers that do the work of several: a batch norm with the sum and the ReLU behind it, a convolution with its ReLU. What nobody reads is
-//! left out.
+//! Merges layers: a batch norm with a following sum and ReLU, and a convolution with its ReLU. Removes layers that the
+//! output does not depend on.
 
 use std::collections::BTreeSet;
 
 use net::{Activation, Id, NetSpec, Node, Norm, Op};
 
-/// The same network with as few layers as its operations allow.
+/// Returns the same network with as few layers as possible.
 pub(super) fn fuse(net: NetSpec) -> NetSpec {
     let kept: Vec<bool> = net
         .serving()
@@ -16,7 +16,7 @@ pub(super) fn fuse(net: NetSpec) -> NetSpec {
     with_relus(with_sums(keep(net, &kept)))
 }
 
-/// How many nodes read each tensor; the last is read from outside.
+/// Counts the readers of each tensor. The network's output has one more.
 fn readers(net: &NetSpec) -> Vec<usize> {
     let mut readers = vec![0; net.nodes.len() + 1];
     net.nodes.iter().flat_map(|node| &node.inputs).for_each(|id| readers[id.0] += 1);
@@ -24,7 +24,7 @@ fn readers(net: &NetSpec) -> Vec<usize> {
     readers
 }
 
-/// The nodes that are kept; what reads another reads what that one reads.
+/// Removes layers. The readers of a removed layer read its first input instead.
 fn keep(net: NetSpec, kept: &[bool]) -> NetSpec {
     let mut made = vec![net.image()];
     let mut out = NetSpec::new(&net.name, net.input);
@@ -35,7 +35,8 @@ fn keep(net: NetSpec, kept: &[bool]) -> NetSpec {
     out
 }
 
-/// Sums whose one side is a batch norm that nobody else reads become a part of it, where the sum stood.
+/// Merges a sum with a batch norm that is one of its inputs, if nothing else reads the batch norm. The merged layer
+/// takes the place of the sum.
 fn with_sums(mut net: NetSpec) -> NetSpec {
     let readers = readers(&net);
     let mut gone = BTreeSet::new();
@@ -59,7 +60,7 @@ fn with_sums(mut net: NetSpec) -> NetSpec {
     keep(net, &kept)
 }
 
-/// ReLUs behind a layer that can have one and that nobody else reads become a part of it.
+/// Merges a ReLU into the layer before, if that layer supports it and has no other reader.
 fn with_relus(mut net: NetSpec) -> NetSpec {
     let readers = readers(&net);
     let mut kept = vec![true; net.nodes.len()];

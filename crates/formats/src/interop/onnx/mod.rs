@@ -1,13 +1,16 @@
-//! ONNX files in: a graph as a network with its weights, ready to be trained on.
+//! Imports ONNX files: turns a graph into a network with weights that can be trained further.
 //!
-//! - [`read`] and `survey`: a file, looked at node by node, and cycles in it; `graph`, `tensor`, `message`: the file as it stands;
-//! - `build`: the network under construction, and what a name in the graph stands for; `ops`: what each operator becomes, one family a
-//!   file; `windows`, `channels`: what several families share;
-//! - `fold`: constant folding;
-//! - `function`: activations that exporters write as several nodes; `fuse`: layers that do the work of several; `names`: PyTorch's paths.
+//! - [`read`] and `survey`: read a file, convert it node by node, and reject cycles. `graph`, `tensor`, `message`: the
+//! content of the file.
+//! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
+//! convert one operator each. `windows`, `channels`: shared parts of these.
+//! - `fold`: constant folding.
+//! - `function`: activations that exporters write as several nodes. `fuse`: merges layers. `names`: derives PyTorch's
+//!   module
+//! paths.
 //!
-//! A file may come from anywhere: lengths are checked against the file before memory is taken, and what is not understood is refused by the
-//! name of its node. External data is not read.
+//! A file may come from an untrusted source. Lengths are checked against the file before memory is allocated, and
+//! errors about unsupported parts name the node. External data is not supported.
 
 pub(super) mod build;
 pub(super) mod channels;
@@ -26,5 +29,5 @@ pub(super) mod windows;
 
 pub use survey::{Error, Network, Survey, of_bytes, read};
 
-/// The name of the format in [`Weights`](super::Weights).
+/// Name of the format in [`Weights`](super::Weights).
 pub const FORMAT_NAME: &str = "ONNX";

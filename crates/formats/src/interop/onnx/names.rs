@@ -1,22 +1,25 @@
-//! Names of layers: PyTorch's paths of modules where the file has them.
+//! Names of layers. They are PyTorch's module paths if the file has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use net::LONGEST_PATH;
 
-/// Most characters that are taken of the file's name: there is room for what tells layers apart.
+/// Largest number of characters from a name in the file. The rest of the limit is for the suffixes that make names
+/// unique.
 const LONGEST: usize = LONGEST_PATH - 50;
 
-/// Names that are taken.
+/// The names in use.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     taken: BTreeSet<String>,
-    /// The number that each path got last: all nodes of a file may have one name, and none is counted from 1 again.
+    /// The last suffix of each path. Many nodes of a file may have the same name, and counting from 1 each time would
+    /// be slow.
     last: BTreeMap<String, usize>,
 }
 
 impl Names {
-    /// A new name: the path in the name of its weight, `layer1.0.conv1` of `layer1.0.conv1.weight`, else that in the name of its node.
+    /// Returns a new unique name. Prefers the module path in the name of the weight, for example `layer1.0.conv1` from
+    /// `layer1.0.conv1.weight`. Otherwise uses the name of the node.
     pub fn take(&mut self, weight: Option<&str>, label: &str, op: &str) -> String {
         let path =
             weight.and_then(|weight| [".weight", ".layer_scale"].iter().find_map(|end| weight.strip_suffix(end)));
@@ -33,12 +36,13 @@ impl Names {
     }
 }
 
-/// The module's path in the name of a node: `layer1.0.conv1` of PyTorch's `/layer1/layer1.0/conv1/Conv`.
+/// Returns the module path in the name of a node, for example `layer1.0.conv1` from PyTorch's
+/// `/layer1/layer1.0/conv1/Conv`.
 fn module(label: &str) -> String {
     let Some(scopes) = label.strip_prefix('/') else { return plain(label.strip_prefix("node_").unwrap_or(label)) };
     let parts: Vec<&str> = scopes.split('/').filter(|part| !part.is_empty()).collect();
     let (last, scopes) = match parts.split_last() {
-        // the kind of the node
+        // the last part is the node's operator
         Some((_, scopes)) if !scopes.is_empty() => (None, scopes),
         Some((last, scopes)) => (Some(*last), scopes),
         None => return String::new(),
@@ -51,7 +55,8 @@ fn module(label: &str) -> String {
     plain(&path)
 }
 
-/// Letters, digits, `_`, `-`, and single dots between them.
+/// Replaces all characters except letters, digits, `-` and `.` by `_`, and removes empty parts between dots. Adds a
+/// prefix to names that begin with `input`.
 fn plain(text: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' };
     let text: String = text.chars().take(LONGEST).map(kept).collect();
@@ -81,7 +86,7 @@ mod tests {
         assert!(one != other && one.len().max(other.len()) <= LONGEST_PATH, "{one} {other}");
     }
 
-    /// As many as a file may have nodes: counted from 1 each time, they would take minutes.
+    /// A file may have this many nodes. Counting the suffixes from 1 each time would take minutes.
     #[test]
     fn nodes_of_one_name_are_told_apart_at_once() {
         let mut names = Names::default();

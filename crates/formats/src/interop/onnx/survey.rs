@@ -1,4 +1,4 @@
-//! A file, node by node: the network that it becomes, or the nodes that stand in the way.
+//! Converts a file node by node. The result is a network, or the list of nodes that are not supported.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,51 +15,48 @@ use super::operators;
 use super::tensor::type_name;
 use crate::checkpoint::Tensor;
 
-/// A file that was looked at.
+/// The result of reading a file.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// The file.
     pub path: PathBuf,
-    /// Nodes that it has.
+    /// Number of nodes in the file.
     pub nodes: usize,
-    /// Each node that is not supported, as `node NAME (OP): why`.
+    /// Each unsupported node as `node NAME (OP): why`.
     pub unsupported: Vec<String>,
-    /// Nodes that were not looked at, since they read what those make.
+    /// Number of nodes that could not be checked because they depend on an unsupported node.
     pub behind: usize,
-    /// What it becomes, if all nodes are supported.
+    /// The network, if all nodes are supported.
     network: Option<Network>,
 }
 
-/// A network out of a file.
+/// A network from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// Its layers, for the images and classes of the file.
     pub net: NetSpec,
-    /// Number of its classes.
     pub classes: usize,
-    /// Weights and running statistics: names as in PyTorch, shapes, values.
+    /// Names as in PyTorch, shapes and values of weights and running statistics.
     pub tensors: Vec<Tensor>,
-    /// What a user should know, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// ONNX's types of floats.
+/// ONNX's floating-point types.
 const FLOAT: i64 = 1;
 const FLOAT16: i64 = 10;
 const FLOAT64: i64 = 11;
 const BFLOAT16: i64 = 16;
 
-/// Largest height, width and number of channels.
+/// Largest supported height, width and number of channels.
 const LARGEST: i64 = 1 << 16;
 
-/// Largest file: what protobuf can hold.
+/// Largest file in bytes, which is protobuf's limit.
 const MOST: u64 = i32::MAX as u64;
 
-/// Reads a file.
+/// Reads and converts a file.
 ///
 /// # Errors
-/// For a file that is no ONNX model, of an opset that is not known, or whose input is no image of a fixed size; not for nodes that are not
-/// supported: [`Survey::network`] fails for those.
+/// Fails if the file is not an ONNX model, has an unknown opset, or does not have an image of fixed size as its input.
+/// Unsupported nodes are not an error here. [`Survey::network`] returns the error for them.
 pub fn read(path: &Path) -> Result<Survey, Error> {
     let io = |source| Error::Io { path: path.to_path_buf(), source };
     let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
@@ -70,22 +67,22 @@ pub fn read(path: &Path) -> Result<Survey, Error> {
     of_bytes(&regular::read(path).map_err(io)?, path)
 }
 
-/// The same of a file's bytes; `path` stands in messages.
+/// Converts the bytes of a file. `path` is used in messages and for the network's name.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails in the same cases as [`read`].
 pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
-    // every message may contain names from the file
+    // any message may contain names from the file
     let survey =
         survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why: printable(&why).into() })?;
     Ok(Survey { unsupported: survey.unsupported.iter().map(|text| printable(text).into()).collect(), ..survey })
 }
 
 impl Survey {
-    /// What the file becomes.
+    /// Returns the network.
     ///
     /// # Errors
-    /// [`Error::Nodes`] for nodes that are not supported.
+    /// Returns [`Error::Nodes`] if there are unsupported nodes.
     pub fn network(self) -> Result<Network, Error> {
         self.network.ok_or(Error::Nodes { path: self.path, nodes: self.unsupported })
     }
@@ -120,11 +117,11 @@ fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
     Ok(Survey { path: path.to_path_buf(), nodes: graph.nodes.len(), unsupported, behind, network })
 }
 
-/// Why a node makes nothing.
+/// The reason why a node has no result.
 enum Stop {
-    /// It is not supported.
+    /// The node is not supported.
     Unsupported(String),
-    /// It reads what a node makes that is not.
+    /// It depends on a node that is not supported.
     Behind,
 }
 
@@ -158,7 +155,6 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
     handler(build, node).map_err(Stop::Unsupported)
 }
 
-/// Names of operators that compute attention.
 const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 /// Returns the name, the shape and the layout of the input image.
@@ -177,7 +173,7 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let &[_, second, third, fourth] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
     };
-    // graphs of TensorFlow have (N, H, W, C) inputs, followed by a Transpose
+    // graphs from TensorFlow have (N, H, W, C) inputs, followed by a Transpose
     let few = |dim: Dim<'_>| matches!(dim, Dim::Known(1..=4));
     let layout = if few(fourth) && !few(second) { Layout::Last } else { Layout::Image };
     let (c, h, w) = if layout == Layout::Last { (fourth, second, third) } else { (second, third, fourth) };
@@ -193,7 +189,7 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     Ok((name, Shape::image(size(at[0], c)?, size(at[1], h)?, size(at[2], w)?), layout))
 }
 
-/// The network up to the first output.
+/// Returns the network up to the graph's first output.
 fn finish(mut build: Build<'_>) -> Result<Network, String> {
     let Some(output) = build.graph.outputs.first().copied() else { return Err("the graph has no output".into()) };
     let view = build.output(output)?;
@@ -225,7 +221,7 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
 }
 
-/// Fails for a value that two nodes make, a node that reads what it makes, and one that reads what comes later.
+/// Fails if two nodes compute the same value, or if a node reads a value of itself or of a later node.
 pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, node) in graph.nodes.iter().enumerate() {
@@ -245,7 +241,7 @@ pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A cycle from `from` through `to` back, or an order that does not fit.
+/// Describes a cycle from `from` through `to` back. If there is no cycle, says that the nodes are in the wrong order.
 fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize) -> String {
     let mut before: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open = vec![to];
@@ -272,31 +268,19 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
     format!("node {own} reads what node {other} makes, which comes later; sort the nodes, as onnx.checker wants them")
 }
 
-/// An error of a file. Each text names the node or the tensor, and what to try.
+/// An error of an ONNX file. Each message names the node or the tensor and says what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
     #[error("cannot read {}: {}", .path.display(), loaders::why(.path, .source))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// It is no ONNX model, or one of a kind that is not read.
+    Io { path: PathBuf, source: std::io::Error },
+    /// The file is not an ONNX model, or its kind is not supported.
     #[error("{}: {why}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// Nodes that have no counterpart here.
+    File { path: PathBuf, why: String },
+    /// There are unsupported nodes.
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
-        /// The file.
         path: PathBuf,
-        /// Each as `node NAME (OP): why`; at least one.
+        /// Each as `node NAME (OP): why`. There is at least one.
         nodes: Vec<String>,
     },
 }

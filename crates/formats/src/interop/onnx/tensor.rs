@@ -3,22 +3,22 @@
 use super::message::{Field, Message};
 use crate::interop::number::Number;
 
-/// A tensor as it stands in the file; its values are read when they are wanted.
+/// A tensor in the form of the file. Its values are decoded on demand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored<'a> {
     pub name: &'a str,
     dims: Vec<i64>,
     kind: i64,
     raw: Option<&'a [u8]>,
-    /// Values in fields of their own type, as bytes.
+    /// Values from the fields `float_data` and `double_data`, as bytes.
     fixed: Vec<u8>,
-    /// The same of integers, packed as the file has them.
+    /// Fields with packed integers, not decoded yet.
     ints: Vec<Field<'a>>,
-    /// Whether the values lie in another file, and in which.
+    /// If the values are in another file, its name.
     external: Option<&'a str>,
 }
 
-/// Values with their shape.
+/// A decoded tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub dims: Vec<usize>,
@@ -33,10 +33,10 @@ pub(crate) enum Values {
     Same(f32, usize),
 }
 
-/// Most dimensions.
+/// Largest number of dimensions.
 pub(crate) const DEEPEST: usize = 8;
 
-/// Most pieces that a tensor's integers come in.
+/// Largest number of fields with a tensor's integers.
 const MOST_PIECES: usize = 64;
 
 impl<'a> Stored<'a> {
@@ -61,10 +61,10 @@ impl<'a> Stored<'a> {
         Ok(tensor)
     }
 
-    /// Its values.
+    /// Decodes the tensor.
     ///
     /// # Errors
-    /// For types that are no numbers, values in another file, and lengths that do not fit.
+    /// Fails if the type is not numeric, if the values are in another file, or if the lengths do not match.
     pub fn constant(&self) -> Result<Constant, String> {
         let wrong = |why: String| Err(format!("tensor {}: {why}", self.name));
         if let Some(file) = self.external {
@@ -99,7 +99,7 @@ impl<'a> Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// The values in fields of integers, at most one more than there should be.
+    /// Decodes integer fields. Returns at most one value more than expected.
     fn integers(&self, elements: usize) -> Result<Vec<i64>, String> {
         let mut ints = Vec::new();
         self.ints.iter().try_for_each(|field| field.ints(&mut ints, elements))?;
@@ -107,7 +107,7 @@ impl Stored<'_> {
     }
 }
 
-/// The file that external data lies in.
+/// Returns the name of the file with external data, if the entry has it.
 fn location(entry: Message<'_>) -> Result<Option<&str>, String> {
     let (mut key, mut value) = ("", "");
     for field in entry {
@@ -121,7 +121,7 @@ fn location(entry: Message<'_>) -> Result<Option<&str>, String> {
     Ok((key == "location").then_some(value))
 }
 
-/// ONNX's types of values.
+/// Converts ONNX's type number. Returns `None` if the type is not numeric.
 pub(crate) fn number(kind: i64) -> Option<Number> {
     Some(match kind {
         1 => Number::F32,
@@ -141,7 +141,7 @@ pub(crate) fn number(kind: i64) -> Option<Number> {
     })
 }
 
-/// ONNX's types of values in words.
+/// Returns the name of an ONNX type for messages.
 pub(crate) fn type_name(kind: i64) -> String {
     let name = match kind {
         1 => "float32",
@@ -167,7 +167,7 @@ fn integers(raw: &[u8]) -> Vec<i64> {
     raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
 
-/// Values in fields of integers: whole numbers, and the bits of numbers of 16 bits.
+/// Converts values from integer fields. For 16-bit floats, the integers are their bits.
 fn of_integers(number: Number, ints: &[i64]) -> Values {
     match number {
         Number::I64 => Values::Ints(ints.to_vec()),
@@ -198,13 +198,12 @@ impl Values {
 }
 
 impl Constant {
-    /// Its values as a vector, with their number as its shape.
+    /// Returns the values as a vector, after the shape of this vector.
     pub fn vector(&self) -> (Vec<usize>, Vec<f32>) {
         let values = self.floats();
         (vec![values.len()], values)
     }
 
-    /// Its values as f32.
     pub fn floats(&self) -> Vec<f32> {
         match &self.values {
             Values::Floats(values) => values.clone(),
@@ -213,7 +212,7 @@ impl Constant {
         }
     }
 
-    /// Its values as whole numbers.
+    /// Returns the values as integers. Fractions are truncated.
     pub fn ints(&self) -> Vec<i64> {
         match &self.values {
             Values::Floats(values) => values.iter().map(|n| *n as i64).collect(),
@@ -222,7 +221,7 @@ impl Constant {
         }
     }
 
-    /// Its only value.
+    /// Returns the value of a tensor with one element.
     pub fn scalar(&self) -> Option<f64> {
         match &self.values {
             Values::Floats(values) if values.len() == 1 => Some(f64::from(values[0])),

@@ -1,10 +1,10 @@
-//! Kernels, steps and padding of convolutions and pools.
+//! Kernel size, stride, dilation and padding of convolutions and pools.
 
 use net::{Shape, same_pads};
 
 use super::graph::Node;
 
-/// How a window moves.
+/// The shape and the step of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub kernel: [usize; 2],
@@ -12,10 +12,10 @@ pub(crate) struct Sizes {
     pub dilation: [usize; 2],
 }
 
-/// Largest number of each.
+/// Largest value of each number.
 const MOST: i64 = 1 << 12;
 
-/// Two or four numbers from `least`.
+/// Returns the N numbers of an attribute, which must be between `least` and [`MOST`].
 fn numbers<const N: usize>(node: &Node<'_>, name: &str, default: usize, least: i64) -> Result<[usize; N], String> {
     let Some(list) = node.ints(name) else { return Ok([default; N]) };
     let inside = list.iter().all(|n| (least..=MOST).contains(n));
@@ -25,7 +25,7 @@ fn numbers<const N: usize>(node: &Node<'_>, name: &str, default: usize, least: i
 }
 
 impl Sizes {
-    /// Of a node; `kernel` where the node does not say its own.
+    /// Reads the sizes of a convolution. `kernel` comes from the shape of its weight.
     pub fn of(node: &Node<'_>, kernel: [usize; 2]) -> Result<Self, String> {
         let own = if node.has("kernel_shape") { numbers(node, "kernel_shape", 1, 1)? } else { kernel };
         if kernel != own {
@@ -34,7 +34,7 @@ impl Sizes {
         Self::moves(node, own)
     }
 
-    /// The same of a pool.
+    /// Reads the sizes of a pool.
     pub fn of_pool(node: &Node<'_>) -> Result<Self, String> {
         if !node.has("kernel_shape") {
             return Err("it has no kernel_shape".into());
@@ -51,7 +51,8 @@ impl Sizes {
     }
 }
 
-/// Cells at top, left, bottom, right for an input of this shape, with the cells that nodes before have put around it.
+/// Returns the padding at top, left, bottom and right. `x` is the shape of the input with the padding of earlier Pad
+/// nodes.
 pub(crate) fn pads(node: &Node<'_>, x: Shape, sizes: &Sizes) -> Result<[usize; 4], String> {
     let extent = |axis: usize| (sizes.kernel[axis] - 1) * sizes.dilation[axis] + 1;
     let same = |axis: usize, size: usize| same_pads(size, extent(axis), sizes.stride[axis]);

@@ -1,5 +1,5 @@
-//! Functions of each element, of one tensor or of two. Those that are a layer by themselves are in `interop/ops`; these are parts of
-//! formulas.
+//! Element-wise functions of one or two tensors that are only parts of formulas. Functions that are layers are in
+//! `interop/ops`.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ("Sub", 2, |build, node| binary(build, node, Binary::Sub)),
 ];
 
-/// Applies a function of one number, which may become a part of an activation.
+/// Applies a function with one operand. The result may become part of an activation.
 pub(crate) fn unary<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
@@ -36,7 +36,7 @@ pub(crate) fn unary<'a>(
     made(node, view, Form::Unary(of, function))
 }
 
-/// A tensor as a function of itself, or of the one that it was made from.
+/// Returns an operand as a function of a tensor. A tensor of the network is the identity function of itself.
 fn operand<'a>(build: &mut Build<'a>, node: &Node<'a>, at: usize) -> Result<(View, Rc<Function>), String> {
     match build.value(node, at)? {
         Value::Function(view, function) => Ok((view, function)),
@@ -52,10 +52,10 @@ fn made(node: &Node<'_>, view: View, form: Form) -> Result<Value, String> {
     }
 }
 
-/// Applies a function of two numbers: of two tensors, or of a tensor and weights or a number of the file.
+/// Applies a function with two operands: two tensors, or a tensor and a constant.
 pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Value, String> {
     node.only(&[])?;
-    // the largest or least of one tensor
+    // with one input, Max and Min return the input
     if matches!(of, Binary::Max | Binary::Min) && node.inputs.len() == 1 {
         return build.value(node, 0);
     }
@@ -86,7 +86,8 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     }
 }
 
-/// Of two tensors: a function of one where both are made from it, else a layer.
+/// Applies a function to two tensors. If both are functions of the same tensor, the result is also a function of it.
+/// Otherwise adds a layer.
 fn two<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Value, String> {
     let ((a, f), (b, g)) = (operand(build, node, 0)?, operand(build, node, 1)?);
     if a == b {

@@ -1,5 +1,5 @@
-//! Operators of ONNX that are no layer of ours. Those that are have their handlers in `interop/ops`. An operator without a handler is not
-//! supported, and the error names it.
+//! ONNX operators that are not layers of trireme. The handlers of the others are in `interop/ops`. An operator without
+//! a handler is not supported, and the error names it.
 
 pub(crate) mod element;
 mod pass;
@@ -10,7 +10,6 @@ use super::build::{Handler, Operator};
 use super::graph::Node;
 use crate::interop::ops::onnx_operators;
 
-/// All operators.
 fn all() -> impl Iterator<Item = &'static Operator> {
     let others = [element::OPERATORS, pass::OPERATORS, reshape::OPERATORS, window::OPERATORS];
     onnx_operators().chain(others.into_iter().flatten())
@@ -20,12 +19,12 @@ fn find(op: &str) -> Option<&'static Operator> {
     all().find(|(name, ..)| *name == op)
 }
 
-/// What an operator of this name becomes.
+/// Returns the handler of an operator.
 pub(super) fn handler(op: &str) -> Option<Handler> {
     find(op).map(|(.., handler)| *handler)
 }
 
-/// Refuses inputs that its operator would not look at; those that are left out at the end are none.
+/// Checks that the handler reads all inputs of the node. Omitted inputs at the end do not count.
 pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
     let given = node.inputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
     let most = find(node.op).map_or(0, |(_, most, _)| *most);
@@ -40,7 +39,7 @@ pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
     }
 }
 
-/// Names of all operators that are known, in alphabetical order.
+/// Returns the names of all supported operators in alphabetical order.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = all().map(|(name, ..)| *name).collect();
     names.sort_unstable();

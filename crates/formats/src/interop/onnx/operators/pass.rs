@@ -1,4 +1,4 @@
-//! Nodes that change nothing where images are classified, and constants.
+//! Operators that change nothing in inference, and constants.
 
 use std::rc::Rc;
 
@@ -29,7 +29,8 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// The loss has the softmax: the network ends in what goes into it, so that nobody else may read the shares.
+/// Removes the softmax at the end of the network, because the loss includes it. No other node may read its
+/// probabilities.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));
@@ -71,7 +72,7 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
             (None, _) => {
                 return Err("a softmax is supported only as an output of the graph; remove the nodes after it".into());
             }
-            // terminates because nodes are in execution order
+            // the loop ends because nodes are in execution order
             (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {
                 last = reader
             }

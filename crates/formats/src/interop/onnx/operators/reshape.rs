@@ -1,5 +1,5 @@
-//! Other shapes for the same numbers: reshapes and transpositions, the Split operator, and sizes of tensors, out of which exporters put
-//! the shape of a reshape together.
+//! Operators that move or select values: reshapes, transpositions and splits. Also sizes of tensors, from which
+//! exporters compute the target shape of a reshape.
 
 use net::{GroupNorm, Shape};
 
@@ -19,7 +19,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ("Unsqueeze", 2, unsqueeze),
 ];
 
-/// The wanted sizes, each known or the number of images.
+/// Returns the target shape of a reshape. `None` is the number of images.
 fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Option<i64>>, String> {
     match build.value(node, 1)? {
         Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= 8 => {
@@ -100,7 +100,7 @@ fn are_sizes(sizes: &[Option<i64>], own: [usize; 3]) -> bool {
     sizes.len() == 3 && sizes.iter().zip(own).all(|(size, own)| [Some(-1), Some(own as i64)].contains(size))
 }
 
-/// A size of 0 is that of the input at the same place.
+/// Replaces each size of 0 by the size of the input in the same position.
 fn copied(sizes: &[Option<i64>], view: View, x: Shape) -> Vec<Option<i64>> {
     let own = view.layout.dims(x);
     let places = [None].into_iter().chain(own.into_iter().map(Some)).chain(std::iter::repeat(None));
@@ -111,7 +111,7 @@ fn copied(sizes: &[Option<i64>], view: View, x: Shape) -> Vec<Option<i64>> {
     sizes.iter().zip(places).map(size).collect()
 }
 
-/// Axes of a node, as input or as attribute, counted from the front of `rank` dimensions.
+/// Returns the axes of a node, from its input or its attribute, as indices below `rank`.
 fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: i64) -> Result<Vec<i64>, String> {
     let given = build.given(node, 1)?.map(|axes| axes.ints());
     let axes = given.or_else(|| node.ints("axes").map(<[i64]>::to_vec)).unwrap_or_default();
@@ -162,7 +162,7 @@ fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usiz
     channels::picked(build, node, view, &from)
 }
 
-/// Channels last, or second again.
+/// Moves the channels to the end or back to the second position.
 fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["perm"])?;
     if let Value::Blocks(view, Blocks { count, exchanged: false }) = build.value(node, 0)?
@@ -182,7 +182,7 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout, ..x }))
 }
 
-/// All sizes of a tensor; the number of images is not known.
+/// Returns the sizes of a tensor. The number of images is unknown.
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["end", "start"])?;
     let view = build.view(node, 0)?;
@@ -228,10 +228,10 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
     }
 }
 
-/// Most sizes: those of a tensor.
+/// Largest number of sizes, which is the largest number of dimensions of a tensor.
 const MOST_SIZES: usize = 8;
 
-/// Joins sizes for a reshape.
+/// Concatenates sizes for a reshape.
 pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut all = Vec::new();
     for at in 0..node.inputs.len() {

@@ -1,4 +1,4 @@
-//! Cells around a tensor (padding), and every so many-th of its cells, for the layer that follows.
+//! Pad and Slice: padding and strides that become part of the following layer.
 
 use crate::interop::onnx::build::{Build, Operator, Padding, Value};
 use crate::interop::onnx::channels;
@@ -8,7 +8,7 @@ use crate::interop::ops::shortcut::shortcut;
 
 pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)];
 
-/// Most cells on one side.
+/// Largest number of cells on one side.
 const MOST: i64 = 1 << 12;
 
 /// Spreads the numbers for some axes over all four dimensions. The remaining dimensions get their number in `usual`.
@@ -26,7 +26,7 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     Ok(all)
 }
 
-/// Every so many-th row and column from the first.
+/// Reads a slice: every n-th row and column, a range of channels, or a range of sizes.
 fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "ends", "starts"])?;
     if let Value::Sizes(sizes) = build.value(node, 0)? {
@@ -64,7 +64,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Some of the sizes of a tensor.
+/// Returns a range of the sizes of a tensor.
 fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
     let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
         Some([number]) => Ok(*number),
