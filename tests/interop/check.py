@@ -25,7 +25,7 @@ from vectors import check_all
 # Keras has no layer for parts of these networks
 NOT_KERAS = {
     "cifarnet": "local response normalisation",
-    "alexnet": "stretches differ in size",
+    "alexnet": "bins differ in size",
     "convnext_tiny": "learns a factor for each channel",
 }
 EXACT, HALF = 1e-5, 3e-3

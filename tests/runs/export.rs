@@ -136,7 +136,7 @@ fn a_file_that_is_there_stays() {
     let (setting, folder) = model(&[]);
     let (onnx, code) = (folder.write("a.onnx", "precious"), folder.write("a.py", "precious"));
     for (to, out, taken) in [("onnx", &onnx, &onnx), ("safetensors", &folder.at("a.safetensors"), &code)] {
-        run(0, &["export", &setting.out, "--to", to, "-o", out]).failed(2, &[taken, "is there already", "--force"]);
+        run(0, &["export", &setting.out, "--to", to, "-o", out]).failed(2, &[taken, "already exists", "--force"]);
         assert_eq!(fs::read(taken).unwrap(), b"precious");
     }
     assert_eq!(files(&folder.at("")), ["a.onnx", "a.py"]);
@@ -165,7 +165,7 @@ fn requests_without_sense_are_refused() {
     };
     export("tflite", ".tflite", &[]).failed(2, &["onnx, safetensors, keras"]);
     export("keras", ".bin", &[]).failed(2, &["a.bin", "FILE.keras or FILE.h5"]);
-    export("keras", ".weights.h5", &[]).failed(2, &["a.weights.h5", "weights alone"]);
+    export("keras", ".weights.h5", &[]).failed(2, &["a.weights.h5", "FILE.keras or FILE.h5"]);
     export("safetensors", ".py", &[]).failed(2, &["a.py", "FILE.safetensors"]);
     export("keras", ".keras", &["--preprocess"]).failed(2, &["--preprocess", "--to onnx"]);
     export("onnx", ".onnx", &["--ema"]).failed(2, &["--ema", "has no averages"]);

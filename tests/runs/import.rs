@@ -144,7 +144,7 @@ fn incomplete_models_are_refused() {
     run(0, &other).failed(2, &["no network lenet-cafe", "did you mean"]);
     let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");
     let evil = ["import", evil.to_str().unwrap(), "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out];
-    let ended = run(0, &evil).failed(1, &["posix.system", "nothing of the file was executed"]);
+    let ended = run(0, &evil).failed(1, &["posix.system", "executed"]);
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
 }
 
@@ -166,7 +166,7 @@ fn files_of_keras_come_back() {
     assert_eq!(tensors_of(Path::new(&out)), weights);
     // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the
     // layers
-    import(&archive).failed(1, &["k.keras", "Keras's .keras files are not read"]);
+    import(&archive).failed(1, &["k.keras", "data.pkl"]);
     let mut zip = zip::ZipArchive::new(fs::File::open(&archive).unwrap()).unwrap();
     let inner = setting.folder.at("k.weights.h5");
     std::io::copy(&mut zip.by_name("model.weights.h5").unwrap(), &mut fs::File::create(&inner).unwrap()).unwrap();
@@ -253,7 +253,7 @@ fn files_of_keras_that_do_not_fit_are_refused() {
     let bytes = fs::read(&h5).unwrap();
     let broken = setting.folder.at("broken.h5");
     fs::write(&broken, [&bytes[..8], &[0; 500]].concat()).unwrap();
-    refused(&broken, "lenet-caffe", 1, &["broken.h5", "an HDF5 file that cannot be read"]);
+    refused(&broken, "lenet-caffe", 1, &["broken.h5", "HDF5"]);
     fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
     refused(&broken, "lenet-caffe", 1, &["broken.h5"]);
 }

@@ -34,14 +34,14 @@ pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
         Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
         Failed::Said(said) => {
-            unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
+            unsupported(format!("cannot read this HDF5 file: {said}. Save the weights again with Keras"))
         }
     })?;
     let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name())?;
     if let Some(layer) = turned.first() {
         return Err(unsupported(format!(
-            "its layer {} flattens images in another order than (H, W, C), since a Permute stands before it or its data_format is not that \
-             of the convolutions: the weights behind it would be taken for others. Convert the model to ONNX and take that",
+            "its layer {} flattens images in an order other than (H, W, C), because a Permute layer comes before it or its data_format \
+             differs from the convolutions. The weights after it would be assigned wrongly. Convert the model to ONNX and use that file",
             printable(layer)
         )));
     }
@@ -49,7 +49,7 @@ pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     let tensors = renamed(tensors).map_err(unsupported)?;
     if tensors.is_empty() {
         let text =
-            "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
+            "this HDF5 file has no weights in a Keras layout (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
     Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
@@ -61,15 +61,16 @@ fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<Stri
     let path = path.display();
     let numbered = one.map(|layer| {
         format!(
-            "warning: {path}: the three weights of {}, and of layers like it, are read as shift, mean and variance. A \
-             BatchNormalization(center=False) looks the same, and is not read: save the model with a shift (center=True) of zeros",
+            "warning: {path}: the three weights of {} and similar layers are read as shift, mean and variance. If they belong to a \
+             BatchNormalization(center=False), this is wrong: save the model with center=True and a shift of zeros",
             printable(&layer)
         )
     });
     let others = epsilons.iter().any(|epsilon| epsilon.parse::<f64>() != Ok(OUR_EPSILON));
     let epsilon = others.then(|| {
         format!(
-            "warning: {path}: its batch norms have an epsilon of {}; where the network's have another (`eps`), probabilities move a little",
+            "warning: {path}: its batch norms have an epsilon of {}. If the network has another epsilon (`eps`), probabilities change \
+             slightly",
             printable(&epsilons.join(" and "))
         )
     });
@@ -96,8 +97,9 @@ fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
     let one = layers.keys().next().map(ToString::to_string);
     match one {
         Some(layer) if first.all(|value| *value > 0.0) => Err(format!(
-            "its layer {} has three weights, of which the first is above zero everywhere, as scales are: it seems to be a \
-             BatchNormalization(center=False), which is not read from .weights.h5. Save the model with a shift (center=True) of zeros",
+            "its layer {} has three weights, and all values of the first are positive. It seems to be a \
+             BatchNormalization(center=False), which is not supported in .weights.h5 files. Save the model with center=True and a shift \
+             of zeros",
             printable(&layer)
         )),
         one => Ok(one),
@@ -120,7 +122,7 @@ fn renamed(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
         let new = format!("{}.{torch}", layer.replace('/', "."));
         match seen.insert(new.clone()) {
             true => Ok((new, shape, values)),
-            false => Err(format!("two of its weights would both be {new}")),
+            false => Err(format!("two of its weights would both have the name {new}")),
         }
     };
     tensors.into_iter().map(rename).collect()
@@ -221,7 +223,7 @@ mod tests {
         };
         assert_eq!(told(None, &["0.00001"]), None);
         assert!(told(None, &["0.00001", "0.001"]).unwrap().contains("epsilon of 0.00001 and 0.001"));
-        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn, and of layers like it,"));
+        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn"));
     }
 
     #[test]
@@ -246,6 +248,6 @@ mod tests {
             names(&[("bn/0", 1), ("bn/1", 1), ("bn/2", 1)]).unwrap(),
             ["bn.bias", "bn.running_mean", "bn.running_var"]
         );
-        assert!(names(&[("a/kernel", 4), ("a/depthwise_kernel", 4)]).unwrap_err().contains("both be a.weight"));
+        assert!(names(&[("a/kernel", 4), ("a/depthwise_kernel", 4)]).unwrap_err().contains("a.weight"));
     }
 }

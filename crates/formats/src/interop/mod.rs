@@ -66,7 +66,7 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
         (Some(key), Some(read_part)) => read_part(&path, key),
         (Some(_), None) => Err(Error::Unsupported {
             path,
-            text: format!("{} has only one set of weights; remove init.key", format.about),
+            text: format!("{} files have only one set of weights; remove init.key", format.about),
         }),
     }
 }
@@ -78,11 +78,9 @@ fn look_alike(head: &[u8]) -> Option<&'static str> {
         return Some("is a Git LFS pointer, not the weights; run `git lfs pull`");
     }
     if [&b"<!doctype"[..], b"<html", b"<?xml", b"<head"].iter().any(|start| text.starts_with(start)) {
-        return Some(
-            "is a web page, not a file of weights; check the address of the download and whether it needs a login",
-        );
+        return Some("is a web page, not a weight file; check the download address, and whether it needs a login");
     }
-    (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed by gzip; unpack it first")
+    (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed with gzip; unpack it first")
 }
 
 /// Lists the formats for messages.

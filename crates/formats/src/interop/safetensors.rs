@@ -33,10 +33,10 @@ fn read(path: &Path) -> Result<Weights, Error> {
 
 /// Returns all tensors in the order of their data.
 fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
-    let file = SafeTensors::deserialize(bytes).map_err(|e| Fault::Damaged(format!("its header is refused: {e}")))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|e| Fault::Damaged(format!("its header is not valid: {e}")))?;
     let header = bytes.get(8..).and_then(|rest| rest.get(..header_length(bytes)));
     if let Some(name) = header.and_then(doubled) {
-        return damaged(format!("its header names {name} twice"));
+        return damaged(format!("its header has two entries for {name}"));
     }
     let mut views: Vec<_> = file.iter().collect();
     views.sort_by_key(|(name, view)| (view.data().as_ptr(), *name));
@@ -45,7 +45,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
         .map(|(name, view)| {
             let number = number(view.dtype()).ok_or_else(|| {
                 Fault::Unsupported(format!(
-                    "{name} has values of type {:?}, which are no weights; convert it to F32",
+                    "tensor {name} has the type {:?}, which is not supported; convert it to F32",
                     view.dtype()
                 ))
             })?;
@@ -149,18 +149,18 @@ mod tests {
         for (a, b) in
             [("[0,4]", "[0,4]"), ("[0,4]", "[2,6]"), ("[0,4]", "[4,12]"), ("[0,4]", "[8,12]"), ("[4,0]", "[4,8]")]
         {
-            assert!(two(a, b).starts_with("its header is refused"), "{a} {b}");
+            assert!(two(a, b).contains("header"), "{a} {b}");
         }
         let one = |shape: &str, data: &[u8]| {
             refused(&format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,4]}}}}"#), data)
         };
         for shape in ["[2]", "[18446744073709551615,2]", "[0]"] {
-            assert!(one(shape, &[0; 4]).starts_with("its header is refused"), "{shape}");
+            assert!(one(shape, &[0; 4]).contains("header"), "{shape}");
         }
-        assert!(one("[1]", &[0; 3]).starts_with("its header is refused"));
-        assert!(one("[1]", &[0; 5]).starts_with("its header is refused"));
+        assert!(one("[1]", &[0; 3]).contains("header"));
+        assert!(one("[1]", &[0; 5]).contains("header"));
         let doubled = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
-        assert_eq!(refused(doubled, &[0; 4]), "its header names a twice");
+        assert!(refused(doubled, &[0; 4]).ends_with("two entries for a"));
         // a header that is longer than the file
         assert!(matches!(parse(&[&100u64.to_le_bytes()[..], b"{}"].concat()), Err(Fault::Damaged(_))));
         assert!(matches!(parse(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat()), Err(Fault::Damaged(_))));
@@ -169,6 +169,6 @@ mod tests {
     #[test]
     fn types_that_are_no_weights_are_named() {
         let text = refused(r#"{"a":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}"#, &[0; 8]);
-        assert!(text.contains("a has values of type C64"), "{text}");
+        assert!(text.contains("tensor a") && text.contains("C64"), "{text}");
     }
 }

@@ -55,10 +55,7 @@ fn every_value_is_the_one_that_was_written() {
 fn a_pickle_that_calls_a_function_is_refused_by_its_name() {
     for file in ["evil.pth", "evil_old.pth"] {
         let text = read(&folder().join(file), None).unwrap_err().to_string();
-        assert!(
-            text.contains(file) && text.contains("posix.system") && text.contains("nothing of the file was executed"),
-            "{text}"
-        );
+        assert!(text.contains(file) && text.contains("posix.system") && text.contains("executed"), "{text}");
     }
 }
 
@@ -89,7 +86,7 @@ fn other_files_are_told_what_is_read() {
     let text = read_bytes(b"GIF89a", "gif").unwrap_err().to_string();
     assert!(text.contains("safetensors") && text.contains("PyTorch's .pth") && text.contains("model.h5"), "{text}");
     let text = read_bytes(b"", "empty").unwrap_err().to_string();
-    assert!(text.contains("begins as none of the formats"), "{text}");
+    assert!(text.contains("unknown format"), "{text}");
     assert!(matches!(read(Path::new("/nowhere/model.pth"), None), Err(Error::Io { .. })));
     // a directory that is not the output of a run
     assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));

@@ -41,14 +41,14 @@ pub enum Error {
     #[error("cannot read {}: {}", .path.display(), why(.path, .source))]
     Io { path: PathBuf, source: io::Error },
     /// The first bytes match no format.
-    #[error("{} begins as none of the formats that are read: {known}", .path.display())]
+    #[error("{} has an unknown format; supported formats: {known}", .path.display())]
     Unknown {
         path: PathBuf,
         /// The supported formats.
         known: String,
     },
     /// The file violates the rules of its format.
-    #[error("{}: {text}. The file is damaged or cut short, or was made to harm; fetch or export it again", .path.display())]
+    #[error("{}: {text}. The file is damaged, truncated or malicious; download or export it again", .path.display())]
     Damaged {
         path: PathBuf,
         /// What is wrong, with the expected and the found value.

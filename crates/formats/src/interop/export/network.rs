@@ -161,7 +161,7 @@ pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String
         let reach = (to[axis] - 1) * stride[axis] + window[axis];
         let beyond = reach.saturating_sub(from[axis] + pads[axis] + pads[axis + 2]);
         if beyond > 0 && *kind == PoolKind::AvgCountPad {
-            return Err("it averages over padding, and its last window reaches beyond it".into());
+            return Err("it includes its padding in averages, but its last window reaches beyond the padding".into());
         }
         all[axis + 2] += beyond;
     }

@@ -112,7 +112,7 @@ impl<'a> Build<'a> {
     pub fn constant(&self, node: &Node<'a>, at: usize) -> Result<Rc<Constant>, String> {
         match self.value(node, at)? {
             Value::Constant(constant) => Ok(constant),
-            _ => Err(format!("its input {} is computed, and must be a weight of the file", node.inputs[at])),
+            _ => Err(format!("its input {} is computed, but must be a weight in the file", node.inputs[at])),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Build<'a> {
         let view = self.view(node, at)?;
         match view.layout {
             Layout::Image => Ok(view),
-            other => Err(format!("it reads {}, and is supported for images (N, C, H, W)", other.text())),
+            other => Err(format!("it reads {}, expected images (N, C, H, W)", other.text())),
         }
     }
 
@@ -159,9 +159,10 @@ impl<'a> Build<'a> {
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and pools may".into()),
+            Value::Padded(..) => Err("it reads a padded tensor, but only convolutions and pools may".into()),
             Value::Strided(..) => {
-                Err("it reads every so many-th pixel, to which only channels of zeros may be added".into())
+                Err("it reads a strided slice of an image, which is supported only if zero channels are added to it"
+                    .into())
             }
             Value::Grouped(..) => {
                 Err("its input is a sequence of pixels, or channels in groups, which only a normalization may read; \
@@ -174,14 +175,15 @@ impl<'a> Build<'a> {
             Value::Blocks(..) => {
                 Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
             }
-            Value::Constant(_) => Err(format!("its input {name} is a weight, and must be computed")),
+            Value::Constant(_) => Err(format!("its input {name} is a weight, expected a computed tensor")),
             Value::Sizes(_) | Value::Size(_) => {
-                Err(format!("its input {name} is the size of a tensor, which is no image"))
+                Err(format!("its input {name} is the size of a tensor, expected an image"))
             }
             Value::Moment(..) => {
-                Err("it reads a mean over channels, which only the formula of a layer normalisation may".into())
+                Err("it reads a mean over channels, which is supported only in the formula of a layer normalisation"
+                    .into())
             }
-            Value::Missing => Err(format!("its input {name} is made by a node that is not supported")),
+            Value::Missing => Err(format!("its input {name} is computed by an unsupported node")),
         }
     }
 
@@ -217,7 +219,7 @@ impl<'a> Build<'a> {
                 self.outer(base, f, Function::new(&function.name, Form::Unary(*of, Function::argument())))
             }
             Form::Argument => Ok(base),
-            Form::Number(_) => Err("it is a number, and must depend on the image".into()),
+            Form::Number(_) => Err("it is a constant, but must depend on the image".into()),
         }
     }
 
@@ -250,7 +252,7 @@ impl<'a> Build<'a> {
     /// Adds the sum or product of two tensors.
     pub fn pair(&mut self, label: &str, of: Binary, [a, b]: [View; 2]) -> Result<View, String> {
         if a.layout != b.layout {
-            return Err(format!("it joins {} and {}", a.layout.text(), b.layout.text()));
+            return Err(format!("it cannot combine {} and {}", a.layout.text(), b.layout.text()));
         }
         let vector = |view: View| self.shapes[view.id.0].plane() == 1;
         let (op, inputs): (Op, _) = match of {
@@ -258,9 +260,7 @@ impl<'a> Build<'a> {
             Binary::Mul if vector(b) => (Multiply.into(), [a.id, b.id]),
             Binary::Mul if vector(a) => (Multiply.into(), [b.id, a.id]),
             _ => {
-                return Err(
-                    "of two tensors, sums are supported, and products where one has a factor for each channel".into()
-                );
+                return Err("two tensors can only be added, or multiplied if one has a factor for each channel".into());
             }
         };
         self.layer((None, label), op, &inputs, Vec::new()).map(|id| View { id, ..a })
@@ -302,7 +302,7 @@ impl<'a> Build<'a> {
         for (field, _, values) in weights {
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
                 return Err(format!(
-                    "its {field} holds {} (element {at}); training cannot start from that",
+                    "its {field} has the value {} (element {at}); training cannot start from it",
                     values[at]
                 ));
             }
@@ -314,7 +314,7 @@ impl<'a> Build<'a> {
     /// Counts bytes of weights that are computed from the file. Fails if they exceed the memory limit.
     pub fn take(&mut self, bytes: usize) -> Result<(), String> {
         let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or("so many nodes take its weights that they do not fit into memory")?;
+        self.left = left.ok_or("the nodes compute so many weights that they do not fit into memory")?;
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn apply<'a>(
     if !fits {
         let (shape, dims) = (build.shapes[x.id.0], &constant.dims);
         return Err(format!(
-            "a weight of {dims:?} meets {} of {shape}; supported is one number for each channel",
+            "a weight of {dims:?} is combined with {} of {shape}; only one number for each channel is supported",
             x.layout.text()
         ));
     }
@@ -53,7 +53,7 @@ pub(crate) fn apply<'a>(
             values.iter_mut().for_each(|value| *value = -*value);
             shift(build, node, x, values)
         }
-        _ => Err("of a tensor and weights, sums and products are supported".into()),
+        _ => Err("a tensor and a weight can only be added or multiplied".into()),
     }
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usi
 fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
     let weights = build.weights.get(name).into_iter().flatten();
     match weights.flat_map(|weight| &weight.2).find(|value| !value.is_finite()) {
-        Some(odd) => Err(format!("it makes a weight of layer {name} {odd}; training cannot start from that")),
+        Some(odd) => Err(format!("it changes a weight of layer {name} to {odd}; training cannot start from it")),
         None => Ok(()),
     }
 }
@@ -211,11 +211,12 @@ pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, 
     match (&value, to) {
         (Value::Constant(constant), _) => of_constant(build, constant, to, kind),
         (Value::Sizes(_) | Value::Size(_), Number::I64 | Number::I32 | Number::F32 | Number::F64) => Ok(value),
-        (Value::Sizes(_) | Value::Size(_), _) => {
-            Err(format!("sizes of a tensor to {}, which need not hold them; cast them to int64", type_name(kind)))
-        }
+        (Value::Sizes(_) | Value::Size(_), _) => Err(format!(
+            "it casts sizes of a tensor to {}, which may be too small for them; cast them to int64",
+            type_name(kind)
+        )),
         (_, Number::F32 | Number::F64 | Number::F16 | Number::Bf16) => Ok(value),
-        _ => Err(format!("it rounds a tensor of the network to {}; leave the node out", type_name(kind))),
+        _ => Err(format!("it rounds a tensor of the network to {}; remove the node", type_name(kind))),
     }
 }
 
@@ -254,7 +255,9 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
 /// the machine.
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
-    let wrong = |shown: String| format!("{shown} to {}, which has no such number; cast to float32", type_name(kind));
+    let wrong = |shown: String| {
+        format!("it casts {shown} to {}, which does not have this number; cast to float32", type_name(kind))
+    };
     let values: Result<Vec<i64>, String> = match &constant.values {
         Values::Floats(_) | Values::Same(..) => constant
             .floats()
@@ -271,17 +274,19 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
 // Layer normalisation as a formula, (x - mean) / sqrt(mean((x - mean)²) + eps). Exporters write it for opsets below 17.
 // The division adds the layer.
 
-const UNKNOWN: &str = "it computes with means over channels, and is not the formula of a layer normalisation";
+const UNKNOWN: &str = "it computes with means over channels, but is not the formula of a layer normalisation";
 
 /// Returns the mean of a tensor or of a part of the formula. `channels` is true if the mean is over channels that come
 /// last and keeps their dimension.
 pub(crate) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value, String> {
     match (x.layout, of) {
-        _ if !channels => Err("a layer normalisation has both of its means over the last axis, with keepdims=1".into()),
+        _ if !channels => {
+            Err("a layer normalisation must have both of its means over the last axis, with keepdims=1".into())
+        }
         (Layout::Last | Layout::Flat, None) => Ok(Value::Moment(x, Moment::Mean)),
         (_, Some(Moment::Squared)) => Ok(Value::Moment(x, Moment::Variance)),
         _ => {
-            Err(format!("means over the last axis of {}; supported is that of a layer normalisation", x.layout.text()))
+            Err(format!("means over the last axis of {} are supported only in a layer normalisation", x.layout.text()))
         }
     }
 }

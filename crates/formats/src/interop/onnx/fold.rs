@@ -118,7 +118,7 @@ fn elements(dims: &[usize]) -> Result<usize, String> {
 fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
     let place = usize::try_from(from_front).ok().filter(|place| *place < rank);
-    place.ok_or_else(|| format!("axis {axis} of a tensor with {rank} dimensions"))
+    place.ok_or_else(|| format!("axis {axis} is out of range for a tensor with {rank} dimensions"))
 }
 
 /// Gathers the elements of `constant` at the given indices.
@@ -135,7 +135,7 @@ fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = us
 fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     match elements(&dims)? == constant.values.len() && dims.len() <= DEEPEST {
         true => Ok(Constant { dims, values: constant.values.clone() }),
-        false => Err(format!("a weight of {:?} in the shape {dims:?}", constant.dims)),
+        false => Err(format!("a weight of {:?} cannot be reshaped to {dims:?}", constant.dims)),
     }
 }
 
@@ -156,7 +156,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .map(|at| match (size(a, at), size(b, at)) {
             (n, m) if n == m || m == 1 => Ok(n),
             (1, m) => Ok(m),
-            _ => Err(format!("weights of {a:?} and {b:?} do not fit")),
+            _ => Err(format!("weights of {a:?} and {b:?} cannot be broadcast to one shape")),
         })
         .collect()
 }
@@ -191,7 +191,7 @@ fn binary(
     of_ints: impl Fn(i64, i64) -> Option<i64>,
 ) -> Result<Constant, String> {
     if inputs.len() != 2 {
-        return Err(format!("of {} weights; two are supported", inputs.len()));
+        return Err(format!("it has {} inputs; two are supported", inputs.len()));
     }
     let (a, b) = (first(inputs)?, input(inputs, 1)?);
     let dims = broadcast(&a.dims, &b.dims)?;
@@ -199,7 +199,7 @@ fn binary(
     let values = match (&a.values, &b.values) {
         (Values::Ints(a), Values::Ints(b)) => {
             let ints: Option<Vec<i64>> = pairs.map(|(i, j)| of_ints(a[i], b[j])).collect();
-            Values::Ints(ints.ok_or("its whole numbers have no result")?)
+            Values::Ints(ints.ok_or("its integer arithmetic overflows or divides by zero")?)
         }
         _ => {
             let (a, b) = (a.floats(), b.floats());
@@ -295,7 +295,7 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     let at = axis(node.int("axis", 0), parts[0].dims.len())?;
     let others = |part: &Constant| [&part.dims[..at], &part.dims[at + 1..]].concat();
     if let Some(part) = parts.iter().find(|part| part.dims.len() <= at || others(part) != others(parts[0])) {
-        return Err(format!("weights of {:?} and {:?} do not fit along axis {at}", parts[0].dims, part.dims));
+        return Err(format!("weights of {:?} and {:?} cannot be joined along axis {at}", parts[0].dims, part.dims));
     }
     let mut dims = parts[0].dims.clone();
     dims[at] = parts.iter().map(|part| part.dims[at]).sum();
@@ -357,7 +357,7 @@ fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
     let steps = list(4, "steps").unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
         let [ends, axes, steps] = [ends, axes, steps].map(|list| list.len());
-        return Err(format!("{} starts, {ends} ends, {axes} axes and {steps} steps", starts.len()));
+        return Err(format!("it has {} starts, {ends} ends, {axes} axes and {steps} steps", starts.len()));
     }
     let mut picks: Vec<Vec<usize>> = x.dims.iter().map(|n| (0..*n).collect()).collect();
     for (((start, end), along), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
@@ -383,7 +383,7 @@ fn stepped(start: i64, end: i64, step: i64, length: usize) -> Result<Vec<usize>,
     let from_end = |at: i64| if at < 0 { at.saturating_add(n) } else { at };
     let size = usize::try_from(step.unsigned_abs()).map_err(|e| e.to_string())?;
     match step {
-        0 => Err("a step of 0".into()),
+        0 => Err("its step is 0".into()),
         1.. => Ok(range(start, end, length).step_by(size).collect()),
         _ => {
             let (start, end) = (from_end(start).clamp(-1, n - 1), from_end(end).clamp(-1, n - 1));
@@ -412,7 +412,7 @@ fn unsqueeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     let mut own = x.dims.iter();
     let dims =
         (0..rank).map(|at| if axes.contains(&at) { Some(1) } else { own.next().copied() }).collect::<Option<Vec<_>>>();
-    shaped(x, dims.ok_or("its axes occur twice")?)
+    shaped(x, dims.ok_or("one of its axes occurs twice")?)
 }
 
 #[cfg(test)]

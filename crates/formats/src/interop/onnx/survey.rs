@@ -61,7 +61,7 @@ pub fn read(path: &Path) -> Result<Survey, Error> {
     let io = |source| Error::Io { path: path.to_path_buf(), source };
     let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
     if bytes > MOST {
-        let why = format!("{bytes} bytes, and an ONNX file has {MOST} at most");
+        let why = format!("the file has {bytes} bytes, but ONNX files can have at most {MOST}");
         return Err(Error::File { path: path.to_path_buf(), why });
     }
     of_bytes(&regular::read(path).map_err(io)?, path)
@@ -131,8 +131,8 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
     }
     if !node.is_own() {
         return Err(Stop::Unsupported(format!(
-            "it is of the domain \"{}\", and only ONNX's own operators are supported; take the graph as it was before a runtime \
-             optimised it, or export without custom operators",
+            "it is of the domain \"{}\", but only ONNX's own operators are supported; use the graph from before a runtime optimised it, \
+             or export without custom operators",
             node.domain
         )));
     }
@@ -161,12 +161,12 @@ const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAtte
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
-        return Err(format!("{} inputs ({}); a network takes one, the images", names.len(), names.join(", ")));
+        return Err(format!("the graph has {} inputs ({}), expected one, the images", names.len(), names.join(", ")));
     };
     if *kind != FLOAT {
         let cure = match *kind {
             FLOAT16 | FLOAT64 | BFLOAT16 => "export it from model.float()",
-            _ => "a network takes normalised images: export without --preprocess",
+            _ => "the network must read normalised images: export without --preprocess",
         };
         return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
     }
@@ -179,10 +179,10 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let (c, h, w) = if layout == Layout::Last { (fourth, second, third) } else { (second, third, fourth) };
     let size = |at: usize, dim: Dim<'_>| match dim {
         Dim::Known(n) if (1..=LARGEST).contains(&n) => Ok(n as usize),
-        Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}; from 1 to {LARGEST} are possible")),
+        Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}, expected 1 to {LARGEST}")),
         Dim::Named(dim) => Err(format!(
-            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", and only the number of images may be open; export with a \
-             fixed size, as torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
+            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", but only the number of images may vary; export with a \
+             fixed size, for example torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
         )),
     };
     let at = if layout == Layout::Last { [3, 1, 2] } else { [1, 2, 3] };
@@ -195,10 +195,10 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     let view = build.output(output)?;
     let classes = build.shapes[view.id.0];
     if classes.plane() != 1 || view.id.0 == 0 {
-        return Err(format!("its output {output} is {classes}, and must be one score for each class"));
+        return Err(format!("its output {output} is {classes}, expected one score for each class"));
     }
     if build.graph.outputs.len() > 1 {
-        build.notes.push(format!("outputs beside {output} are left out"));
+        build.notes.push(format!("all outputs except {output} are ignored"));
     }
     let mut net = build.net;
     net.nodes.truncate(view.id.0);
@@ -255,7 +255,7 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
             }
             way.reverse();
             let names: Vec<&str> = [from].iter().chain(&way).map(|at| graph.nodes[*at].label()).collect();
-            return format!("a cycle of nodes, each of which reads the next: {}", names.join(" -> "));
+            return format!("a cycle of nodes, each of which reads the next one: {}", names.join(" -> "));
         }
         for next in graph.nodes[at].inputs.iter().filter_map(|input| makers.get(input)) {
             if *next != to && !before.contains_key(next) {
@@ -265,7 +265,7 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
         }
     }
     let (own, other) = (graph.nodes[from].label(), graph.nodes[to].label());
-    format!("node {own} reads what node {other} makes, which comes later; sort the nodes, as onnx.checker wants them")
+    format!("node {own} reads what node {other} makes, which comes later; sort the nodes as onnx.checker requires")
 }
 
 /// An error of an ONNX file. Each message names the node or the tensor and says what to try.
@@ -289,6 +289,6 @@ fn first_of(nodes: &[String]) -> String {
     let first = nodes.first().map_or("", String::as_str);
     match nodes.len() {
         0 | 1 => first.to_string(),
-        n => format!("{first}; {} more cannot be taken over: `trireme models FILE` lists all", n - 1),
+        n => format!("{first}; {} more nodes are not supported: `trireme models FILE` lists all", n - 1),
     }
 }

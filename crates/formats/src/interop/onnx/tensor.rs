@@ -49,8 +49,8 @@ impl<'a> Stored<'a> {
                 2 => tensor.kind = field.int()?,
                 4 | 10 => field.fixed(&mut tensor.fixed)?,
                 5 | 7 | 11 if tensor.ints.len() < MOST_PIECES => tensor.ints.push(field),
-                5 | 7 | 11 => return Err("a tensor whose integers are not packed".into()),
-                6 => return Err("a tensor of texts".into()),
+                5 | 7 | 11 => return Err("a tensor has integers that are not packed".into()),
+                6 => return Err("a tensor has strings".into()),
                 8 => tensor.name = field.text()?,
                 9 => tensor.raw = Some(field.bytes()?),
                 13 => tensor.external = location(field.message()?)?.or(tensor.external),
@@ -69,16 +69,16 @@ impl<'a> Stored<'a> {
         let wrong = |why: String| Err(format!("tensor {}: {why}", self.name));
         if let Some(file) = self.external {
             return wrong(format!(
-                "its values lie in another file (\"{file}\"), and external data is not read; write one file, with \
+                "its values are in another file (\"{file}\"), and external data is not supported; write one file, with \
                  torch.onnx.export(..., external_data=False), or onnx.save(model, file, save_as_external_data=False)"
             ));
         }
         let dims: Option<Vec<usize>> = self.dims.iter().map(|n| usize::try_from(*n).ok()).collect();
         let elements = |dims: &Vec<usize>| dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
         let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
-        let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is none", self.dims)) };
+        let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is not valid", self.dims)) };
         let Some(number) = number(self.kind) else {
-            return wrong(format!("values of {} are no weights; convert them to float", type_name(self.kind)));
+            return wrong(format!("values of type {} are not supported; convert them to float", type_name(self.kind)));
         };
         let values = match (self.raw, self.ints.is_empty()) {
             (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {

@@ -34,7 +34,7 @@ impl OpMapping for BlurPool {
     }
 
     fn to_keras(&self, _: &mut Layers, _: &Layer<'_>, _: &[usize]) -> Result<usize, String> {
-        Err("Keras has no layer that blurs; use --to onnx or safetensors".into())
+        Err("Keras has no blur pooling layer; use --to onnx or safetensors".into())
     }
 
     fn reads_flat(&self, _: &[bool]) -> bool {
@@ -84,8 +84,7 @@ pub(super) fn blur<'a>(
         && !Build::has(node, 2);
     if !same {
         return Err(
-            "its input is padded with mirrored cells, which is supported before a binomial blur alone; pad with zeros"
-                .into(),
+            "its input is padded with mirrored cells, which is supported only for blur pooling; pad with zeros".into(),
         );
     }
     let id = build.layer((None, node.label()), blur, &[x.id], Vec::new())?;

@@ -40,7 +40,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let views = (0..node.inputs.len()).map(|at| build.view(node, at)).collect::<Result<Vec<View>, _>>()?;
     let (layout, axis) = (views[0].layout, node.int("axis", 1));
     if let Some(other) = views.iter().find(|view| view.layout != layout) {
-        return Err(format!("it joins {} and {}", layout.text(), other.layout.text()));
+        return Err(format!("it cannot join {} and {}", layout.text(), other.layout.text()));
     }
     let channels = match layout {
         Layout::Image => [1, -3].contains(&axis),
@@ -49,7 +49,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::FlatLast(_) => false,
     };
     if !channels {
-        return Err(format!("axis {axis} of {}: only channels can be joined", layout.text()));
+        return Err(format!("it cannot join {} along axis {axis}; only channels can be joined", layout.text()));
     }
     let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();
     let id = build.layer((None, node.label()), Concat, &inputs, Vec::new())?;

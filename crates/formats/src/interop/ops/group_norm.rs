@@ -59,7 +59,9 @@ fn instance<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String>
             values.len() == count && values.iter().all(|value| *value == wanted)
         };
         if !all(&scale, 1.0) || !all(&bias, 0.0) {
-            return Err("it weighs groups of channels, and weights are supported for channels alone".into());
+            return Err(
+                "it has a scale or bias for each group of channels; only weights for each channel are supported".into(),
+            );
         }
         return Ok(Value::Grouped(view, Groups { count, normed: Some(node.eps()?) }));
     }

@@ -52,7 +52,7 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     if !fits {
         return Err(format!(
-            "axis {axis} of {}: supported is the normalisation over channels that come last",
+            "axis {axis} of {} is not supported; only channels that come last can be normalised",
             x.layout.text()
         ));
     }

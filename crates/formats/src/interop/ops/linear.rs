@@ -49,11 +49,11 @@ impl OpMapping for Linear {
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["alpha", "beta", "transA", "transB"])?;
     if node.int("transA", 0) != 0 {
-        return Err("transA: its images would lie across".into());
+        return Err("transA=1 is not supported, because the rows of A must be images".into());
     }
     let x = build.view(node, 0)?;
     if !matches!(x.layout, Layout::Flat | Layout::FlatLast(_)) {
-        return Err(format!("it reads {}, and needs vectors (N, F)", x.layout.text()));
+        return Err(format!("it reads {}, expected vectors (N, F)", x.layout.text()));
     }
     let weight = factor(build, node)?;
     let mut matrix = Matrix::of(&weight)?;
@@ -106,7 +106,7 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
             build.layer(names, conv, &[x.id], vec![("weight", vec![rows, columns, 1, 1], values)])?
         }
         Layout::Image => {
-            return Err("its product runs along rows of images (N, C, H, W); channels must come last".into());
+            return Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into());
         }
     };
     Ok(Value::Tensor(View { id, layout }))
@@ -146,7 +146,7 @@ impl Matrix {
         let Self { rows, columns, values } = self;
         let plane = shape.plane();
         if columns != shape.elems() {
-            return Err(format!("its weight has {columns} features, and {shape} has {}", shape.elems()));
+            return Err(format!("its weight has {columns} features, but {shape} has {}", shape.elems()));
         }
         let place = |feature: usize| feature % plane * shape.c + feature / plane;
         let row = |row: usize| (0..columns).map(move |feature| row * columns + place(feature));

@@ -43,7 +43,7 @@ fn local<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let size = size.ok_or("its size must be odd")?;
     let (alpha, beta, k) = (node.float("alpha", 1e-4) / size as f32, node.float("beta", 0.75), node.float("bias", 1.0));
     if ![alpha, beta, k].iter().all(|n| n.is_finite()) || size == 1 {
-        return Err("its numbers must be finite, and its size 3 at least".into());
+        return Err("its attributes must be finite, and its size at least 3".into());
     }
     let id = build.layer((None, node.label()), Lrn { radius: size / 2, k, alpha, beta }, &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))

@@ -27,7 +27,9 @@ impl OpMapping for Pool {
         let Padded { window, stride, pads } = match windows(self, writer.layer.x[0], writer.layer.y)? {
             Windows::All if max => return Ok(writer.output("GlobalMaxPool", x, &[])),
             Windows::All => return Ok(writer.output("GlobalAveragePool", x, &[])),
-            Windows::Bins(_) if max => return Err("its stretches differ in size, and ONNX's windows do not".into()),
+            Windows::Bins(_) if max => {
+                return Err("its bins differ in size, which ONNX's max pools do not support".into());
+            }
             Windows::Bins(_) => return stretches(self, writer, &x[0]),
             Windows::Equal(padded) => padded,
         };
@@ -75,7 +77,7 @@ impl OpMapping for Pool {
             }
             Windows::Bins(_) => {
                 return Err(
-                    "its stretches differ in size, and Keras's windows do not; use --to onnx or safetensors".into()
+                    "its bins differ in size, which Keras's pools do not support; use --to onnx or safetensors".into(),
                 );
             }
             Windows::Equal(padded) => padded,
@@ -90,7 +92,12 @@ impl OpMapping for Pool {
         let from = match same || padded.is_bare() {
             true => x[0],
             false if with_zeros => zeros(layers, layer, padded.pads, x[0]),
-            false => return Err("its padding does not count, and Keras's would; use --to onnx or safetensors".into()),
+            false => {
+                return Err(
+                    "Keras can only pad it with zeros, which would change its output; use --to onnx or safetensors"
+                        .into(),
+                );
+            }
         };
         let Padded { window, stride, .. } = padded;
         let settings = json!({"pool_size": window, "strides": stride, "padding": if same { "same" } else { "valid" }});
@@ -135,7 +142,9 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let own = pads(node, image, &sizes)?;
     // zeros from an earlier Pad node count as cells of the image
     if before != Padding::NONE && own != [0; 4] && !counts {
-        return Err("its input is padded with zeros that count, and it adds cells that do not".into());
+        return Err(
+            "its input is padded with zeros, which count in averages, but its own padding does not count".into()
+        );
     }
     let all: [usize; 4] = std::array::from_fn(|side| own[side] + before.cells[side]);
     let counted = all != [0; 4] && (counts || before != Padding::NONE);
@@ -156,8 +165,8 @@ fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart
     let y = pool.output(&[build.shapes[x.id.0]])?;
     if y != apart {
         return Err(format!(
-            "its ceil_mode has windows that begin in the cells of the Pad before it ({apart}), and the pool with these cells as its own \
-             drops them ({y}); export the network with ceil_mode=False"
+            "its ceil_mode has windows that begin in the padding of the Pad node before it (output {apart}). A pool with this padding \
+             as its own drops them (output {y}). Export the network with ceil_mode=False"
         ));
     }
     made(build, node, x, pool)
@@ -166,7 +175,7 @@ fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart
 fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"])?;
     if node.outputs.len() > 1 {
-        return Err("its second output, the places of the maxima, is not supported".into());
+        return Err("its second output, the indices of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
         // without negative values, zero padding does not change the maximum
@@ -196,7 +205,7 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 
 fn pool(node: &Node<'_>, kind: PoolKind, sizes: &Sizes, pads: [usize; 4]) -> Result<Pool, String> {
     if sizes.dilation != [1, 1] {
-        return Err(format!("dilations {:?} of a pool", sizes.dilation));
+        return Err(format!("dilations {:?} of a pool are not supported", sizes.dilation));
     }
     let ceil = node.int("ceil_mode", 0) != 0;
     Ok(Pool { kind, window: Some(sizes.kernel), stride: sizes.stride, pads, ceil, bins: None })
@@ -239,7 +248,10 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Flat | Layout::FlatLast(_) => false,
     };
     if !plane {
-        return Err(format!("means over {axes:?} of {}; supported are those over height and width", x.layout.text()));
+        return Err(format!(
+            "means over axes {axes:?} of {} are not supported, only means over height and width",
+            x.layout.text()
+        ));
     }
     let mut id = build.layer((None, node.label()), Pool::global(), &[x.id], Vec::new())?;
     let mut layout = x.layout;

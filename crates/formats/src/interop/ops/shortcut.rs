@@ -69,7 +69,7 @@ pub(crate) fn shortcut<'a>(
     let shortcut = Shortcut { out_channels: shape.c + before + after, stride };
     if shortcut.before(shape) != before || x.layout != Layout::Image {
         return Err(format!(
-            "{before} channels of zeros before and {after} behind; supported is the same number on both sides"
+            "it adds {before} zero channels before and {after} after the channels; only equal numbers are supported"
         ));
     }
     let id = build.layer((None, node.label()), shortcut, &[x.id], Vec::new())?;

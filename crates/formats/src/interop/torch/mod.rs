@@ -59,15 +59,17 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
 pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
-    let mut zip = ZipArchive::new(file).map_err(|e| Fault::Damaged(format!("no whole zip archive: {e}")))?;
+    let mut zip = ZipArchive::new(file).map_err(|e| Fault::Damaged(format!("not a complete zip archive: {e}")))?;
     let folder = folder(&zip)?;
     if let Some(order) = entry(&mut zip, &format!("{folder}byteorder"), 16)?
         && order != b"little"
     {
-        return Err(Fault::Unsupported("its values are big-endian: save it on another machine".into()));
+        return Err(Fault::Unsupported(
+            "its values are big-endian, which is not supported; save it on a little-endian machine".into(),
+        ));
     }
     let Some(program) = entry(&mut zip, &format!("{folder}data.pkl"), pickle::LONGEST as u64)? else {
-        return damaged("its data.pkl cannot be found");
+        return damaged("its data.pkl is missing");
     };
     let loaded = pickle::load(&program)?;
     if loaded.len != program.len() {
@@ -87,9 +89,10 @@ fn folder(zip: &ZipArchive<File>) -> Result<String, Fault> {
     match (found.next(), found.next()) {
         (Some(folder), None) => Ok(folder),
         (None, _) => Err(Fault::Unsupported(
-            "a zip archive without data.pkl, so none of torch.save (Keras's .keras files are not read)".into(),
+            "this zip archive has no data.pkl, so torch.save did not write it (Keras's .keras files are not supported)"
+                .into(),
         )),
-        _ => damaged("a zip archive with several data.pkl"),
+        _ => damaged("this zip archive has more than one data.pkl"),
     }
 }
 
@@ -107,7 +110,7 @@ fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec
         return Err(Fault::Unsupported(format!("{shown} is compressed or encrypted, which torch.save never does")));
     }
     if size > most || size != packed {
-        return damaged(format!("{shown} has {size} bytes, {packed} of them in the file, expected at most {most}"));
+        return damaged(format!("{shown} has {size} bytes ({packed} in the archive), expected at most {most}"));
     }
     let mut bytes = Vec::new();
     let file = zip.by_index(index).map_err(refuse)?;
@@ -120,14 +123,16 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
     let Storage { number, key, len } = storage;
     let name = format!("{folder}data/{key}");
     let Some(expected) = len.checked_mul(number.bytes() as u64) else {
-        return damaged(format!("a storage of {len} values"));
+        return damaged(format!("a storage has {len} values, which is too large"));
     };
     match entry(zip, &name, expected)? {
         Some(bytes) if bytes.len() as u64 == expected => Ok(bytes),
-        Some(bytes) => {
-            damaged(format!("{} has {} bytes, its {len} values take {expected}", printable(&name), bytes.len()))
-        }
-        None => damaged(format!("{} cannot be found", printable(&name))),
+        Some(bytes) => damaged(format!(
+            "{} has {} bytes, expected {expected} bytes for {len} values",
+            printable(&name),
+            bytes.len()
+        )),
+        None => damaged(format!("{} is missing", printable(&name))),
     }
 }
 
@@ -160,7 +165,7 @@ fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
     let tensors = state_dict::all(&loaded.values, &named, bytes.len() as u64, |storage| {
         match places.get(storage.key.as_str()) {
             Some(found) => Ok(Cow::Borrowed(*found)),
-            None => damaged(format!("the values of storage {} cannot be found", printable(&storage.key))),
+            None => damaged(format!("the values of storage {} are missing", printable(&storage.key))),
         }
     })?;
     Ok((tensors, others))
@@ -174,16 +179,13 @@ fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Resul
     for key in keys.values.list(keys.root)? {
         let key = keys.values.text(*key)?;
         let Some(Storage { number, len, .. }) = storages.get(key) else {
-            return damaged(format!("it has values of the storage {}, which no tensor names", printable(key)));
+            return damaged(format!("it has values of the storage {}, which no tensor uses", printable(key)));
         };
         let count = rest.first_chunk().map(|count| u64::from_le_bytes(*count));
         let bytes = len.checked_mul(number.bytes() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let values = bytes.and_then(|bytes| rest.get(8..)?.split_at_checked(bytes));
         let (Some((values, left)), true) = (values, count == Some(*len)) else {
-            return damaged(format!(
-                "storage {} should have {len} values, and has {count:?} in the file",
-                printable(key)
-            ));
+            return damaged(format!("storage {} should have {len} values, found {count:?}", printable(key)));
         };
         places.insert(key, values);
         rest = left;

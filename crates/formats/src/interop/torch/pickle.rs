@@ -48,7 +48,7 @@ pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
             opcode => machine.step(opcode)?,
         }
         if machine.values.containers() > MOST_CONTAINERS {
-            return damaged(format!("its pickle makes more than {MOST_CONTAINERS} lists, dictionaries and texts"));
+            return damaged(format!("its pickle creates more than {MOST_CONTAINERS} lists, dictionaries and strings"));
         }
     }
     Ok(Loaded { root: machine.pop()?, len: machine.at, values: machine.values })
@@ -86,8 +86,8 @@ impl<'a> Machine<'a> {
             op::REDUCE => self.reduce(),
             op::BUILD => self.build(),
             other => Err(Fault::Unsupported(format!(
-                "its pickle asks at byte {} for the operation {}, which is not carried out: only state_dicts of plain tensors are read. \
-                 In a PyTorch whose source you trust, save model.state_dict() alone",
+                "its pickle has at byte {} the operation {}, which is not supported: only state_dicts of plain tensors are read. If you \
+                 trust the file, load it in PyTorch and save only model.state_dict()",
                 self.at - 1,
                 op::name(other)
             ))),
@@ -97,7 +97,7 @@ impl<'a> Machine<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], Fault> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
-            return damaged(format!("its pickle ends at byte {}, in the middle", self.bytes.len()));
+            return damaged(format!("its pickle ends at byte {}, in the middle of an operation", self.bytes.len()));
         };
         let taken = &self.bytes[self.at..end];
         self.at = end;
@@ -181,7 +181,7 @@ impl<'a> Machine<'a> {
         let short = matches!(opcode, op::SHORT_BINSTRING | op::SHORT_BINUNICODE);
         let len = self.uint(if short { 1 } else { 4 })?;
         let bytes = self.take(usize::try_from(len).unwrap_or(usize::MAX))?;
-        let Ok(text) = std::str::from_utf8(bytes) else { return damaged("a text in its pickle that is not UTF-8") };
+        let Ok(text) = std::str::from_utf8(bytes) else { return damaged("its pickle has a string that is not UTF-8") };
         let text = keep(&mut self.values.texts, text.to_string());
         self.push(Value::Text(text))
     }
@@ -238,8 +238,8 @@ impl<'a> Machine<'a> {
         match find_class(&module, &name) {
             Some(class) => self.push(Value::Class(class)),
             None => Err(Fault::Unsupported(format!(
-                "its pickle names {module}.{name}, which is none of the classes that describe tensors: it is refused, and nothing of the \
-                 file was executed. If you trust where it is from, load it in PyTorch and save model.state_dict() alone"
+                "its pickle names {module}.{name}, which is not a class that describes tensors. No code of the file was executed. If \
+                 you trust the file, load it in PyTorch and save only model.state_dict()"
             ))),
         }
     }
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
     /// Reads a string that ends with a line break.
     fn line(&mut self) -> Result<String, Fault> {
         let len = self.bytes[self.at..].iter().take(1024).position(|byte| *byte == b'\n');
-        let Some(len) = len else { return damaged("a name in its pickle without an end") };
+        let Some(len) = len else { return damaged("its pickle has a name without an end") };
         let text = String::from_utf8_lossy(self.take(len)?).into_owned();
         self.u8()?;
         Ok(text)

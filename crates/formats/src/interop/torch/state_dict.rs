@@ -35,7 +35,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     let (values, root) = (&loaded.values, loaded.root);
     let Value::Dictionary(root) = root else {
         return Err(Fault::Unsupported(format!(
-            "its pickle holds {}, expected a state_dict: save model.state_dict()",
+            "its pickle contains {}, expected a state_dict; save model.state_dict()",
             root.words()
         )));
     };
@@ -63,7 +63,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     }
     let keys = keys(values, entries);
     Err(Fault::Unsupported(format!(
-        "its pickle holds no tensors by name, nor under {}; it has the keys {keys}: save model.state_dict() alone",
+        "its pickle has no named tensors at the top level or under {}; it has the keys {keys}. Save only model.state_dict()",
         PLACES.join(", ")
     )))
 }
@@ -95,7 +95,7 @@ fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Faul
         if let Value::Tensor(view) = value {
             let name = values.text(*key)?.to_string();
             if !seen.insert(name.clone()) {
-                return damaged(format!("its pickle names {} twice", printable(&name)));
+                return damaged(format!("its pickle has two tensors with the name {}", printable(&name)));
             }
             found.push(Named { name, view: *view });
         }
@@ -125,7 +125,7 @@ pub fn all<'a>(
         total = total.saturating_add(count.map_err(|text| Fault::Damaged(format!("{} {text}", printable(&one.name))))?);
     }
     if total > most {
-        return damaged(format!("its tensors have {total} values together, and the file only {most} bytes"));
+        return damaged(format!("its tensors have {total} values together, but the file has only {most} bytes"));
     }
     // read each storage once, and keep only one in memory
     let storage_of = |i: usize| &values.storages[values.views[named[i].view].storage];
@@ -136,7 +136,7 @@ pub fn all<'a>(
         let storage = storage_of(same[0]);
         if let Some(other) = same.iter().map(|&i| storage_of(i)).find(|other| *other != storage) {
             return damaged(format!(
-                "its storage {} is named as {} values of type {:?} and as {} values of type {:?}, which torch.save never does",
+                "its pickle describes storage {} as {} values of type {:?} and as {} values of type {:?}, which torch.save never does",
                 printable(&storage.key),
                 storage.len,
                 storage.number,
@@ -158,7 +158,10 @@ pub fn all<'a>(
 fn check(view: &View, storage: &Storage) -> Result<u64, String> {
     let View { offset, size, stride, .. } = view;
     let odd = || {
-        format!("of sizes {size:?} and strides {stride:?} from {offset} on does not lie in its {} values", storage.len)
+        format!(
+            "with sizes {size:?}, strides {stride:?} and offset {offset} reaches past the end of its storage, which has {} values",
+            storage.len
+        )
     };
     if size.len() != stride.len() || size.len() > MOST_DIMENSIONS {
         return Err(format!("has {} sizes and {} strides", size.len(), stride.len()));
@@ -333,9 +336,7 @@ mod tensor_tests {
             match allowed {
                 true => assert!(read.is_ok() && reads == 1),
                 false => {
-                    assert!(
-                        matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 is named as 10 values"))
-                    )
+                    assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 as 10 values")))
                 }
             }
         }

@@ -39,9 +39,9 @@ impl Value {
     pub fn words(self) -> &'static str {
         match self {
             Self::None => "None",
-            Self::Bool => "a truth value",
+            Self::Bool => "a bool",
             Self::Int(_) | Self::Long | Self::Float => "a number",
-            Self::Text(_) => "a text",
+            Self::Text(_) => "a string",
             Self::List(_) => "a list or a tuple",
             Self::Dictionary(_) => "a dictionary",
             Self::Class(_) => "a class",
@@ -112,7 +112,7 @@ impl Values {
     pub fn text(&self, value: Value) -> Result<&str, Fault> {
         match value {
             Value::Text(at) => Ok(&self.texts[at]),
-            other => damaged(format!("expected a text in its pickle, got {other:?}")),
+            other => damaged(format!("expected a string in its pickle, got {other:?}")),
         }
     }
 
@@ -163,7 +163,8 @@ impl Values {
         };
         if self.text(what)? != "storage" || more != Value::None {
             return Err(Fault::Unsupported(
-                "a storage that is a part of another one; save the state_dict again with a newer PyTorch".into(),
+                "it has a storage that is a part of another storage; save the state_dict again with a newer PyTorch"
+                    .into(),
             ));
         }
         self.charge(self.text(key)?.len())?;
@@ -181,7 +182,7 @@ impl Values {
     /// others, only the last one matters: a dictionary with marks that change the values.
     pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
-            return damaged("a tensor of its pickle without storage, offset, sizes and strides");
+            return damaged("its pickle has a tensor without storage, offset, sizes and strides");
         };
         let marks = arguments.get(6).and_then(|marks| match marks {
             Value::Dictionary(number) => Some(*number),
@@ -193,7 +194,7 @@ impl Values {
             marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))
         {
             return Err(Fault::Unsupported(format!(
-                "it has a tensor with PyTorch's mark \"{mark}\", whose values are other ones than the file holds; save the state_dict with \
+                "it has a tensor with PyTorch's mark \"{mark}\", whose values differ from the stored ones; save the state_dict with \
                  tensor.resolve_neg().resolve_conj() for each tensor"
             )));
         }

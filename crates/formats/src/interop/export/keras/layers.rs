@@ -64,7 +64,7 @@ impl Layers {
         inputs: &[usize],
     ) -> Result<usize, String> {
         if self.names.contains(&layer_name(name)) || name.contains('/') {
-            return Err("its name is also that of another layer, or has a slash; rename it".into());
+            return Err("its name is not unique or has a slash; rename it".into());
         }
         let index = self.add(name, class, settings, inputs);
         self.list[index].weights = Some(name.into());

@@ -25,7 +25,7 @@ use crate::interop::ops::mapping;
 
 /// The error of a layer whose output or weights would have another order of features in Keras.
 const MIXED: &str =
-    "it works on an image that was flattened, whose values Keras has in another order; use --to onnx or safetensors";
+    "it reads a flattened image, and Keras flattens images in another order; use --to onnx or safetensors";
 
 /// Returns the Keras description of a network for `model.h5`. With `multi_label`, each class has its own probability.
 /// If Keras cannot express the network, `config` is `None`.

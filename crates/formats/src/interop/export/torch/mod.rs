@@ -45,13 +45,13 @@ const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 pub(super) fn unfit_name(code: &Path) -> Option<String> {
     let stem = code.file_stem()?.to_string_lossy();
     let why = if IMPORTED.contains(&&*stem) {
-        "is named as a module that it needs itself"
+        "has the name of a module that it imports"
     } else if !module::is_name(&stem) {
         "has a name that Python cannot import"
     } else {
         return None;
     };
-    Some(format!("note: {} {why}; choose another -o, as net.safetensors", code.display()))
+    Some(format!("note: {} {why}; choose another name with -o, such as net.safetensors", code.display()))
 }
 
 // A safetensors file has the length of a JSON header as u64, the header, and the values in the order of the header
@@ -112,7 +112,7 @@ mod tests {
     fn names_that_python_cannot_import_are_told() {
         let of = |name: &str| unfit_name(Path::new(name));
         assert_eq!([of("net.py"), of("a/resnet20_2.py"), of("_x.py")], [None, None, None]);
-        assert!(of("torch.py").is_some_and(|text| text.contains("a module that it needs itself")));
+        assert!(of("torch.py").is_some_and(|text| text.contains("a module that it imports")));
         for odd in ["my-net.py", "2nd.py", "class.py", "a b.py"] {
             assert!(of(odd).is_some_and(|text| text.contains("cannot import")), "{odd}");
         }

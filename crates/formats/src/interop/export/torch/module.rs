@@ -93,11 +93,15 @@ fn insert(tree: &mut Vec<(String, Tree)>, name: &str, module: String) -> Result<
         (Some(rest), Some(at)) => match &mut tree[at].1 {
             Tree::Group(group) => insert(group, rest, module)?,
             Tree::Leaf(_) => {
-                return Err(format!("{first} is a layer, too, and PyTorch has one module of a name; rename one"));
+                return Err(format!(
+                    "{first} is both a layer and a group of layers, which PyTorch does not allow; rename one of them"
+                ));
             }
         },
         (None, Some(_)) => {
-            return Err(format!("{first} is a group of layers, too, and PyTorch has one module of a name; rename one"));
+            return Err(format!(
+                "{first} is both a group of layers and a layer, which PyTorch does not allow; rename one of them"
+            ));
         }
     }
     Ok(())
@@ -137,7 +141,7 @@ fn docstring(trained: &Trained, weights: &Path) -> String {
         "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
          logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.classes\"] has the names of the \
          classes, as JSON. Transforms of an image, pixels from 0 to 255, in this order:\n{}\nnormalize(mean, std) is (pixel / 255 - mean) \
-         / std for each channel, first all means, then all deviations.\n\"\"\"\n",
+         / std for each channel. Its arguments are all means, then all standard deviations.\n\"\"\"\n",
         plain(&model.network),
         plain(&module),
         plain(&transforms),
@@ -154,7 +158,7 @@ from torch import nn
 from torch.nn import functional as F
 
 class Net(nn.Module):
-    """The network; names of parameters are those of the file."""
+    """The network. Its parameters have the same names as in the file."""
 
     def __init__(self):
         super().__init__()
@@ -167,7 +171,7 @@ const FORWARD: &str = r#"
 const LOAD: &str = r#"
 
 def read(path):
-    """The tensors of a safetensors file by name, and what it says beside them."""
+    """Returns the tensors of a safetensors file by name, and its metadata."""
     data = bytearray(Path(path).read_bytes())
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
@@ -181,7 +185,7 @@ def read(path):
     return tensors, about
 
 def load(path=Path(__file__).with_name({file})):
-    """The network with its trained weights, set to predict, and what the file says of it."""
+    """Returns the network with its trained weights in evaluation mode, and the metadata of the file."""
     tensors, about = read(path)
     net = Net()
     net.load_state_dict(tensors)
@@ -236,13 +240,15 @@ pub(super) fn path(name: &str) -> Result<String, String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let proper = first.chars().all(letters) && first.starts_with(|c: char| c.is_ascii_alphabetic());
     if !proper || WORDS.contains(&first) || TAKEN.contains(&first) {
-        return Err(format!("its name begins with \"{first}\", which Python does not take for a layer; rename it"));
+        return Err(format!(
+            "its name begins with \"{first}\", which cannot be the name of a layer in Python; rename it"
+        ));
     }
     let keys = rest.into_iter().flat_map(|rest| rest.split('.'));
     let free = |key| match key {
-        "" => Err("an empty part in its name; rename it".to_string()),
+        "" => Err("its name has an empty part; rename it".to_string()),
         _ if TAKEN.contains(&key) || TAKEN_BELOW.contains(&key) => {
-            Err(format!("\"{key}\" in its name is something that PyTorch's modules have already; rename it"))
+            Err(format!("\"{key}\" in its name is already an attribute of PyTorch's modules; rename it"))
         }
         _ => Ok(key),
     };
@@ -334,8 +340,8 @@ mod tests {
         let mut tree = Vec::new();
         insert(&mut tree, "a.b", "B".into()).unwrap();
         insert(&mut tree, "a.c", "C".into()).unwrap();
-        assert!(insert(&mut tree, "a", "A".into()).unwrap_err().contains("a is a group of layers"));
-        assert!(insert(&mut tree, "a.b.d", "D".into()).unwrap_err().contains("b is a layer"));
+        assert!(insert(&mut tree, "a", "A".into()).unwrap_err().contains("a is both"));
+        assert!(insert(&mut tree, "a.b.d", "D".into()).unwrap_err().contains("b is both"));
         let mut text = String::new();
         print(&tree[0].1, "self.a = ", 0, "", &mut text);
         assert_eq!(text, "self.a = nn.ModuleDict({\n    \"b\": B,\n    \"c\": C,\n})\n");

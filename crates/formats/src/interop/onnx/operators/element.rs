@@ -48,7 +48,7 @@ fn made(node: &Node<'_>, view: View, form: Form) -> Result<Value, String> {
     let function = Function::new(node.label(), form);
     match function.is_small() {
         true => Ok(Value::Function(view, Rc::new(function))),
-        false => Err("it ends a function of too many nodes, which is no activation".into()),
+        false => Err("its formula has too many nodes for an activation".into()),
     }
 }
 

@@ -51,10 +51,10 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if !classes || build.shapes[x.id.0].plane() != 1 {
         let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);
         return Err(format!(
-            "along axis {axis} of {layout} of {shape}; supported over classes alone: flatten before it, and take axis 1"
+            "along axis {axis} of {layout} of {shape}; only the axis of the classes is supported: flatten before it and take axis 1"
         ));
     }
-    build.notes.push(format!("{} ({}) is left out: the loss has it", node.label(), node.op));
+    build.notes.push(format!("{} ({}) is left out, because the loss includes it", node.label(), node.op));
     Ok(Value::Tensor(x))
 }
 

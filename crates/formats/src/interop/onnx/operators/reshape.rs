@@ -26,7 +26,7 @@ fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Option<i64>>, St
             Ok(constant.ints().into_iter().map(Some).collect())
         }
         Value::Sizes(sizes) => Ok(sizes),
-        _ => Err("its shape depends on the images (a dynamic shape); only the number of images may be open".into()),
+        _ => Err("its shape depends on the images (a dynamic shape); only the number of images may vary".into()),
     }
 }
 
@@ -36,7 +36,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let refuse = |x: Shape| {
         let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
         Err(format!(
-            "from {x} to [{}]; supported are vectors (N, -1), images of one pixel, and groups of channels",
+            "from {x} to [{}] is not supported, only vectors (N, -1), images of one pixel, and groups of channels",
             shown.join(", ")
         ))
     };
@@ -131,12 +131,12 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let axes = axes(build, node, 4)?;
     if axes.is_empty() {
         return Err(
-            "without axes, which takes the dimension of a single image, too; state axes 2 and 3, as x.flatten(1) does"
+            "without axes, it would also remove the dimension of a single image; state axes 2 and 3, or use x.flatten(1)"
                 .into(),
         );
     }
     if build.shapes[x.id.0].plane() != 1 || axes != [2, 3] {
-        return Err(format!("axes {axes:?}; supported are height and width of one pixel"));
+        return Err(format!("axes {axes:?} are not supported, only height and width of images with one pixel"));
     }
     flat(build, node, x)
 }
@@ -149,7 +149,10 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     let x = build.view(node, 0)?;
     let axes = axes(build, node, 4)?;
     if x.layout != Layout::Flat || axes != [2, 3] {
-        return Err(format!("axes {axes:?} of {}; supported are height and width of vectors", x.layout.text()));
+        return Err(format!(
+            "axes {axes:?} of {} are not supported, only new axes 2 and 3 of vectors",
+            x.layout.text()
+        ));
     }
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
@@ -176,7 +179,10 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
         (Layout::Last, [0, 3, 1, 2]) => Layout::Image,
         (layout @ (Layout::Image | Layout::Last), [0, 1, 2, 3]) => layout,
         (layout, perm) => {
-            return Err(format!("{perm:?} of {}; channels may come last, or second again", layout.text()));
+            return Err(format!(
+                "perm {perm:?} of {} is not supported; channels can only move to the end or back to the second dimension",
+                layout.text()
+            ));
         }
     };
     Ok(Value::Tensor(View { layout, ..x }))
@@ -203,7 +209,7 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
         let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
-        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is beyond the sizes")
+        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is out of range")
     };
     let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(match (at.dims.as_slice(), picked.as_slice()) {
@@ -240,10 +246,10 @@ pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Val
             Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= MOST_SIZES => {
                 all.extend(constant.ints().into_iter().map(Some));
             }
-            _ => return Err("it joins what is neither tensors nor their sizes".into()),
+            _ => return Err("it can join only tensors or sizes of tensors".into()),
         }
         if all.len() > MOST_SIZES {
-            return Err(format!("it joins more than {MOST_SIZES} sizes, and no tensor has as many"));
+            return Err(format!("it joins more than {MOST_SIZES} sizes, but no tensor has as many"));
         }
     }
     Ok(Value::sizes(all))

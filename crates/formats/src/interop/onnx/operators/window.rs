@@ -21,7 +21,7 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     for (axis, number) in axes.iter().zip(given) {
         let axis =
             usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("its axes are not those of images")?] = number;
+        all[axis.ok_or("its axes are not axes of images")?] = number;
     }
     Ok(all)
 }
@@ -72,7 +72,7 @@ fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Re
     };
     let part = range(one(1, "starts")?, one(2, "ends")?, sizes.len());
     if Build::has(node, 4) && build.constant(node, 4)?.scalar() != Some(1.0) {
-        return Err("steps through the sizes of a tensor".into());
+        return Err("it selects sizes of a tensor with a step other than 1".into());
     }
     Ok(Value::sizes(sizes[part].to_vec()))
 }
@@ -89,14 +89,14 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     for (at, axis) in axes.iter().enumerate() {
         let axis =
             usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("its axes are not those of images")?] = [before[at] as usize, after[at] as usize];
+        all[axis.ok_or("its axes are not axes of images")?] = [before[at] as usize, after[at] as usize];
     }
     let mode = node.text("mode");
     let zeros = ["", "constant"].contains(&mode)
         && node.float("value", 0.0) == 0.0
         && build.given(node, 2)?.is_none_or(|value| value.scalar() == Some(0.0));
     if !zeros && mode != "reflect" {
-        return Err("it pads with other values than zeros or mirrored cells".into());
+        return Err("it pads with values other than zeros or mirrored cells".into());
     }
     match all {
         [[0, 0], [0, 0], down, across] => {
@@ -105,6 +105,6 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
             Ok(if cells == [0; 4] { Value::Tensor(x) } else { Value::Padded(x, Padding { cells, mirrored: !zeros }) })
         }
         [[0, 0], channels, [0, 0], [0, 0]] if zeros => shortcut(build, node, channels),
-        _ => Err(format!("pads {pads:?}; supported is padding of height and width, or of channels")),
+        _ => Err(format!("pads {pads:?} are not supported, only padding of height and width, or of channels")),
     }
 }
