@@ -45,7 +45,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
         .map(|(name, view)| {
             let number = number(view.dtype()).ok_or_else(|| {
                 Fault::Unsupported(format!(
-                    "tensor {name} has the type {:?}, which is not supported; convert it to F32",
+                    "tensor {name} has the type {:?}, which is not supported. Convert it to F32",
                     view.dtype()
                 ))
             })?;

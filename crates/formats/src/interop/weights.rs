@@ -48,7 +48,7 @@ pub enum Error {
         known: String,
     },
     /// The file violates the rules of its format.
-    #[error("{}: {text}. The file is damaged, truncated or malicious; download or export it again", .path.display())]
+    #[error("{}: {text}. The file is damaged, truncated or malicious. Download or export it again", .path.display())]
     Damaged {
         path: PathBuf,
         /// What is wrong, with the expected and the found value.

@@ -81,14 +81,14 @@ impl Format {
         let ending = out.extension().and_then(OsStr::to_str).unwrap_or("");
         match self {
             Self::Safetensors if ending == "py" => {
-                refuse("this is the name of the Python file; use -o FILE.safetensors")
+                refuse("this is the name of the Python file. Use -o FILE.safetensors")
             }
             Self::Safetensors => Ok(vec![(out.to_path_buf(), &SAFETENSORS), (out.with_extension("py"), &PYTHON)]),
             Self::Keras if out.to_string_lossy().ends_with(".weights.h5") => {
-                refuse("Keras expects only weights in a file with this name; use -o FILE.keras or FILE.h5")
+                refuse("Keras expects only weights in a file with this name. Use -o FILE.keras or FILE.h5")
             }
             Self::Keras if !["keras", "h5"].contains(&ending) => {
-                refuse("Keras recognises its files by their names; use -o FILE.keras or FILE.h5")
+                refuse("Keras recognises its files by their names. Use -o FILE.keras or FILE.h5")
             }
             Self::Onnx => Ok(vec![(out.to_path_buf(), &ONNX)]),
             Self::Keras => Ok(vec![(out.to_path_buf(), if ending == "h5" { &HDF5 } else { &KERAS })]),
@@ -113,7 +113,7 @@ pub enum Error {
     #[error("network {network}: {why}")]
     Network { network: String, why: String },
     /// The output file already exists.
-    #[error("{} already exists; choose another name with -o, or replace it with --force", .path.display())]
+    #[error("{} already exists. Choose another name with -o, or replace it with --force", .path.display())]
     Exists { path: PathBuf },
     /// Writing would destroy another file, or the directory is not writable.
     #[error("{0}")]
@@ -126,7 +126,7 @@ pub enum Error {
         why: String,
     },
     /// The file would exceed the format's limit.
-    #[error("{}: the file would have {bytes} bytes, but ONNX files have at most {most}; try --half, or --to safetensors", .path.display())]
+    #[error("{}: the file would have {bytes} bytes, but ONNX files have at most {most}. Try --half, or --to safetensors", .path.display())]
     TooLarge {
         path: PathBuf,
         /// Size that the file would have.
@@ -135,7 +135,7 @@ pub enum Error {
         most: u64,
     },
     /// A weight is too large for 16 bits.
-    #[error("tensor {tensor} has the value {value}, which is too large for 16 bits (at most 65504); leave --half out")]
+    #[error("tensor {tensor} has the value {value}, which is too large for 16 bits (at most 65504). Leave --half out")]
     Half {
         /// Name of the tensor, such as `fc.weight`.
         tensor: String,

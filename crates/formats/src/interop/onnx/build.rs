@@ -170,7 +170,7 @@ impl<'a> Build<'a> {
                     .into())
             }
             Value::List(_) => {
-                Err("its input is flattened to one dimension over all images; reshape to (N, -1) instead".into())
+                Err("its input is flattened to one dimension over all images. Reshape to (N, -1) instead".into())
             }
             Value::Blocks(..) => {
                 Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
@@ -359,7 +359,7 @@ pub(crate) enum Value {
     Padded(View, Padding),
     /// Every n-th row and column of a tensor. A Pad node of channels makes it a shortcut layer.
     Strided(View, usize),
-    /// A tensor whose channels are joined in groups for a normalisation.
+    /// A tensor with channels that are joined in groups for a normalisation.
     Grouped(View, Groups),
     /// A tensor reshaped to one dimension (N * F). A Gather splits it into images again.
     List(View),
@@ -489,5 +489,5 @@ pub(crate) type Handler = for<'a> fn(&mut Build<'a>, &Node<'a>) -> Result<Value,
 /// error, so that no input is ignored silently.
 pub(crate) type Operator = (&'static str, usize, Handler);
 
-/// The number of inputs of an operator that reads all of them.
+/// No limit on inputs, for operators that read all inputs.
 pub(crate) const ANY: usize = usize::MAX;

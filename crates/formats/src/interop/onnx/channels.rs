@@ -212,11 +212,11 @@ pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, 
         (Value::Constant(constant), _) => of_constant(build, constant, to, kind),
         (Value::Sizes(_) | Value::Size(_), Number::I64 | Number::I32 | Number::F32 | Number::F64) => Ok(value),
         (Value::Sizes(_) | Value::Size(_), _) => Err(format!(
-            "it casts sizes of a tensor to {}, which may be too small for them; cast them to int64",
+            "it casts sizes of a tensor to {}, which may be too small for them. Cast them to int64",
             type_name(kind)
         )),
         (_, Number::F32 | Number::F64 | Number::F16 | Number::Bf16) => Ok(value),
-        _ => Err(format!("it rounds a tensor of the network to {}; remove the node", type_name(kind))),
+        _ => Err(format!("it rounds a tensor of the network to {}. Remove the node", type_name(kind))),
     }
 }
 
@@ -256,7 +256,7 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| {
-        format!("it casts {shown} to {}, which does not have this number; cast to float32", type_name(kind))
+        format!("it casts {shown} to {}, which does not have this number. Cast to float32", type_name(kind))
     };
     let values: Result<Vec<i64>, String> = match &constant.values {
         Values::Floats(_) | Values::Same(..) => constant

@@ -131,7 +131,7 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
     }
     if !node.is_own() {
         return Err(Stop::Unsupported(format!(
-            "it is of the domain \"{}\", but only ONNX's own operators are supported; use the graph from before a runtime optimised it, \
+            "it is of the domain \"{}\", but only ONNX's own operators are supported. Use the graph from before a runtime optimised it, \
              or export without custom operators",
             node.domain
         )));
@@ -181,7 +181,7 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
         Dim::Known(n) if (1..=LARGEST).contains(&n) => Ok(n as usize),
         Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}, expected 1 to {LARGEST}")),
         Dim::Named(dim) => Err(format!(
-            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", but only the number of images may vary; export with a \
+            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", but only the number of images may vary. Export with a \
              fixed size, for example torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
         )),
     };
@@ -265,7 +265,7 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
         }
     }
     let (own, other) = (graph.nodes[from].label(), graph.nodes[to].label());
-    format!("node {own} reads what node {other} makes, which comes later; sort the nodes as onnx.checker requires")
+    format!("node {own} reads what node {other} makes, which comes later. Sort the nodes as onnx.checker requires")
 }
 
 /// An error of an ONNX file. Each message names the node or the tensor and says what to try.

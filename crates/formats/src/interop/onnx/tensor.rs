@@ -69,7 +69,7 @@ impl<'a> Stored<'a> {
         let wrong = |why: String| Err(format!("tensor {}: {why}", self.name));
         if let Some(file) = self.external {
             return wrong(format!(
-                "its values are in another file (\"{file}\"), and external data is not supported; write one file, with \
+                "its values are in another file (\"{file}\"), and external data is not supported. Write one file, with \
                  torch.onnx.export(..., external_data=False), or onnx.save(model, file, save_as_external_data=False)"
             ));
         }
@@ -78,7 +78,7 @@ impl<'a> Stored<'a> {
         let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
         let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is not valid", self.dims)) };
         let Some(number) = number(self.kind) else {
-            return wrong(format!("values of type {} are not supported; convert them to float", type_name(self.kind)));
+            return wrong(format!("values of type {} are not supported. Convert them to float", type_name(self.kind)));
         };
         let values = match (self.raw, self.ints.is_empty()) {
             (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {

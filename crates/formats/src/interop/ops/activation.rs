@@ -96,7 +96,7 @@ impl OpMapping for Activation {
             Self::Gelu => known("gelu"),
             Self::Relu6 => Ok(layers.add(name, "ReLU", json!({"max_value": 6.0}), x)),
             Self::LeakyRelu(slope) if slope < 0.0 => Err(format!(
-                "Keras's leaky ReLU does not allow a negative slope, found {slope}; use --to onnx or safetensors"
+                "Keras's leaky ReLU does not allow a negative slope, found {slope}. Use --to onnx or safetensors"
             )),
             Self::LeakyRelu(slope) => Ok(layers.add(name, "ReLU", json!({"negative_slope": exact(slope)}), x)),
             Self::HardSigmoid => Ok(hard_sigmoid(layers, name, layer, x[0])),
@@ -106,7 +106,7 @@ impl OpMapping for Activation {
             }
             Self::Scale(factor) => Ok(layers.add(name, "Rescaling", json!({"scale": exact(factor), "offset": 0.0}), x)),
             Self::GeluTanh => {
-                Err("Keras's layers only have the exact GELU, not its tanh approximation; use --to onnx or safetensors"
+                Err("Keras's layers only have the exact GELU, not its tanh approximation. Use --to onnx or safetensors"
                     .into())
             }
         }

@@ -34,7 +34,7 @@ impl OpMapping for BlurPool {
     }
 
     fn to_keras(&self, _: &mut Layers, _: &Layer<'_>, _: &[usize]) -> Result<usize, String> {
-        Err("Keras has no blur pooling layer; use --to onnx or safetensors".into())
+        Err("Keras has no blur pooling layer. Use --to onnx or safetensors".into())
     }
 
     fn reads_flat(&self, _: &[bool]) -> bool {
@@ -57,7 +57,7 @@ fn plane(blur: &BlurPool) -> Vec<f32> {
     row.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect()
 }
 
-/// Reads a convolution whose input is padded with mirrored cells. Only blur pooling is supported.
+/// Reads a convolution with mirrored padding. Only blur pooling is supported.
 pub(super) fn blur<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
@@ -84,7 +84,7 @@ pub(super) fn blur<'a>(
         && !Build::has(node, 2);
     if !same {
         return Err(
-            "its input is padded with mirrored cells, which is supported only for blur pooling; pad with zeros".into(),
+            "its input is padded with mirrored cells, which is supported only for blur pooling. Pad with zeros".into(),
         );
     }
     let id = build.layer((None, node.label()), blur, &[x.id], Vec::new())?;

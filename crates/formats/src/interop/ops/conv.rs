@@ -82,7 +82,7 @@ impl OpMapping for Conv {
         let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear: _, init: _, bias_init: _ } =
             self;
         if *dilation != [1, 1] && *stride != [1, 1] {
-            return Err("Keras has no convolution with both dilation and stride; use --to onnx or safetensors".into());
+            return Err("Keras has no convolution with both dilation and stride. Use --to onnx or safetensors".into());
         }
         let padded = Padded { window: self.extent(), stride: *stride, pads: *pads };
         let same = padded.is_same(layer.x[0]);

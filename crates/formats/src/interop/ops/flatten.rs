@@ -36,7 +36,7 @@ fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let rank = x.layout.rank();
     match node.int("axis", 1) {
         axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
-        axis => Err(format!("axis {axis} is not supported; use axis 1, which flattens whole images")),
+        axis => Err(format!("axis {axis} is not supported. Use axis 1, which flattens whole images")),
     }
 }
 

@@ -22,6 +22,6 @@ impl OpMapping for LayerScale {
     }
 
     fn to_keras(&self, _: &mut Layers, _: &Layer<'_>, _: &[usize]) -> Result<usize, String> {
-        Err("Keras has no layer that learns a factor for each channel; use --to onnx or safetensors".into())
+        Err("Keras has no layer that learns a factor for each channel. Use --to onnx or safetensors".into())
     }
 }

@@ -28,7 +28,7 @@ impl OpMapping for Lrn {
     }
 
     fn to_keras(&self, _: &mut Layers, _: &Layer<'_>, _: &[usize]) -> Result<usize, String> {
-        Err("Keras has no layer for local response normalisation; use --to onnx or safetensors".into())
+        Err("Keras has no layer for local response normalisation. Use --to onnx or safetensors".into())
     }
 
     fn reads_flat(&self, _: &[bool]) -> bool {

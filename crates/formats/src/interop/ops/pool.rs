@@ -77,7 +77,7 @@ impl OpMapping for Pool {
             }
             Windows::Bins(_) => {
                 return Err(
-                    "its bins differ in size, which Keras's pools do not support; use --to onnx or safetensors".into(),
+                    "its bins differ in size, which Keras's pools do not support. Use --to onnx or safetensors".into(),
                 );
             }
             Windows::Equal(padded) => padded,
@@ -94,7 +94,7 @@ impl OpMapping for Pool {
             false if with_zeros => zeros(layers, layer, padded.pads, x[0]),
             false => {
                 return Err(
-                    "Keras can only pad it with zeros, which would change its output; use --to onnx or safetensors"
+                    "Keras can only pad it with zeros, which would change its output. Use --to onnx or safetensors"
                         .into(),
                 );
             }

@@ -65,7 +65,7 @@ pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
         && order != b"little"
     {
         return Err(Fault::Unsupported(
-            "its values are big-endian, which is not supported; save it on a little-endian machine".into(),
+            "its values are big-endian, which is not supported. Save it on a little-endian machine".into(),
         ));
     }
     let Some(program) = entry(&mut zip, &format!("{folder}data.pkl"), pickle::LONGEST as u64)? else {

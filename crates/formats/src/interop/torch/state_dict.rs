@@ -35,7 +35,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     let (values, root) = (&loaded.values, loaded.root);
     let Value::Dictionary(root) = root else {
         return Err(Fault::Unsupported(format!(
-            "its pickle contains {}, expected a state_dict; save model.state_dict()",
+            "its pickle contains {}, expected a state_dict. Save model.state_dict()",
             root.words()
         )));
     };
@@ -57,7 +57,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     if let Some(most) = candidates.iter().rev().max_by_key(tensors).filter(|most| tensors(most) > 0) {
         let there = |place: &&&str| inner(values, entries, place).is_some_and(|found| tensors(&&found) > 0);
         let averages = AVERAGES.iter().find(there).map(|key| {
-            format!("the file also has averaged weights; use them with init.key = \"{key}\" (import: --key {key})")
+            format!("the file also has averaged weights. Use them with init.key = \"{key}\" (import: --key {key})")
         });
         return Ok((named(values, most)?, averages));
     }
@@ -154,7 +154,7 @@ pub fn all<'a>(
     Ok(tensors)
 }
 
-/// Returns the number of values of a view. Fails if it reaches past the end of its storage.
+/// Counts the values in a view. Fails if it reaches past the end of its storage.
 fn check(view: &View, storage: &Storage) -> Result<u64, String> {
     let View { offset, size, stride, .. } = view;
     let odd = || {

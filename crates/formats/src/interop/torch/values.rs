@@ -78,7 +78,7 @@ const MOST_COPIES: usize = 16 << 20;
 /// Everything that a pickle has created.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Number of items that were copied out of lists and strings.
+    /// Number of copied list items and bytes of strings.
     pub copied: usize,
     pub texts: Vec<String>,
     pub lists: Vec<Vec<Value>>,
@@ -163,7 +163,7 @@ impl Values {
         };
         if self.text(what)? != "storage" || more != Value::None {
             return Err(Fault::Unsupported(
-                "it has a storage that is a part of another storage; save the state_dict again with a newer PyTorch"
+                "it has a storage that is a part of another storage. Save the state_dict again with a newer PyTorch"
                     .into(),
             ));
         }
@@ -194,7 +194,7 @@ impl Values {
             marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))
         {
             return Err(Fault::Unsupported(format!(
-                "it has a tensor with PyTorch's mark \"{mark}\", whose values differ from the stored ones; save the state_dict with \
+                "it has a tensor with PyTorch's mark \"{mark}\", whose values differ from the stored ones. Save the state_dict with \
                  tensor.resolve_neg().resolve_conj() for each tensor"
             )));
         }

@@ -14,7 +14,7 @@ pub(crate) struct LayerConfig {
     pub class: &'static str,
     /// Arguments of the constructor, without the name.
     settings: Map<String, Value>,
-    /// Indices of the layers whose outputs it reads.
+    /// Indices of its input layers.
     inputs: Vec<usize>,
     /// Name of the layer in the network, if it has weights.
     pub weights: Option<String>,
@@ -64,7 +64,7 @@ impl Layers {
         inputs: &[usize],
     ) -> Result<usize, String> {
         if self.names.contains(&layer_name(name)) || name.contains('/') {
-            return Err("its name is not unique or has a slash; rename it".into());
+            return Err("its name is not unique or has a slash. Rename it".into());
         }
         let index = self.add(name, class, settings, inputs);
         self.list[index].weights = Some(name.into());

@@ -23,9 +23,9 @@ use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::interop::ops::mapping;
 
-/// The error of a layer whose output or weights would have another order of features in Keras.
+/// The error message if Keras would order the features in a layer's output or weights differently.
 const MIXED: &str =
-    "it reads a flattened image, and Keras flattens images in another order; use --to onnx or safetensors";
+    "it reads a flattened image, and Keras flattens images in another order. Use --to onnx or safetensors";
 
 /// Returns the Keras description of a network for `model.h5`. With `multi_label`, each class has its own probability.
 /// If Keras cannot express the network, `config` is `None`.

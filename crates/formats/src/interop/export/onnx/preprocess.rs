@@ -26,11 +26,11 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let ops = &trained.model.preprocess;
     let refuse = |why: String| Error::Network { network: trained.model.network.clone(), why };
     let Some((last, first)) = ops.split_last() else {
-        return Err(refuse("--preprocess: the model has no transforms; leave --preprocess out".into()));
+        return Err(refuse("--preprocess: the model has no transforms. Leave --preprocess out".into()));
     };
     let numbers = numbers(last, "normalize").filter(|n| !n.is_empty() && n.len().is_multiple_of(2));
     let numbers = numbers.ok_or_else(|| {
-        refuse(format!("--preprocess: the last transform is {last}, expected normalize; leave --preprocess out"))
+        refuse(format!("--preprocess: the last transform is {last}, expected normalize. Leave --preprocess out"))
     })?;
     let net = trained.network.net.input;
     let crop = Crop::of(trained, first);

@@ -51,7 +51,7 @@ pub(super) fn unfit_name(code: &Path) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("note: {} {why}; choose another name with -o, such as net.safetensors", code.display()))
+    Some(format!("note: {} {why}. Choose another name with -o, such as net.safetensors", code.display()))
 }
 
 // A safetensors file has the length of a JSON header as u64, the header, and the values in the order of the header

@@ -33,7 +33,7 @@ pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
         (false, "Max" | "Min") => {
             Err(format!("of {given} inputs; two are supported: write it as one {} after another", node.op))
         }
-        _ => Err(format!("it has {given} inputs, and {most} at most are understood; check the file with onnx.checker")),
+        _ => Err(format!("it has {given} inputs, and {most} at most are understood. Check the file with onnx.checker")),
     }
 }
 

@@ -70,7 +70,7 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
         match (readers.next(), readers.next()) {
             (None, _) if build.graph.outputs.contains(output) => return Ok(()),
             (None, _) => {
-                return Err("a softmax is supported only as an output of the graph; remove the nodes after it".into());
+                return Err("a softmax is supported only as an output of the graph. Remove the nodes after it".into());
             }
             // the loop ends because nodes are in execution order
             (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {

@@ -234,7 +234,7 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
     }
 }
 
-/// Largest number of sizes, which is the largest number of dimensions of a tensor.
+/// Largest number of sizes in a list.
 const MOST_SIZES: usize = 8;
 
 /// Concatenates sizes for a reshape.
