@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
+.PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-report \
 	test-slurm test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
@@ -48,7 +48,7 @@ define install
 missing=''; for package in $(1); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Abbrev}' $$package 2>/dev/null | cut -c1-2)" = ii ] || missing="$$missing $$package"; \
 	done; \
-	command -v cc >/dev/null || missing="$$missing build-essential"; \
+	command -v cc >/dev/null && command -v g++ >/dev/null || missing="$$missing build-essential"; \
 	[ -n "$$missing" ] || exit 0; \
 	echo "installing$$missing"; \
 	root=''; [ "$$(id -u)" = 0 ] || root=sudo; \
@@ -114,7 +114,10 @@ $(RUN)/model.h5: | $(DATA)/dataset.json
 
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
-	@$(CARGO) test --locked --workspace
+	@tests/skipped.sh $(MAKE) --no-print-directory test-all
+
+test-all:
+	@$(CARGO) test --locked --workspace -- $$(tests/mounts.sh bad_ends::a_disk_that_is_full stalls::a_hung_file_system_is_named)
 	@tests/sites/run.sh
 	@tests/pack/choose.sh
 	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'
@@ -125,10 +128,11 @@ test-sites: ## the job scripts of PBS, LSF, Flux and of plain machines, against 
 test-install: build ## `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
-test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
+test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes)
 	@$(CARGO) test --locked --test faults --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
-	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1 \
+		$$(tests/mounts.sh sweep::the_sweep_of_full_disks)
 
 test-networks: ## every network against torchvision's, timm's or plain PyTorch's numbers; recipes of large ones for twenty steps (minutes)
 	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
@@ -153,18 +157,18 @@ sanitize-orders:
 		$(CARGO) test --locked --release --manifest-path tests/loom/Cargo.toml
 
 # Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512. The emulated GPU takes addresses that valgrind has for
-# itself: without g++ on the PATH, the tests of numerics leave it out.
+# itself, so the tests of numerics leave it out.
 VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
 # libjpeg-turbo's SIMD code reads columns beyond an image's edge that nobody has written; its plain code does not.
 VALGRIND_PLAIN := "env", "JSIMD_FORCENONE=1", $(VALGRIND)
-VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
+VALGRIND_CPU := "env", "TRIREME_TEST_CPU_ONLY=1", $(VALGRIND)
 under = --config 'target."cfg(all())".runner = [$(1)]'
 
 sanitize-memory:
 	@$(call install,$(PACKAGES) valgrind)
 	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --lib -- --test-threads 1
 	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --test loaders -- --test-threads 1 golden::
-	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
+	@$(CARGO) test --locked $(call under,$(VALGRIND_CPU)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 
 # What is compiled with ThreadSanitizer fits nothing else: a folder of its own.
@@ -182,11 +186,11 @@ test-report: build ## report.html in a headless Chromium: opens at once, no word
 # Packages of Python in a folder of their own; what is there is not installed again.
 test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, events in TensorBoard, data sets from and to TensorFlow, WebDataset, Hugging Face, MXNet and DALI, from PyPI (7 GB once, then minutes); NETWORKS=: some; PHOTOS=: fine-tune on them
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
-		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
+		tests/skipped.sh tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/testing.md)
@@ -217,7 +221,7 @@ setup-cuda-check: ## NVIDIA's compiler and disassembler of GPU kernels (95 MB, f
 
 test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, sm_75 to sm_120: a table; fails on spills, crowded blocks
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
-		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture
+		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture --include-ignored
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn
@@ -232,7 +236,7 @@ test-bundled: ## the CPU's kernels and numbers with oneDNN 3.14.1 compiled in
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --test numerics -- --skip golden::networks_learn_as_in_pytorch
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
-	@tests/gpu/test.sh
+	@tests/skipped.sh tests/gpu/test.sh
 
 bench-peers: build ## on a quiet machine: training on CPUs beside PyTorch's, in turn, one table (installs PyTorch; some 40 minutes)
 	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)

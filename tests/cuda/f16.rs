@@ -10,9 +10,6 @@ use support::gpu;
 use support::program::events;
 use support::setting::Setting;
 
-/// Number of tests in this file that run on any GPU.
-const TESTS: usize = 3;
-
 /// With two images per step, the first gradients of LeNet overflow f16 at the initial loss scale. All ranks must skip
 /// the same steps.
 const LENET: &str = r#"
@@ -45,10 +42,8 @@ fn sized(recipe: &str, size: u32) -> Setting {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
-    if !gpu::emulated("the steps that f16 loses of one run") {
-        return;
-    }
     // at 8x8 a single bucket holds all parameters and zeros between them; a skipped step must keep these zeros
     for (size, later) in [(32, "6"), (8, "16")] {
         let setting = sized(LENET, size);
@@ -74,9 +69,6 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
 /// count. The log reports each of the first skipped steps once.
 #[test]
 fn steps_skipped_in_f16_are_logged() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = sized(LENET, 8);
     let train = |out: &str, ranks, more: &[&str]| {
         gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded().stderr
@@ -124,9 +116,6 @@ fn poison(checkpoint: &Path) {
 
 #[test]
 fn a_scale_that_is_halved_in_vain_ends_the_run() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = sized(LENET, 8);
     for ranks in [1, 2] {
         let out = ranks.to_string();
@@ -150,9 +139,6 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
 /// No loss scale helps against an overflow in the forward pass.
 #[test]
 fn a_loss_that_is_lost_in_f16_says_so() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-6)\"]"));
     let huge = ["--share-gpu", "--set", &lists[0], "--set", &lists[1]];
     let ended = gpu::train(&sized(LENET, 8), "out", 2, &huge, &[]);

@@ -5,7 +5,7 @@
 # checkout by cargo; from what pack.sh made by its own binaries.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 BIN=${TRIREME:-${CARGO_TARGET_DIR:-target}/release/trireme}
 export TRIREME=$BIN
 # shellcheck source=tests/gpu/tools.sh
@@ -26,14 +26,16 @@ if ! timeout -k 10 300 "$BIN" bench step --model lenet --batch 4 --device cuda -
 fi
 if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo 'no nvidia-smi here'; fi
 failed=()
+# counted PASSED FAILED SKIPPED: tests of this script, in the words of libtest's lines
+counted() { echo "test result: ok. $1 passed; $2 failed; $3 ignored;" >>"$work/results"; }
 # limited SECONDS COMMAND...: a GPU that hangs must not hold the others up
 limited() { timeout -k 10 "$@" || { local rc=$?; [ $rc != 124 ] || echo "not done after $1 s: ${*:2}"; return $rc; }; }
-cargo_or_pack() { [ -d tests/gpu/bin ] || cargo test --locked --no-run "$@"; }
+cargo_or_pack() { [ -d tests/gpu/bin ] || cargo test --locked --no-run --features real-gpu "$@"; }
 
 # a line of `targets` is a test binary and its arguments, which say which of its tests run
 while read -ra words <&3; do
     cargo_or_pack --test "${words[0]}"
-    limited 1200 bash -c 'tests "$@"' tests "${words[@]}" || failed+=("${words[0]}")
+    limited 1200 bash -c 'tests "$@"' tests "${words[@]}" 2>&1 | tee -a "$work/results" || failed+=("${words[*]}")
 done 3<tests/gpu/targets
 
 # A run of 20,000 steps: the GPU's memory after the 700th step, when all kernels of training and of scoring have been loaded (an epoch
@@ -41,6 +43,7 @@ done 3<tests/gpu/targets
 # MiB in use on the first GPU that this process may use.
 memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="${CUDA_VISIBLE_DEVICES:-0}" | head -n 1; }
 # Steps that a run has done.
+# shellcheck disable=SC2126 # grep -c says nothing of a file that is not there yet
 steps() { grep -h '"event":"step"' "$work/out/metrics.jsonl" 2>/dev/null | wc -l; }
 # $1 = steps: waits until the run has done so many; false if it ends before.
 until_step() { while [ "$(steps)" -lt "$1" ]; do kill -0 "$run" 2>/dev/null || return 1; sleep 0.05; done; }
@@ -69,18 +72,24 @@ PYTHON
     [ "$first" = "$last" ] && [ "$first" -gt 0 ]
 }
 if command -v nvidia-smi >/dev/null; then
-    flat || failed+=('memory flat from step 700 to step 12,000')
+    if flat; then counted 1 0 0; else counted 0 1 0 && failed+=('memory flat from step 700 to step 12,000'); fi
 else
-    echo 'left out (1 test): memory over 12,000 steps: no nvidia-smi here'
+    echo 'skipped (1 test): memory over 12,000 steps: no nvidia-smi here'
+    counted 0 0 1
 fi
 
 if [ -n "$SANITIZER" ]; then
     for tool in memcheck racecheck initcheck synccheck; do
-        limited 600 bash -c "sanitizer $tool" || failed+=("compute-sanitizer $tool")
+        if limited 600 bash -c "sanitizer $tool"; then counted 1 0 0; else counted 0 1 0 && failed+=("compute-sanitizer $tool"); fi
     done
 else
-    echo 'left out (4 tests): compute-sanitizer is not installed'
+    echo 'skipped (4 tests): compute-sanitizer is not installed'
+    counted 0 0 4
 fi
+
+# Tests of a binary that was killed or crashed are in no line; it is among the failed ones below.
+sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*/\1 \2 \3/p' "$work/results" |
+    awk '{ p += $1; f += $2; s += $3 } END { printf "%d tests run: %d passed, %d failed; %d skipped\n", p + f, p, f, s }'
 
 [ ${#failed[@]} = 0 ] || { printf 'failed: %s\n' "${failed[@]}"; exit 1; }
 echo 'all tests on the GPU passed'
