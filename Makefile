@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
+.PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-report \
 	test-slurm test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
@@ -48,7 +48,7 @@ define install
 missing=''; for package in $(1); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Abbrev}' $$package 2>/dev/null | cut -c1-2)" = ii ] || missing="$$missing $$package"; \
 	done; \
-	command -v cc >/dev/null || missing="$$missing build-essential"; \
+	command -v cc >/dev/null && command -v g++ >/dev/null || missing="$$missing build-essential"; \
 	[ -n "$$missing" ] || exit 0; \
 	echo "installing$$missing"; \
 	root=''; [ "$$(id -u)" = 0 ] || root=sudo; \
@@ -114,7 +114,10 @@ $(RUN)/model.h5: | $(DATA)/dataset.json
 
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
-	@$(CARGO) test --locked --workspace
+	@tests/skipped.sh $(MAKE) --no-print-directory test-all
+
+test-all:
+	@$(CARGO) test --locked --workspace -- $$(tests/mounts.sh bad_ends::a_disk_that_is_full stalls::a_hung_file_system_is_named)
 	@tests/sites/run.sh
 	@tests/pack/choose.sh
 	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'
@@ -125,10 +128,11 @@ test-sites: ## test the job scripts for PBS, LSF, Flux and ssh with replacements
 test-install: build ## test `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
-test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
+test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes)
 	@$(CARGO) test --locked --test faults --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
-	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1 \
+		$$(tests/mounts.sh sweep::the_sweep_of_full_disks)
 
 test-networks: ## compare every network with torchvision, timm or plain PyTorch, run recipes of large ones for twenty steps (minutes)
 	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
@@ -152,19 +156,19 @@ sanitize-orders:
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
 		$(CARGO) test --locked --release --manifest-path tests/loom/Cargo.toml
 
-# Each test binary runs under valgrind, which emulates AVX2 but not AVX-512. The emulated GPU uses addresses that valgrind reserves. Without
-# g++ on the PATH, the numerics tests skip the emulated GPU.
+# Each test binary runs under valgrind, which emulates AVX2 but not AVX-512. The emulated GPU uses addresses that valgrind reserves, so the
+# numerics tests skip it.
 VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
 # libjpeg-turbo's SIMD code reads uninitialised columns past the edge of an image. Its plain code does not.
 VALGRIND_PLAIN := "env", "JSIMD_FORCENONE=1", $(VALGRIND)
-VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
+VALGRIND_CPU := "env", "TRIREME_TEST_CPU_ONLY=1", $(VALGRIND)
 under = --config 'target."cfg(all())".runner = [$(1)]'
 
 sanitize-memory:
 	@$(call install,$(PACKAGES) valgrind)
 	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --lib -- --test-threads 1
 	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --test loaders -- --test-threads 1 golden::
-	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
+	@$(CARGO) test --locked $(call under,$(VALGRIND_CPU)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 
 # Code compiled with ThreadSanitizer cannot be mixed with other code, so it has its own build folder.
@@ -182,11 +186,11 @@ test-report: build ## open report.html in a headless Chromium: loads at once, no
 # Python packages go into a separate folder. Existing packages are not installed again.
 test-interop: build ## models in PyTorch, ONNX Runtime, Keras and back, events in TensorBoard, data sets from and to other packages, from PyPI (7 GB once, then minutes); NETWORKS= selects networks; PHOTOS= fine-tunes on photos
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
-		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
+		tests/skipped.sh tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
 test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 fuzz: ## run each fuzz target for SECONDS=60 with the address sanitizer; TARGETS= selects targets (see docs/testing.md)
@@ -217,7 +221,7 @@ setup-cuda-check: ## install NVIDIA's compiler and disassembler for GPU kernels 
 
 test-cuda-check: setup-cuda-check ## compile every GPU kernel with NVIDIA's compiler for sm_75 to sm_120 and print a table; fails on spills and low occupancy
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
-		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture
+		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture --include-ignored
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn
@@ -231,8 +235,8 @@ test-bundled: ## test the CPU kernels and numbers with oneDNN 3.14.1 included
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) -p backend --lib cpu
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --test numerics -- --skip golden::networks_learn_as_in_pytorch
 
-test-gpu: build ## on a machine with a GPU: test operations, networks and laws on the GPU
-	@tests/gpu/test.sh
+test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
+	@tests/skipped.sh tests/gpu/test.sh
 
 bench-peers: build ## on a quiet machine: compare training on CPUs with PyTorch, alternating runs, one table (installs PyTorch; 40 minutes)
 	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)

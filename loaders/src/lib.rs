@@ -26,6 +26,9 @@ mod mix;
 pub mod order;
 pub mod random;
 mod ring;
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
 mod spec;
 pub mod stall;
 mod storage;

@@ -10,9 +10,6 @@ use support::program::{events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
-/// Number of tests in this file that run on any GPU.
-const TESTS: usize = 4;
-
 /// Batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3 images instead of
 /// 8.
 const RESNET: &str = r#"
@@ -69,9 +66,6 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 
 #[test]
 fn steps_ahead_are_those_that_are_read_at_once() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
     train(&setting, "ahead", &["--max-steps", "8"]);
@@ -85,9 +79,6 @@ fn steps_ahead_are_those_that_are_read_at_once() {
 /// A checkpoint contains all results of its own step and none of a later step.
 #[test]
 fn checkpoints_are_those_of_their_steps() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     train(&setting, "whole", &["--max-steps", "7"]);
     train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);
@@ -102,9 +93,6 @@ fn checkpoints_are_those_of_their_steps() {
 /// sums.
 #[test]
 fn records_that_are_left_out_change_what_they_change_at_once() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
     let path = setting.images.shard("train", 1);
     let (offset, _) = shard::scan_index(&path).unwrap()[4];
@@ -121,9 +109,6 @@ fn records_that_are_left_out_change_what_they_change_at_once() {
 /// The message names the step with the bad loss, and the log has the lines of all steps up to it.
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let broken = ["--set", "schedule.kind=constant", "--set", "schedule.base_lr=1e30", "--device", "cuda"];
     let trace = setting.out("trace.json");

@@ -75,10 +75,8 @@ fn whose(setting: &Setting, out: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn all_ranks_and_all_starts_take_rank_0_s_choice() {
-    if !gpu::emulated("one choice of algorithms for all ranks") {
-        return;
-    }
     let setting = setting();
     let (first, _) = train(&setting, "first", &["A=1"], &[]);
     let (other, _) = train(&setting, "other", &[OTHER], &[]);
@@ -102,9 +100,6 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
 /// If the algorithms are chosen by timing, other ranks and later starts use the choice of rank 0 too.
 #[test]
 fn timed_choices_are_shared_by_all_ranks_and_starts() {
-    if !gpu::available(1) {
-        return;
-    }
     let setting = setting();
     // empty caches, without earlier timings
     let [first, second] = ["1", "2"].map(|name| format!("TRIREME_CACHE={}", setting.folder.at(name)));
@@ -128,10 +123,8 @@ fn timed_choices_are_shared_by_all_ranks_and_starts() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn another_gpu_goes_on_and_says_what_no_longer_holds() {
-    if !gpu::emulated("a run that goes on on another GPU") {
-        return;
-    }
     let setting = setting();
     train(&setting, "parts", &["TRIREME_EMULATED_DEVICES=2"], &["--max-steps", "2"]);
     let wide = "TRIREME_EMULATED_DEVICES=2";
@@ -162,9 +155,6 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
 /// This happens after a driver downgrade: cuDNN is the same, but one of its engines no longer runs.
 #[test]
 fn an_algorithm_that_does_not_run_is_replaced_and_named() {
-    if !gpu::available(1) {
-        return;
-    }
     let setting = setting();
     train(&setting, "out", &["A=1"], &["--max-steps", "2"]);
     let path = setting.folder.path().join("out/checkpoints/step-00000002.h5");
@@ -188,10 +178,8 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
 /// A run can continue from a CPU checkpoint on a GPU and from a GPU checkpoint on a CPU. A note says that the
 /// algorithms change.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn runs_go_on_from_processor_to_gpu_and_back() {
-    if !gpu::emulated("runs between processor and GPU") {
-        return;
-    }
     let setting = setting();
     let on = |device: &str, last: &str| {
         let args = ["--device", device, "--threads", "1", "--max-steps", last, "--resume", "auto"];

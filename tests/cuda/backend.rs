@@ -75,7 +75,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
     let cases: Vec<_> = cases.into_iter().chain(functions).collect();
     // bf16 has 8 bits of mantissa and f16 has 11; the results are sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
-        let Some(cuda) = cuda(precision) else { return };
+        let cuda = cuda(precision);
         for (op, shape) in cases.clone() {
             let mut case = Case::random(op, 3, shape, 5);
             // values that both types hold exactly, so that maxima and signs at ReLU are the same
@@ -134,7 +134,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let group = [ParamGroup { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
     for rule in rules() {
         for spoilt in [f32::NAN, f32::INFINITY] {
-            let Some(cuda) = cuda(Precision::F32) else { return };
+            let cuda = cuda(Precision::F32);
             let step = |gradient: f32| {
                 let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| upload(&cuda, &[0.0, 0.0])).collect();
                 let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
@@ -153,7 +153,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
 #[test]
 fn passes_over_flat_memory_are_the_references() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (a, b) = (noise(70_001, 1, 2.0), noise(70_001, 2, 2.0));
     let other = upload(&cuda, &b);
     let check = |what: &str, on_gpu: &dyn Fn(&mut CudaBuf), on_host: &dyn Fn(&mut HostBuf)| {
@@ -183,7 +183,7 @@ fn passes_over_flat_memory_are_the_references() {
 #[test]
 fn values_bytes_and_kept_pictures_make_the_same_input() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (n, shape) = (3, Shape::image(3, 4, 5));
     let desc = cuda.input(n, shape);
     let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
@@ -236,7 +236,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
 #[test]
 fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F16) else { return };
+    let cuda = cuda(Precision::F16);
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     let group = [ParamGroup { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
@@ -280,7 +280,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
 #[test]
 fn more_memory_than_there_is_says_how_much_is_free() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let error = cuda.alloc(1 << 44).err().expect("64 TB").to_string();
     assert!(error.contains("out of device memory") && error.contains("are free on"), "{error}");
 }

@@ -180,7 +180,7 @@ fn elements(buffer: &CudaBuf) -> Vec<f32> {
 #[test]
 fn a_gpu_codes_as_the_host_does() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
@@ -188,7 +188,7 @@ fn a_gpu_codes_as_the_host_does() {
 #[test]
 fn what_is_carried_over_moves_between_gpu_and_host() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
     for name in ["bf16", "ternary"] {
         let entry = codec::find(name).expect("a codec");
@@ -212,7 +212,7 @@ fn what_is_carried_over_moves_between_gpu_and_host() {
 #[test]
 fn what_is_not_finite_shows_in_the_scales() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let bucket = bucket();
     let settings = Settings { workers: 2, clip: 2.5, error_feedback: false };
     let mut values = [gradients(0, 0), gradients(1, 0)];

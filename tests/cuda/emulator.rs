@@ -12,9 +12,6 @@ use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, result as nvrtc};
 
-/// Number of tests, for the message about skipped tests.
-const TESTS: usize = 12;
-
 const KERNELS: &str = r#"
 extern "C" __global__ void __launch_bounds__(256) sums(const float* __restrict__ x, float* y, int n) {
     __shared__ float part[8];
@@ -98,11 +95,10 @@ fn compiled(source: &str) -> Result<Ptx, String> {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn barriers_shuffles_and_ballots() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let gpu = Gpu::new();
     let x: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
     let from = gpu.stream.clone_htod(&x).expect("upload");
@@ -135,11 +131,10 @@ fn barriers_shuffles_and_ballots() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn work_waits_until_somebody_waits_for_it() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let gpu = Gpu::new();
     let other = gpu.context.new_stream().expect("a stream");
     let mut x = gpu.stream.alloc_zeros::<f32>(100).expect("memory");
@@ -169,11 +164,10 @@ fn work_waits_until_somebody_waits_for_it() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_graph_replays_two_streams_and_marks_its_middle() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let gpu = Gpu::new();
     let side = gpu.context.new_stream().expect("a stream");
     let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
@@ -212,11 +206,10 @@ fn a_graph_replays_two_streams_and_marks_its_middle() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn captures_refuse_what_cuda_refuses() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let gpu = Gpu::new();
     let side = gpu.context.new_stream().expect("a stream");
     let fork = gpu.context.new_event(None).expect("an event");
@@ -240,11 +233,10 @@ fn captures_refuse_what_cuda_refuses() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn compiler_errors_come_with_their_line() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let error = compiled("extern \"C\" __global__ void k(float* x) {\n    x[0] = nothing;\n}")
         .map(|_| ())
         .expect_err("an error");
@@ -262,11 +254,10 @@ fn compiler_errors_come_with_their_line() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn images_are_checked() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let context = CudaContext::new(0).expect("a context");
     let cubin = |arch: &str| {
         let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
@@ -291,11 +282,10 @@ fn images_are_checked() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn allocations_beyond_the_memory_fail() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let gpu = Gpu::new();
     let (free, total) = gpu.context.mem_get_info().expect("sizes");
     assert!(free <= total && total == 2 << 30);
@@ -308,11 +298,10 @@ fn allocations_beyond_the_memory_fail() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn faulty_kernels_are_named() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     for (test, said) in [
         ("emulator::in_a_process_of_its_own::threads_part", "kernel parts, block (0, 0, 0), thread (15, 0, 0)"),
         ("emulator::in_a_process_of_its_own::past_the_end", "kernel fill touched device memory at"),
@@ -326,11 +315,10 @@ fn faulty_kernels_are_named() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_race_gives_other_results_in_another_order() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let digest = |order: &str| {
         let ended = emulator::alone("emulator::in_a_process_of_its_own::race", &[("TRIREME_EMULATED_ORDER", order)]);
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -344,11 +332,10 @@ fn a_race_gives_other_results_in_another_order() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn settings_make_devices_and_faults() {
     let _alone = alone();
-    if !emulator::load(TESTS) {
-        return;
-    }
+    emulator::load();
     let run = |test: &str, settings: &[(&str, &str)]| {
         let ended = emulator::alone(&format!("emulator::in_a_process_of_its_own::{test}"), settings);
         assert!(ended.status.success(), "{test}: {}", String::from_utf8_lossy(&ended.stderr));

@@ -3,15 +3,13 @@
 
 use std::path::Path;
 
-use formats::checkpoint::{Scale, StateFile};
+use base::run_state::LossScale;
+use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
 use support::gpu;
 use support::program::events;
 use support::setting::Setting;
-
-/// Number of tests in this file that run on any GPU.
-const TESTS: usize = 3;
 
 /// With two images per step, the first gradients of LeNet overflow f16 at the initial loss scale. All ranks must skip
 /// the same steps.
@@ -45,10 +43,8 @@ fn sized(recipe: &str, size: u32) -> Setting {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
-    if !gpu::emulated("the steps that f16 loses of one run") {
-        return;
-    }
     // at 8x8 a single bucket holds all parameters and zeros between them; a skipped step must keep these zeros
     for (size, later) in [(32, "6"), (8, "16")] {
         let setting = sized(LENET, size);
@@ -74,9 +70,6 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
 /// count. The log reports each of the first skipped steps once.
 #[test]
 fn steps_skipped_in_f16_are_logged() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = sized(LENET, 8);
     let train = |out: &str, ranks, more: &[&str]| {
         gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded().stderr
@@ -118,15 +111,12 @@ fn poison(checkpoint: &Path) {
             }
         }
     }
-    state.progress.loss_scale = Some(Scale { scale: 65536.0, good: 0, lost: 1 });
+    state.progress.loss_scale = Some(LossScale { scale: 65536.0, good: 0, bad: 0, lost: 1 });
     state.write(checkpoint).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
 fn a_scale_that_is_halved_in_vain_ends_the_run() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = sized(LENET, 8);
     for ranks in [1, 2] {
         let out = ranks.to_string();
@@ -150,9 +140,6 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
 /// No loss scale helps against an overflow in the forward pass.
 #[test]
 fn a_loss_that_is_lost_in_f16_says_so() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-6)\"]"));
     let huge = ["--share-gpu", "--set", &lists[0], "--set", &lists[1]];
     let ended = gpu::train(&sized(LENET, 8), "out", 2, &huge, &[]);

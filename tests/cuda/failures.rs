@@ -42,11 +42,9 @@ fn said(test: &str, settings: &[(&str, &str)]) -> String {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
     let _alone = alone();
-    if !gpu::emulated("failures of kernels") {
-        return;
-    }
     for (code, name, kernel) in STICKY {
         let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", &format!("kernel arena_scale:{code}"))]);
         let line = said.lines().find(|line| line.starts_with("lost true")).unwrap_or_else(|| panic!("{code}:\n{said}"));
@@ -64,7 +62,7 @@ fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
 #[test]
 #[ignore = "run with settings"]
 fn a_kernel_fails() {
-    let device = cuda(Precision::F32).expect("the emulated GPU");
+    let device = cuda(Precision::F32);
     let (mut x, y) = (device.alloc(100).unwrap(), device.alloc(100).unwrap());
     x.write(0, &[1.0; 100]).unwrap();
     x.fetch().unwrap();
@@ -91,11 +89,9 @@ fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
 /// cuDNN's algorithms are timed one after another. If one makes the GPU unusable, the others would all seem to fail, so
 /// the choice ends.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
     let _alone = alone();
-    if !gpu::emulated("an algorithm that kills the GPU") {
-        return;
-    }
     let folder = Folder::new();
     for (i, work) in ["cuDNN's convolution:700", "cuDNN's gradient of filters:716"].into_iter().enumerate() {
         let cache = folder.at(&i.to_string());
@@ -109,11 +105,9 @@ fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
 
 /// Timing uses recorded passes over random numbers and chooses the fastest algorithm.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn algorithms_are_timed_as_they_will_run() {
     let _alone = alone();
-    if !gpu::emulated("the timing of algorithms") {
-        return;
-    }
     let folder = Folder::new();
     for (slow, fast) in [("0", "1"), ("1", "0")] {
         let cache = folder.at(slow);
@@ -132,11 +126,9 @@ fn algorithms_are_timed_as_they_will_run() {
 /// After an error of NCCL, nothing waits for the GPU: if another rank has ended, an earlier sum would never finish. The
 /// group is aborted.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_error_of_nccl_waits_for_nothing() {
     let _alone = alone();
-    if !gpu::emulated("an error of NCCL") {
-        return;
-    }
     let said = said("nccl_fails", &[("TRIREME_EMULATED_NCCL", "6")]);
     for part in
         ["lost false: NCCL: ncclAllReduce", "remote process exited", "waits 0, groups left 1", "groups left in all 1"]
@@ -151,7 +143,7 @@ fn an_error_of_nccl_waits_for_nothing() {
 #[test]
 #[ignore = "run with settings"]
 fn nccl_fails() {
-    let device = cuda(Precision::F32).expect("the emulated GPU");
+    let device = cuda(Precision::F32);
     let mut bucket = device.alloc(100).unwrap();
     bucket.write(0, &[1.0; 100]).unwrap();
     device.mark(&mut bucket).unwrap();
@@ -172,11 +164,9 @@ fn nccl_fails() {
 /// Without its numerical notes it is not known how an engine changes results, so the engine is skipped and the others
 /// are used.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_engine_without_notes_is_passed_over() {
     let _alone = alone();
-    if !gpu::emulated("an engine of cuDNN whose notes cannot be read") {
-        return;
-    }
     let folder = Folder::new();
     // engine 0 has no notes; it would be the faster one
     let variables = [("TRIREME_EMULATED_SILENT", "0"), ("TRIREME_EMULATED_SLOW", "1")];
@@ -188,7 +178,7 @@ fn an_engine_without_notes_is_passed_over() {
 #[test]
 #[ignore = "run with settings"]
 fn algorithms_are_timed() {
-    assert!(emulator::load(1));
+    emulator::load();
     let device = Cuda::open(0, Settings::default()).unwrap();
     match plan(&device) {
         Ok(plan) => {

@@ -43,7 +43,7 @@ fn folded_convolutions_are_the_references() {
         (Precision::F16, |v| f16::from_f32(v).to_f32()),
         (Precision::F32, |v| bf16::from_f32(v).to_f32()),
     ] {
-        let Some(cuda) = cuda_with(Settings { precision, allow_tf32: true, ..Settings::default() }) else { return };
+        let cuda = cuda_with(Settings { precision, allow_tf32: true, ..Settings::default() });
         for (k, (conv, shape)) in (0..).zip(convolutions()) {
             let mut case = Case { first: true, ..Case::random(Op::Conv(conv), 3, shape, 60 + k) };
             // no gradient where rounding could move a value to the other side of ReLU
@@ -89,7 +89,7 @@ fn losses<B: Backend>(backend: B) -> Vec<f64> {
 #[test]
 fn steps_follow_each_other_as_on_the_cpu() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::Bf16) else { return };
+    let cuda = cuda(Precision::Bf16);
     let (got, want) = (losses(cuda), losses(cpu(1)));
     assert!(want[5] < 0.9 * want[0], "the loss does not fall: {want:?}");
     got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
@@ -104,13 +104,13 @@ fn other_convolutions_are_not_folded() {
         ..Case::random(Op::Conv(conv), 2, Shape::image(channels, 12, 12), 1)
     };
     let strided = || Conv::new(8, 3).stride(2);
-    let Some(narrow) = cuda(Precision::Bf16) else { return };
+    let narrow = cuda(Precision::Bf16);
     assert!(is_folded(&narrow, &case(true, strided(), 3)));
     assert!(!is_folded(&narrow, &case(false, strided(), 3)));
     assert!(!is_folded(&narrow, &case(true, Conv::new(8, 3), 3)));
     assert!(!is_folded(&narrow, &case(true, Conv::new(8, 1).stride(2), 3)));
     assert!(!is_folded(&narrow, &case(true, strided().dilation(2), 3)));
     assert!(!is_folded(&narrow, &case(true, strided(), 8)));
-    let Some(wide) = cuda(Precision::F32) else { return };
+    let wide = cuda(Precision::F32);
     assert!(!is_folded(&wide, &case(true, strided(), 3)));
 }

@@ -32,7 +32,7 @@ fn assert_all(what: &str, values: &[f32], want: f32) {
 #[test]
 fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum, mut later) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 1.0));
     let later_passes = || emulator::calls("ran kernel arena_scale");
@@ -72,7 +72,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
 #[test]
 fn a_replayed_pass_reads_what_the_host_has_returned() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (n, _) = size();
     let (mut sum, mut total) = (filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     let mut want = 0.0;
@@ -100,7 +100,7 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
 #[test]
 fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0));
     cuda.mark(&mut sum).unwrap();
@@ -122,7 +122,7 @@ fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
 #[test]
 fn what_returns_does_not_wait_for_what_is_fetched() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (n, passes) = size();
     let (one, mut first, mut second) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     cuda.add(&mut first, &one).unwrap();

@@ -15,7 +15,7 @@ const WHEELS: [(&str, &[&str]); 3] =
 fn copy(names: &[&str], to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for name in names {
-        fs::copy(emulator::folder().expect("built").join(name), to.join(name)).expect("a copy");
+        fs::copy(emulator::folder().join(name), to.join(name)).expect("a copy");
     }
 }
 
@@ -52,10 +52,8 @@ impl Machine {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn libraries_are_found_in_the_packages_of_python() {
-    if !gpu::emulated("libraries in Python's packages") {
-        return;
-    }
     let machine = Machine::new();
     for (library, version, file) in [
         ("libcuda", "CUDA 13.0", machine.0.at("driver/libcuda.so.1")),
@@ -73,10 +71,8 @@ fn libraries_are_found_in_the_packages_of_python() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
-    if !gpu::emulated("libraries in several places") {
-        return;
-    }
     let machine = Machine::new();
     let chosen = machine.0.path().join("chosen");
     copy(&["libcudnn.so.9"], &chosen);
@@ -92,10 +88,8 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_library_that_does_not_load_is_named() {
-    if !gpu::emulated("a library that does not load") {
-        return;
-    }
     let machine = Machine::new();
     fs::write(Path::new(&machine.wheel("cudnn")).join("libcudnn.so.9"), "no library").expect("written");
     let ended = machine.run(&[], &["bench", "step", "--model", "lenet", "--batch", "2", "--device", "cuda"]);

@@ -13,7 +13,7 @@ use support::setting::Setting;
 #[test]
 fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (shape, spec) = (Shape::image(3, 4, 5), ImageSpec::new(4, 5, 3));
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
@@ -79,9 +79,6 @@ const STEPS: &[&str] = &["--share-gpu", "--max-steps", "8"];
 
 #[test]
 fn runs_with_mixed_images_keep_the_laws() {
-    if !gpu::available(1) {
-        return;
-    }
     let setting = Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [43, 16]);
     let train = |out: &str, ranks: usize, more: &[&str]| {
         gpu::train(&setting, out, ranks, &[STEPS, more].concat(), &[]).succeeded();

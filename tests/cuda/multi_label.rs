@@ -44,9 +44,6 @@ fn hits(out: &str) -> Vec<f64> {
 
 #[test]
 fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
-    if !gpu::available(1) {
-        return;
-    }
     let setting = Setting::with(RECIPE, |dir| Images::several(dir, ImageSpec::new(8, 8, 3), 43, 16));
     let train = |out: &str, ranks: usize, more: &[&str]| {
         gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();

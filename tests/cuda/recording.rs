@@ -38,7 +38,7 @@ fn setting() -> Setting {
 #[test]
 fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let (mut x, mut y) = (cuda.alloc(100).unwrap(), cuda.alloc(100).unwrap());
     x.write(0, &[1.0; 100]).unwrap();
     let mut values = [0.0; 100];
@@ -65,10 +65,8 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_failed_recording_is_reported_once_and_changes_nothing() {
-    if !gpu::emulated("a driver that refuses to record passes") {
-        return;
-    }
     let setting = setting();
     let run = |out: &str, variables: &[(&str, &str)]| gpu::train(&setting, out, 1, &[], variables).succeeded();
     run("recorded", &[]);
@@ -101,10 +99,8 @@ fn a_failed_recording_is_reported_once_and_changes_nothing() {
 
 /// A GPU that fails while a pass is recorded ends the run. Nothing else is tried on it.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gpu_that_fails_while_it_records_ends_the_run() {
-    if !gpu::emulated("a GPU that fails while it records") {
-        return;
-    }
     let setting = setting();
     for call in ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"] {
         let variables = [("TRIREME_EMULATED_FAULT", &*format!("{call}:700")), (REFUSAL, "none")];

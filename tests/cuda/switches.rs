@@ -44,10 +44,8 @@ fn trained(setting: &Setting, out: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn kernels_come_from_files() {
-    if !gpu::emulated("kernels from files") {
-        return;
-    }
     let setting = setting();
     let variants = setting.folder.path().join("variants");
     fs::create_dir_all(&variants).expect("a folder");
@@ -75,10 +73,8 @@ fn kernels_come_from_files() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn passes_that_are_not_replayed_give_the_same_bits() {
-    if !gpu::emulated("switches") {
-        return;
-    }
     let setting = setting();
     let quiet = trained(&setting, "usual", &[]);
     assert!(!quiet.contains("TRIREME_"), "{quiet}");
@@ -98,10 +94,8 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
 
 /// From some driver call on, every call fails. If this call is a wait after a kernel, the message names the kernel.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_kernel_that_fails_is_named() {
-    if !gpu::emulated("a kernel that fails") {
-        return;
-    }
     let setting = setting();
     let names_it = |call: u32, variables: &[(&str, &str)]| {
         let fault = format!("{call}:719");
@@ -119,7 +113,7 @@ fn a_kernel_that_fails_is_named() {
 #[test]
 #[ignore = "run with settings"]
 fn calls_of_five_steps() {
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let calls = || {
         ["cuGraphLaunch", "cuLaunchKernel", "cuStreamSynchronize"].map(|name| emulator::calls(name).expect("counted"))
     };

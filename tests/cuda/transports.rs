@@ -9,9 +9,6 @@ use support::program;
 use support::program::{Ended, events, start, trireme};
 use support::setting::Setting;
 
-/// Number of tests in this file that run on any GPU.
-const TESTS: usize = 4;
-
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -57,9 +54,6 @@ fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
 
 #[test]
 fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = setting();
     let one = digest(&setting, "one", 1, &[]);
     for (out, ranks, more) in [
@@ -81,10 +75,8 @@ fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
 
 /// With two ranks there is only one order of addition, so MPI's choice of algorithm changes no bit.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn sums_in_gpu_memory_are_those_on_the_host() {
-    if !gpu::emulated("a GPU whose memory the host may touch") {
-        return;
-    }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
     // the host can access the memory of this GPU, as a CUDA-aware MPI requires
@@ -103,9 +95,6 @@ fn sums_in_gpu_memory_are_those_on_the_host() {
 /// Codes made on the GPU equal the host's codes, so the choice changes no bit. The log says which device encodes.
 #[test]
 fn codes_of_the_gpu_are_those_of_the_host() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = setting();
     let fed_back = "reduce.error_feedback=true";
     for (codec, more) in [
@@ -136,9 +125,6 @@ fn codes_of_the_gpu_are_those_of_the_host() {
 /// The memory plan counts the codes where they are made.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = setting();
     let planned = |what: &str, more: &[&str]| {
         let printed = gpu::train(&setting, "out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
@@ -169,9 +155,6 @@ fn dry_runs_count_codes_where_they_are_made() {
 /// The residuals of error feedback survive a stop, on any number of ranks and on either encoder.
 #[test]
 fn what_is_carried_over_outlives_a_stop() {
-    if !gpu::available(TESTS) {
-        return;
-    }
     let setting = setting();
     let sets = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true", "--set"];
     let train = |out: &str, ranks, path: &str, more: &[&str]| {
@@ -195,17 +178,15 @@ fn what_is_carried_over_outlives_a_stop() {
 /// Returns the variable that preloads a library which claims that MPI is CUDA-aware. The claim is true only if the host
 /// can access the GPU's memory.
 fn liar() -> (&'static str, String) {
-    let library = emulator::folder().expect("built").join("libliar.so");
+    let library = emulator::folder().join("libliar.so");
     ("LD_PRELOAD", library.display().to_string())
 }
 
 /// The trial of the false claim kills the program with a signal. The file that it leaves in the output folder prevents
 /// a second trial.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
-    if !gpu::emulated("an MPI that lies of device memory") {
-        return;
-    }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu"];
     let (name, library) = liar();
@@ -240,10 +221,8 @@ fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn unavailable_transports_are_reported() {
-    if !gpu::emulated("transports that an MPI without CUDA leaves") {
-        return;
-    }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
     // decided without calling NCCL, which would refuse only after the ranks have met
@@ -283,10 +262,8 @@ fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> Ended {
 /// A rank that joined NCCL would wait forever for a rank that cannot. So no rank joins, and the log has the reason of
 /// the failing rank.
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn ranks_join_nccl_only_if_all_can() {
-    if !gpu::emulated("a rank without NCCL") {
-        return;
-    }
     let setting = setting();
     let auto = one_without_nccl(&setting, "auto", &[]).succeeded();
     let path = line(&auto, "path ");
@@ -303,10 +280,8 @@ fn ranks_join_nccl_only_if_all_can() {
 }
 
 #[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn doctor_tries_device_memory_in_a_job_of_its_own() {
-    if !gpu::emulated("trireme doctor --cuda-aware") {
-        return;
-    }
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
         let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
         program.envs(variables.iter().copied());

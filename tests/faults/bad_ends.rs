@@ -13,6 +13,7 @@ use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 
 use support::disk::Disk;
 use support::images::DIGITS;
+use support::mount::with_permission_to_mount;
 use support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
 use support::small_run::{RECIPE, SmallRun};
 
@@ -90,22 +91,18 @@ fn a_trace_that_cannot_be_written_in_the_end() {
     assert!(files(&setting.out).contains(&"model.h5".to_string()));
 }
 
-/// A disk that is really full, if the test may mount a file system.
 #[test]
 fn a_disk_that_is_full() {
-    let (mut setting, _images) = SmallRun::new();
-    let Some(disk) = Disk::mount(setting.folder.at("disk"), "1m") else {
-        eprintln!(
-            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit replaces it"
-        );
-        return;
-    };
-    setting.out = disk.at("out");
-    // sweep.rs fills a disk during training
-    setting
-        .train(2, &[])
-        .failed(1, &[&setting.out, "no space left for the files of the run", "a checkpoint takes", "--out"]);
-    assert!(!Path::new(&setting.out).exists());
+    with_permission_to_mount("bad_ends::a_disk_that_is_full", || {
+        let (mut setting, _images) = SmallRun::new();
+        let disk = Disk::mount(setting.folder.at("disk"), "1m").expect("a tmpfs");
+        setting.out = disk.at("out");
+        // sweep.rs fills a disk during training
+        setting
+            .train(2, &[])
+            .failed(1, &[&setting.out, "no space left for the files of the run", "a checkpoint takes", "--out"]);
+        assert!(!Path::new(&setting.out).exists());
+    });
 }
 
 /// The learning rate jumps beyond f32 in the second epoch. The checkpoint of the first epoch must remain.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use support::case::{Case, IN_TIME, SHARDS};
 use support::disk::Disk;
+use support::mount::with_permission_to_mount;
 use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
 
 /// Number of ranks in each run.
@@ -144,56 +145,54 @@ impl Fault {
     }
 }
 
-/// Tries every fault in a run of its own and then resumes the run.
 #[test]
 #[ignore = "minutes: make test-faults"]
 fn the_sweep() {
     use Fault::*;
     let early = [0, 100, 200, 350, 600, 1000].into_iter().flat_map(|ms| [KillAfter(0, ms), KillAfter(1, ms)]);
     let killed = [Kill(0), Kill(1), Kill(2), KillWriting, KillWriting, KillWriting, Stop(0), Stop(2), InterruptTwice];
-    let files = [Corrupt, Truncate, Remove, Fill, FillAndStop, FillForTheModel];
-    let (mut cases, mut skipped) = (0, 0);
-    for fault in early.chain(killed).chain(files) {
-        let mut case = Case::new();
-        let disk = fault.fills().then(|| Disk::mount(case.folder.at("disk"), "40m"));
-        if let Some(None) = disk {
-            eprintln!("NOT TESTED: {fault:?}: no permission to mount a tmpfs");
-            skipped += 1;
-            continue;
-        }
-        let disk = disk.flatten();
-        if let Some(disk) = &disk {
-            case.out = disk.at("out");
-        }
-        let data = kept(&case);
-        let mut running = case.start(RANKS, fault.arguments());
-        let ranks = all_there(&mut running);
-        let parts = fault.strike(&case, &mut running, disk.as_ref());
-        let since = Instant::now();
-        // this run continues to its last step first
-        let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
-        let took = since.elapsed();
-        // two interrupts in quick succession may arrive as one, which stops the run regularly
-        let stopped = !matches!(fault, InterruptTwice) && ended.status.code() == Some(75);
-        assert!(!ended.status.success() && !stopped, "{fault:?}: {}", ended.stderr);
-        assert_gone(&ranks);
-        let said: Vec<_> = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
-        let (enough, most) = if parts.is_empty() { (0, usize::MAX) } else { (1, RANKS) };
-        assert!(
-            (enough..=most).contains(&said.len()),
-            "{fault:?}: lines with {parts:?}: {said:?} in:\n{}",
-            ended.stderr
-        );
-        disk.iter().for_each(|disk| disk.clear());
-        data.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
-        case.assert_whole();
-        resume(&case, fault);
-        cases += 1;
-        let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
-        eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
+    let faults: Vec<_> = early.chain(killed).chain([Corrupt, Truncate, Remove]).collect();
+    assert_eq!(faults.len(), 24);
+    faults.into_iter().for_each(try_fault);
+}
+
+#[test]
+#[ignore = "minutes: make test-faults"]
+fn the_sweep_of_full_disks() {
+    with_permission_to_mount("sweep::the_sweep_of_full_disks", || {
+        [Fault::Fill, Fault::FillAndStop, Fault::FillForTheModel].into_iter().for_each(try_fault);
+    });
+}
+
+/// Tries a fault in a run of its own and then resumes the run.
+fn try_fault(fault: Fault) {
+    use Fault::*;
+    let mut case = Case::new();
+    let disk = fault.fills().then(|| Disk::mount(case.folder.at("disk"), "40m").expect("a tmpfs"));
+    if let Some(disk) = &disk {
+        case.out = disk.at("out");
     }
-    eprintln!("{cases} faults: all runs ended in time, left complete files and resumed; {skipped} not tested");
-    assert_eq!(cases + skipped, 27);
+    let data = kept(&case);
+    let mut running = case.start(RANKS, fault.arguments());
+    let ranks = all_there(&mut running);
+    let parts = fault.strike(&case, &mut running, disk.as_ref());
+    let since = Instant::now();
+    // this run continues to its last step first
+    let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
+    let took = since.elapsed();
+    // two interrupts in quick succession may arrive as one, which stops the run regularly
+    let stopped = !matches!(fault, InterruptTwice) && ended.status.code() == Some(75);
+    assert!(!ended.status.success() && !stopped, "{fault:?}: {}", ended.stderr);
+    assert_gone(&ranks);
+    let said: Vec<_> = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
+    let (enough, most) = if parts.is_empty() { (0, usize::MAX) } else { (1, RANKS) };
+    assert!((enough..=most).contains(&said.len()), "{fault:?}: lines with {parts:?}: {said:?} in:\n{}", ended.stderr);
+    disk.iter().for_each(|disk| disk.clear());
+    data.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    case.assert_whole();
+    resume(&case, fault);
+    let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
+    eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
 }
 
 /// Returns the process ids of the ranks when the launcher has started all of them.

@@ -17,7 +17,7 @@ mkdir -p "$there/tests/gpu/bin" "$there/recipes" "$there/lib" "$there/kernels"
 
 cp "$TARGET/release/trireme" "$there/trireme"
 flags=(); for test in "${TESTS[@]}"; do flags+=(--test "$test"); done
-cargo test --locked --no-run --message-format=json "${flags[@]}" |
+cargo test --locked --no-run --features real-gpu --message-format=json "${flags[@]}" |
     python3 -c 'import json, sys
 for line in sys.stdin:
     m = json.loads(line)

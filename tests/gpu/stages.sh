@@ -15,7 +15,7 @@ OUT=$(cd "$OUT" && pwd)
 [ ! -f env.sh ] || . ./env.sh
 TOTAL=${TOTAL:-570} MOST=${MOST:-600}
 if [ -z "${TRIREME:-}" ]; then TRIREME=$PWD/trireme; [ -x "$TRIREME" ] || TRIREME=${CARGO_TARGET_DIR:-$PWD/target}/release/trireme; fi
-export OUT TRIREME TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
+export OUT TRIREME OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
 LINES_OUT=$OUT/$NAME.jsonl LOG=$OUT/$NAME.log
 : >"$LINES_OUT"
 : >"$LOG"
@@ -28,12 +28,13 @@ MOST_LOG=1500000 MOST_FILE=$((16 << 20)) MOST_FILES=8
 now() { date +%s.%N; }
 minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'; }
 
-# Prints the numbers in a stage's output $1: its JSON lines, and how many tests of each binary passed, failed and were filtered out.
+# Prints the numbers in a stage's output $1: its JSON lines, and how many tests of each binary passed, failed, were ignored and were filtered
+# out.
 figures() {
     {
         grep -a '^{.*}$' "$1" | tail -n 60
-        local counts='([0-9]+) passed; ([0-9]+) failed; .* ([0-9]+) filtered out'
-        sed -nE "s/^test result: .* $counts.*/{\"passed\":\1,\"failed\":\2,\"filtered\":\3}/p" "$1"
+        local counts='([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored; .* ([0-9]+) filtered out'
+        sed -nE "s/^test result: .* $counts.*/{\"passed\":\1,\"failed\":\2,\"ignored\":\3,\"filtered\":\4}/p" "$1"
         sed -nE 's/^test ([a-z0-9_:]+) \.\.\. FAILED$/{"failed_test":"\1"}/p' "$1"
         sed -nE 's/^=+ ERROR SUMMARY: ([0-9]+) errors?.*/{"sanitizer_errors":\1}/p' "$1"
     } | paste -sd ,

@@ -5,7 +5,7 @@
 # cargo, in an archive of pack.sh the packed binaries.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 BIN=${TRIREME:-${CARGO_TARGET_DIR:-target}/release/trireme}
 export TRIREME=$BIN
 # shellcheck source=tests/gpu/tools.sh
@@ -26,14 +26,16 @@ if ! timeout -k 10 300 "$BIN" bench step --model lenet --batch 4 --device cuda -
 fi
 if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo 'no nvidia-smi here'; fi
 failed=()
+# counted PASSED FAILED SKIPPED: adds tests of this script to the results, in the format of libtest
+counted() { echo "test result: ok. $1 passed; $2 failed; $3 ignored;" >>"$work/results"; }
 # limited SECONDS COMMAND...: runs the command with a time limit, so that a GPU that hangs does not block the other tests
 limited() { timeout -k 10 "$@" || { local rc=$?; [ $rc != 124 ] || echo "not finished after $1 s: ${*:2}"; return $rc; }; }
-cargo_or_pack() { [ -d tests/gpu/bin ] || cargo test --locked --no-run "$@"; }
+cargo_or_pack() { [ -d tests/gpu/bin ] || cargo test --locked --no-run --features real-gpu "$@"; }
 
 # a line of `targets` is a test binary and its arguments, which select its tests
 while read -ra words <&3; do
     cargo_or_pack --test "${words[0]}"
-    limited 1200 bash -c 'tests "$@"' tests "${words[@]}" || failed+=("${words[0]}")
+    limited 1200 bash -c 'tests "$@"' tests "${words[@]}" 2>&1 | tee -a "$work/results" || failed+=("${words[*]}")
 done 3<tests/gpu/targets
 
 # In a run of 20,000 steps, the GPU memory after step 12,000 must equal the memory after step 700, when all kernels for training and scoring
@@ -41,6 +43,7 @@ done 3<tests/gpu/targets
 # Prints the MiB in use on the first GPU that this process can use.
 memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="${CUDA_VISIBLE_DEVICES:-0}" | head -n 1; }
 # Prints the number of steps that a run has completed.
+# shellcheck disable=SC2126 # grep -c prints nothing if the file does not exist yet
 steps() { grep -h '"event":"step"' "$work/out/metrics.jsonl" 2>/dev/null | wc -l; }
 # $1 = steps: waits until the run has completed that number of steps. Fails if the run ends earlier.
 until_step() { while [ "$(steps)" -lt "$1" ]; do kill -0 "$run" 2>/dev/null || return 1; sleep 0.05; done; }
@@ -69,18 +72,24 @@ PYTHON
     [ "$first" = "$last" ] && [ "$first" -gt 0 ]
 }
 if command -v nvidia-smi >/dev/null; then
-    flat || failed+=('memory flat from step 700 to step 12,000')
+    if flat; then counted 1 0 0; else counted 0 1 0 && failed+=('memory flat from step 700 to step 12,000'); fi
 else
     echo 'skipped (1 test): memory over 12,000 steps, because nvidia-smi is missing'
+    counted 0 0 1
 fi
 
 if [ -n "$SANITIZER" ]; then
     for tool in memcheck racecheck initcheck synccheck; do
-        limited 600 bash -c "sanitizer $tool" || failed+=("compute-sanitizer $tool")
+        if limited 600 bash -c "sanitizer $tool"; then counted 1 0 0; else counted 0 1 0 && failed+=("compute-sanitizer $tool"); fi
     done
 else
     echo 'skipped (4 tests): compute-sanitizer is not installed'
+    counted 0 0 4
 fi
+
+# A binary that crashed has no result line. It is listed as failed below.
+sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*/\1 \2 \3/p' "$work/results" |
+    awk '{ p += $1; f += $2; s += $3 } END { printf "%d tests run: %d passed, %d failed; %d skipped\n", p + f, p, f, s }'
 
 [ ${#failed[@]} = 0 ] || { printf 'failed: %s\n' "${failed[@]}"; exit 1; }
 echo 'all tests on the GPU passed'

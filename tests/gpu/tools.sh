@@ -9,7 +9,7 @@ tests() {
     if [ -x "tests/gpu/bin/$binary" ]; then
         exec "tests/gpu/bin/$binary" --test-threads=2 "$@"
     else
-        exec cargo test --locked --quiet --test "$binary" -- --test-threads=2 "$@"
+        exec cargo test --locked --quiet --features real-gpu --test "$binary" -- --test-threads=2 "$@"
     fi
 }
 

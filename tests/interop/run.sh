@@ -4,6 +4,8 @@
 # val/CLASS/*.jpg for fine-tuning.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/support/skip.sh
+. "$here/../support/skip.sh"
 trireme=$1 folder=$2
 python=${PYTHON:-python3}
 
@@ -27,15 +29,16 @@ if "$python" -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 
     packages mxnet requirements-mxnet.txt
     mxnet=$folder/mxnet/bin/python
 else
-    echo 'NOT CHECKED with MXNet: its NumPy needs Python 3.8 to 3.11' >&2
+    skip 'interop: MXNet' 'with MXNet: its NumPy needs Python 3.8 to 3.11'
 fi
 keras2=''
 if "$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))'; then
     packages keras2 requirements-keras2.txt
     keras2=$folder/keras2/bin/python
 else
-    echo 'NOT CHECKED in Keras 2: its TensorFlow needs Python 3.9 to 3.11' >&2
+    skip 'interop: Keras 2' 'in Keras 2: its TensorFlow needs Python 3.9 to 3.11'
 fi
+[ -n "${PHOTOS:-}" ] || skip 'interop: fine-tuning' 'fine-tuning on photos: PHOTOS names no folder'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$here"

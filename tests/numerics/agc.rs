@@ -85,9 +85,7 @@ fn units_are_limited_as_by_timm() {
         check("reference", stepped(Reference, &file, run.part, |_| true));
         check("one thread", stepped(numerics::cpu(1), &file, run.part, |_| true));
         check("two threads", stepped(numerics::cpu(2), &file, run.part, |_| true));
-        if let Some(cuda) = numerics::cuda(Precision::F32) {
-            check("GPU", stepped(cuda, &file, run.part, |_| true));
-        }
+        check("GPU", stepped(numerics::cuda(Precision::F32), &file, run.part, |_| true));
     }
     let free = stepped(numerics::cpu(1), &file, 0.01, |name| !name.starts_with("fc."));
     let whole = stepped(numerics::cpu(1), &file, 1e9, |_| true);

@@ -1,7 +1,7 @@
 //! `precision = "bf16"` on the CPU. Products of rounded factors equal those of the reference on the same factors.
 //! Layers without such products stay in f32. Networks learn as in f32, and the number of ranks changes nothing.
 //!
-//! Tests for bf16 instructions are skipped with a message if the processor has none. The same computation with f32
+//! Tests for bf16 instructions are skipped if the processor has none. The same computation with f32
 //! instructions runs everywhere.
 
 use std::path::Path;
@@ -22,6 +22,7 @@ use support::images::THINGS;
 use support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
 use support::program::{PATIENCE, events, start, trireme};
 use support::setting::Setting;
+use support::skip;
 
 /// Batch normalisation and random transforms.
 const RECIPE: &str = r#"
@@ -52,12 +53,12 @@ codec = "exact"
 /// Creates a backend with this many threads.
 pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
 
-/// Returns the bf16 backends that this processor can run and prints what is skipped.
+/// Returns the bf16 backends that this processor can run.
 pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
     let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
-        Err(why) => eprintln!("skipped (half of a test): {why}"),
+        Err(why) => skip(&format!("with bf16 instructions: {why}")),
     }
     kinds
 }
@@ -279,7 +280,7 @@ fn a_workers_gradient_is_the_same_after_others() {
 #[test]
 fn ranks_change_no_bit() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("skipped (1 test): {why}");
+        return skip(&why.to_string());
     }
     let setting = Setting::new(RECIPE, THINGS, [28, 4]);
     let [one, two, four] = [1, 2, 4].map(|ranks| setting.trained(&ranks.to_string(), ranks, &["--max-steps", "3"]));
@@ -298,7 +299,7 @@ fn ranks_change_no_bit() {
 fn bf16_tests_pass_without_tiles() {
     let backend = Cpu::in_bf16(1);
     if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
-        return eprintln!("skipped (1 test): the processor has no tiles (AMX), or the environment disables them");
+        return skip("the processor has no tiles (AMX), or the environment disables them");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let names = ["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors_between"];
@@ -313,7 +314,7 @@ fn bf16_tests_pass_without_tiles() {
 #[test]
 fn instructions_held_back_are_named() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("skipped (1 test): {why}");
+        return skip(&why.to_string());
     }
     let step = ["bench", "step", "--device", "cpu", "--model", "lenet", "--seconds", "0.1", "--precision", "bf16"];
     let mut program = trireme(0, &[&step[..], &["--threads", "2"]].concat());

@@ -13,7 +13,6 @@ use net::models;
 use net::{Dropout, Op, Shape};
 use serde::Deserialize;
 
-use support::emulator;
 use support::numerics::{Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm};
 
 #[derive(Deserialize)]
@@ -237,18 +236,25 @@ impl<'a, B: Backend> Run<'a, B> {
     }
 }
 
+const NETS: [&str; 4] = ["lenet", "lenet-caffe", "cifarnet", "resnet20"];
+
 /// This is a single test, so that two thread pools do not compete for the cores.
 #[test]
 fn networks_learn_as_in_pytorch() {
     let file: Nets = golden("nets.json");
     file.noise_example.check(Formula::noise_n);
-    for name in ["lenet", "lenet-caffe", "cifarnet", "resnet20"] {
+    for name in NETS {
         for threads in [1, 2] {
             Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
         }
-        if let Some(cuda) = cuda(Precision::F32) {
-            Run::new(cuda, &file, file.net(name)).check(file.net(name), 10);
-        }
+    }
+}
+
+#[test]
+fn networks_learn_as_in_pytorch_on_the_gpu() {
+    let file: Nets = golden("nets.json");
+    for name in NETS {
+        Run::new(cuda(Precision::F32), &file, file.net(name)).check(file.net(name), 10);
     }
 }
 
@@ -261,10 +267,15 @@ fn imagenet_networks_are_torchvisions() {
     assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
     for net in &file.networks {
         Run::new(cpu(2), &file, net).check(net, 2);
-        // too large for the emulated GPU
-        if let Some(gpu) = emulator::real_gpu().then(|| cuda(Precision::F32)).flatten() {
-            Run::new(gpu, &file, net).check(net, 2);
-        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "real-gpu"), ignore = "too large for the emulated GPU")]
+fn imagenet_networks_are_torchvisions_on_the_gpu() {
+    let file: Nets = golden("imagenet.json");
+    for net in &file.networks {
+        Run::new(cuda(Precision::F32), &file, net).check(net, 2);
     }
 }
 

@@ -191,7 +191,5 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
 fn parts_keep_what_they_hold_and_never_overlap() {
     check_parts(&cpu(1), true);
     check_parts(&Reference, false);
-    if let Some(cuda) = numerics::cuda(Precision::F32) {
-        check_parts(&cuda, true);
-    }
+    check_parts(&numerics::cuda(Precision::F32), true);
 }

@@ -59,7 +59,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
 #[test]
 fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
     if let Err(why) = Cpu::bf16() {
-        return eprintln!("skipped: {why}");
+        return support::skip(&why.to_string());
     }
     let megabytes = |precision: &str| {
         let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];

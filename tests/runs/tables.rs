@@ -19,7 +19,11 @@ const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
 /// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    if !has {
+        support::skip("the choice of kernels: the processor has no AVX2 and FMA");
+    }
+    has
 }
 
 fn setting() -> Setting {

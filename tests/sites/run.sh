@@ -10,6 +10,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
+# shellcheck source=tests/support/skip.sh
+. "$root/tests/support/skip.sh"
 scripts=$root/jobscripts
 SITES=$(mktemp -d "${TMPDIR:-/tmp}/trireme-sites-XXXXXX")
 PATH=$here/stubs:$PATH
@@ -94,7 +96,7 @@ test_syntax() {
     if command -v shellcheck >/dev/null; then
         (cd "$root" && shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/sites/*.sh tests/sites/stubs/*)
     else
-        echo '    no shellcheck here: only bash -n'
+        skip 'sites: syntax' 'shellcheck over the job scripts: it is not installed'
     fi
 }
 
@@ -287,7 +289,7 @@ test_mistakes() {
 # Stops with the installed mpirun.
 test_mpirun() {
     local real
-    real=$(PATH=${PATH#*:} command -v mpirun) || { echo '    skipped, because mpirun is missing'; return 0; }
+    real=$(PATH=${PATH#*:} command -v mpirun) || fail 'mpirun is missing; run: make setup'
     export MPIRUN=$real OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     stops "$scripts/local.sh"
     unset MPIRUN

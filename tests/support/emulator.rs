@@ -4,40 +4,33 @@
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// In the order of loading: each library needs some that come earlier in the list.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
-/// True if the tests must use the real GPU of this machine, as `make test-gpu` sets with `TRIREME_TEST_GPU=1`.
+/// True if the tests use the real GPU of this machine.
 pub fn real_gpu() -> bool {
-    std::env::var("TRIREME_TEST_GPU").is_ok_and(|value| value == "1")
+    cfg!(feature = "real-gpu")
 }
 
-/// Returns why the emulated libraries cannot be built or run here, if so.
-fn obstacle() -> Option<&'static str> {
-    let works = |program: &str| {
-        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !cfg!(target_arch = "x86_64") {
-        Some("it runs on x86-64 only")
-    } else if !works("g++") || !works("make") {
-        Some("no g++ and make (Debian: build-essential)")
-    } else {
-        None
-    }
-}
-
-/// Returns the folder of the emulated libraries and builds them if they are older than their sources. Returns `None` if
-/// they cannot be built.
-pub fn folder() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(|| obstacle().is_none().then(build)).as_deref()
+/// Returns the folder of the emulated libraries and builds them if they are older than their sources. Panics if they
+/// cannot be built.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(build)
 }
 
 fn build() -> PathBuf {
+    assert!(cfg!(target_arch = "x86_64"), "the emulated GPU runs on x86-64 only; use a real GPU: --features real-gpu");
+    for program in ["g++", "make"] {
+        let works = Command::new(program).arg("--version").output().is_ok_and(|ended| ended.status.success());
+        assert!(
+            works,
+            "the emulated GPU cannot be built: no {program}; install it with `make setup` (build-essential)"
+        );
+    }
     let folder = crate::built().with_file_name("emulator");
     fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let lock = File::create(folder.join("lock")).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -54,47 +47,29 @@ fn build() -> PathBuf {
     folder
 }
 
-/// Returns true if the emulated libraries can run. Otherwise prints that `count` tests are skipped, and why.
-pub fn available(count: usize) -> bool {
-    match obstacle() {
-        None => true,
-        Some(why) => {
-            eprintln!("skipped: {count} tests on the emulated GPU: {why}");
-            false
-        }
-    }
-}
-
 /// Loads the libraries into this process. The dynamic loader recognises a loaded library by its soname, so cudarc then
 /// finds them.
 ///
-/// Returns false and prints the reason if they cannot run or if cudarc finds a real driver first.
-pub fn load(tests: usize) -> bool {
-    static LOADED: OnceLock<bool> = OnceLock::new();
-    assert!(
-        !real_gpu(),
-        "TRIREME_TEST_GPU=1, but there is no GPU, or one of its libraries is missing: see `trireme doctor`"
-    );
-    available(tests)
-        && *LOADED.get_or_init(|| {
-            let Some(folder) = folder() else { return false };
-            for library in LIBRARIES {
-                let path = CString::new(folder.join(library).into_os_string().into_encoded_bytes()).unwrap_or_default();
-                // SAFETY: the libraries' constructors have no unsafe effects, and the message of dlerror is copied at
-                // once
-                unsafe {
-                    if libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
-                        panic!("{}", CStr::from_ptr(libc::dlerror()).to_string_lossy());
-                    }
+/// Panics if they cannot be built or if cudarc finds another driver.
+pub fn load() {
+    static LOADED: OnceLock<()> = OnceLock::new();
+    LOADED.get_or_init(|| {
+        for library in LIBRARIES {
+            let path = CString::new(folder().join(library).into_os_string().into_encoded_bytes()).unwrap_or_default();
+            // SAFETY: the libraries' constructors have no unsafe effects, and the message of dlerror is copied at once
+            unsafe {
+                if libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+                    panic!("{}", CStr::from_ptr(libc::dlerror()).to_string_lossy());
                 }
             }
-            let name = cudarc::driver::CudaContext::new(0).and_then(|context| context.name());
-            let emulated = name.as_ref().is_ok_and(|name| name.starts_with("Emulated"));
-            if !emulated {
-                eprintln!("skipped: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
-            }
-            emulated
-        })
+        }
+        let name = cudarc::driver::CudaContext::new(0).and_then(|context| context.name());
+        assert!(
+            name.as_ref().is_ok_and(|name| name.starts_with("Emulated")),
+            "cudarc has found another driver before the emulated GPU's: {name:?}; to test on this machine's GPU, run \
+             `make test-gpu` or `cargo test --features real-gpu`"
+        );
+    });
 }
 
 /// Returns how often this process has called the driver function `name`. Returns `None` on a real GPU.
@@ -112,7 +87,7 @@ pub fn calls(name: &str) -> Option<u64> {
 /// Returns the environment variable with which a program finds the emulated libraries, for `Command::env` or `mpirun
 /// -x`.
 pub fn library_path() -> (&'static str, String) {
-    let folder = folder().map(|f| f.display().to_string()).unwrap_or_default();
+    let folder = folder().display().to_string();
     match std::env::var("LD_LIBRARY_PATH") {
         Ok(others) if !others.is_empty() => ("LD_LIBRARY_PATH", format!("{folder}:{others}")),
         _ => ("LD_LIBRARY_PATH", folder),

@@ -1,5 +1,5 @@
-//! Runs the real binary with `--device cuda`: on this machine's GPU if `TRIREME_TEST_GPU=1`, otherwise on the emulated
-//! GPU.
+//! Runs the real binary with `--device cuda`: on this machine's GPU with the feature `real-gpu`, otherwise on the
+//! emulated GPU.
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,20 +20,6 @@ pub const PATIENCE: Duration = Duration::from_secs(400);
 pub fn alone() -> MutexGuard<'static, ()> {
     static GPU: Mutex<()> = Mutex::new(());
     GPU.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns true if there is a real or an emulated GPU. Otherwise prints how many tests are skipped.
-pub fn available(tests: usize) -> bool {
-    emulator::real_gpu() || emulator::available(tests)
-}
-
-/// Returns true if tests of the emulated GPU's own settings can run. Otherwise prints which test is skipped.
-pub fn emulated(test: &str) -> bool {
-    if emulator::real_gpu() {
-        eprintln!("skipped: {test}: it needs settings of the emulated GPU");
-        return false;
-    }
-    emulator::available(1)
 }
 
 /// Sets the environment so that the program finds the GPU.

@@ -12,6 +12,7 @@ pub mod formula;
 #[cfg(feature = "backend")]
 pub mod gpu;
 pub mod images;
+pub mod mount;
 #[cfg(feature = "backend")]
 pub mod numerics;
 pub mod program;
@@ -20,10 +21,13 @@ pub mod remote;
 #[cfg(feature = "backend")]
 pub mod rounding;
 pub mod setting;
+mod skip;
 pub mod small_run;
 pub mod terminal;
 #[cfg(feature = "backend")]
 pub mod weights;
+
+pub use skip::skip;
 
 /// Returns a path in the repository.
 pub fn in_repository(path: &str) -> PathBuf {

@@ -3,7 +3,6 @@
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
 use backend::cpu::Cpu;
-use backend::cuda;
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
 use backend::{
@@ -25,20 +24,19 @@ pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Creates the CUDA backend on the first GPU, or on the emulated GPU. Returns `None` and prints the reason if there is
-/// neither.
-pub fn cuda(precision: Precision) -> Option<Cuda> {
+/// Creates the CUDA backend on the first GPU with the feature `real-gpu`, otherwise on the emulated GPU.
+pub fn cuda(precision: Precision) -> Cuda {
     cuda_with(Settings { precision, ..Settings::default() })
 }
 
 /// Like [`cuda`], with these settings.
-pub fn cuda_with(settings: Settings) -> Option<Cuda> {
-    if !cuda::gpu_count().is_ok_and(|n| n > 0) && !emulator::load(1) {
-        return None;
+pub fn cuda_with(settings: Settings) -> Cuda {
+    if !emulator::real_gpu() {
+        emulator::load();
     }
     // results must be reproducible, so algorithms are not chosen by measuring
     let settings = Settings { deterministic: true, ..settings };
-    Some(Cuda::open(0, settings).unwrap_or_else(|e| panic!("{e}")))
+    Cuda::open(0, settings).unwrap_or_else(|e| panic!("{e}; see `trireme doctor`"))
 }
 
 /// Calls a function that is generic over the backend as `f(&backend, name, layouts, ...)`: with the reference, the CPU
@@ -49,9 +47,8 @@ macro_rules! on_every_backend {
         $f(&backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
         $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
         $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
-        if let Some(cuda) = $crate::numerics::cuda(backend::cuda::Precision::F32) {
-            $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
-        }
+        let cuda = $crate::numerics::cuda(backend::cuda::Precision::F32);
+        $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
     };
 }
 pub use crate::on_every_backend;

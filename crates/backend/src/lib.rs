@@ -15,6 +15,9 @@ mod memory;
 mod planned;
 mod queue;
 pub mod reference;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 pub mod update;
 
 pub use across::Across;

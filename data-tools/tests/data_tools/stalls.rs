@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
+use support::mount::with_permission_to_mount;
 
 /// Environment variables of the child process: the command to run and its paths.
 const COMMAND: &str = "STALLS_COMMAND";
@@ -23,18 +24,19 @@ struct Hung {
 }
 
 impl Hung {
-    /// Mounts it on `dir`. Returns `None` if this process may not mount.
-    fn mount(dir: &Path) -> Option<Self> {
+    fn mount(dir: &Path) -> Self {
         fs::create_dir_all(dir).unwrap();
-        let server = File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        let server = File::options().read(true).write(true).open("/dev/fuse");
+        let server = server.unwrap_or_else(|e| panic!("/dev/fuse: {e}; `--skip {TEST}` leaves this test out"));
         // `mount` passes the descriptor of its standard input to the kernel.
         let mounted = Command::new("mount")
             .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "hung"])
             .arg(dir)
             .stdin(server.try_clone().unwrap())
-            .stderr(Stdio::null())
-            .status();
-        mounted.is_ok_and(|status| status.success()).then(|| Hung { _server: server, dir: dir.to_path_buf() })
+            .output()
+            .unwrap();
+        assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+        Hung { _server: server, dir: dir.to_path_buf() }
     }
 }
 
@@ -61,11 +63,16 @@ fn in_the_child() {
     panic!("it came back: {result:?}");
 }
 
-/// Needs the right to mount file systems, which usually means root.
+const TEST: &str = "stalls::a_hung_file_system_is_named";
+
 #[test]
 fn a_hung_file_system_is_named() {
+    with_permission_to_mount(TEST, commands_name_a_hung_file_system);
+}
+
+fn commands_name_a_hung_file_system() {
     let temp = Temp::new();
-    let Some(hung) = Hung::mount(&temp.path("mnt")) else { return };
+    let hung = Hung::mount(&temp.path("mnt"));
     let images = temp.path("images/a");
     fs::create_dir_all(&images).unwrap();
     fs::write(images.join("0.png"), pictures::png(8, 8, 1)).unwrap();

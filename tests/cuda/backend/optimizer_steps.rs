@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn optimizer_steps_are_the_references() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
+    let cuda = cuda(Precision::F32);
     let n = 9_000;
     let groups = [
         ParamGroup { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 #[ignore = "dies"]
 fn threads_part() {
-    assert!(emulator::load(1));
+    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(32).expect("memory");
     let parts = gpu.function("parts");
@@ -15,7 +15,7 @@ fn threads_part() {
 }
 
 fn fill(count: i32) {
-    assert!(emulator::load(1));
+    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
     let fill = gpu.function("fill");
@@ -42,7 +42,7 @@ fn close_past_the_end() {
 #[test]
 #[ignore = "dies"]
 fn host_touches() {
-    assert!(emulator::load(1));
+    emulator::load();
     let gpu = Gpu::new();
     let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
     let at = cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0;
@@ -53,7 +53,7 @@ fn host_touches() {
 #[test]
 #[ignore = "run with settings"]
 fn race() {
-    assert!(emulator::load(1));
+    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(64).expect("memory");
     let races = gpu.function("races");
@@ -66,7 +66,7 @@ fn race() {
 #[test]
 #[ignore = "run with settings"]
 fn two_devices() {
-    assert!(emulator::load(1));
+    emulator::load();
     assert_eq!(CudaContext::device_count(), Ok(2));
     let (first, second) = (CudaContext::new(0).expect("first"), CudaContext::new(1).expect("second"));
     assert_eq!(first.name().expect("a name"), "Emulated GPU 2");
@@ -77,7 +77,7 @@ fn two_devices() {
 #[test]
 #[ignore = "run with settings"]
 fn falls_off() {
-    assert!(emulator::load(1));
+    emulator::load();
     let context = CudaContext::new(0).expect("a context");
     let stream = context.new_stream().expect("a stream");
     let failed = (0..20).find_map(|_| stream.alloc_zeros::<f32>(8).and_then(|_| stream.synchronize()).err());

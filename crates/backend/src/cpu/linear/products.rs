@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn rows_become_columns() {
-        let Some(set) = Avx2::detect() else { return eprintln!("skipped: no AVX2") };
+        let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
         let (step, value) = (11, |row: usize, column: usize| (10 * row + column) as f32);
         let from: Vec<f32> = (0..SIDE * step).map(|i| value(i / step, i % step)).collect();
         let mut to = vec![-1.0; SIDE * step];

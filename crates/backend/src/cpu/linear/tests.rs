@@ -74,7 +74,7 @@ fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
 
 #[test]
 fn products_are_those_of_plain_loops() {
-    let Some(set) = Avx2::detect() else { return eprintln!("skipped: no AVX2") };
+    let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
     for ([n, inputs, outputs], relu) in SIZES.into_iter().zip([false, true].into_iter().cycle()) {
         let sizes = Sizes { n, inputs, outputs };
         let want = plain(sizes, relu);
@@ -94,7 +94,7 @@ fn products_are_those_of_plain_loops() {
 
 #[test]
 fn relu_keeps_what_is_not_a_number() {
-    let Some(set) = Avx2::detect() else { return eprintln!("skipped: no AVX2") };
+    let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
     let sizes = Sizes { n: 1, inputs: 8, outputs: 16 };
     let (mut x, w, mut y) = (vec![1.0; 8], vec![-1.0; 128], vec![9.0; 16]);
     let mut work = vec![0.0; sizes.work(Threads(1))];

@@ -1,8 +1,6 @@
 //! Lets cuDNN check every graph that this backend builds, without a GPU. From version 9.8 on, cuDNN can plan for a GPU
 //! that is described by its properties.
 
-use std::io::Write;
-
 use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
 use super::candidates::{again, candidates};
@@ -24,7 +22,8 @@ const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0,
 /// Maximum number of algorithms to check per graph.
 const MOST: usize = 12;
 
-/// Returns the described GPU. If cuDNN is missing or cannot plan without a GPU, prints this and returns `None`.
+/// Returns the described GPU. If cuDNN is missing or cannot plan without a GPU, reports a skipped test.
+#[track_caller]
 fn described() -> Option<Device<'static>> {
     let found = require(Library::Cudnn).and_then(|()| require(Library::CublasLt)).and_then(|()| {
         let properties = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
@@ -32,9 +31,10 @@ fn described() -> Option<Device<'static>> {
         properties.finalize("a described GPU")?;
         Ok(Device::Described(properties))
     });
-    // written to stderr directly, because the test harness captures printed output
-    let skip = |e| writeln!(std::io::stderr(), "SKIPPED (1 test): cuDNN's plans without a GPU: {e}");
-    found.map_err(skip).ok()
+    if let Err(e) = &found {
+        crate::skip::skip(&format!("cuDNN's plans without a GPU: {e}"));
+    }
+    found.ok()
 }
 
 /// A convolution of square images with a square kernel. The arguments are: images, (input channels, input size),

@@ -91,7 +91,6 @@ impl Drop for Kernels {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::path::PathBuf;
 
     use super::super::assembly::{self, ARCHITECTURES};
@@ -101,32 +100,15 @@ mod tests {
 
     const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
 
-    /// Reports a skipped test. Writes to stderr directly, because the test harness captures printed output.
-    fn skip(why: &str) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): {why}");
-    }
-
     /// Returns the folder where `make test-cuda-check` has put NVIDIA's tools.
-    fn tools() -> Option<PathBuf> {
-        std::env::var_os("TRIREME_CUDA_CHECK").map(PathBuf::from)
-    }
-
-    /// Returns true if NVRTC is installed. Otherwise reports the skipped test, or panics if `make test-cuda-check` has
-    /// downloaded NVRTC.
-    fn nvrtc_is_there() -> bool {
-        let found = require(Library::Nvrtc);
-        assert!(tools().is_none() || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
-        if let Err(e) = &found {
-            skip(&format!("the kernels are not compiled: {e}"));
-        }
-        found.is_ok()
+    fn tools() -> PathBuf {
+        std::env::var_os("TRIREME_CUDA_CHECK").map(PathBuf::from).expect("NVIDIA's tools: run `make test-cuda-check`")
     }
 
     #[test]
+    #[ignore = "needs NVIDIA's compiler: make test-cuda-check"]
     fn all_kernels_compile_to_ptx_in_every_precision() {
-        if !nvrtc_is_there() {
-            return;
-        }
+        require(Library::Nvrtc).unwrap_or_else(|e| panic!("{e}"));
         for precision in PRECISIONS {
             let made = compile::compile(&source::text(), precision, Target::Ptx(7, 5), &[]);
             let made = made.unwrap_or_else(|e| panic!("{e}"));
@@ -135,16 +117,19 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs NVIDIA's compiler: make test-cuda-check"]
     fn no_kernel_of_f32_spills_or_crowds_out_a_second_block() {
         inspect(Precision::F32);
     }
 
     #[test]
+    #[ignore = "needs NVIDIA's compiler: make test-cuda-check"]
     fn no_kernel_of_bf16_spills_or_crowds_out_a_second_block() {
         inspect(Precision::Bf16);
     }
 
     #[test]
+    #[ignore = "needs NVIDIA's compiler: make test-cuda-check"]
     fn no_kernel_of_f16_spills_or_crowds_out_a_second_block() {
         inspect(Precision::F16);
     }
@@ -153,8 +138,7 @@ mod tests {
     /// precision, so that they can run in parallel: compiling and disassembling for all architectures takes a minute
     /// each.
     fn inspect(precision: Precision) {
-        let Some(tools) = tools() else { return skip("machine code is looked at by `make test-cuda-check`") };
-        assert!(nvrtc_is_there());
+        let tools = tools();
         let text = source::text();
         let mut faults = Vec::new();
         let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
