@@ -5,10 +5,11 @@ use net::Concat;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Shared;
 use super::flat::clear_padding;
 use super::layout::Format;
 use super::relaid;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.

@@ -5,7 +5,7 @@ use net::Dropout;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -76,11 +76,9 @@ impl Planned<Cpu> for Plan {
             return Ok(());
         }
         self.draw(&pass.key);
-        let (kept, shared) = (self.kept.as_slice(), Shared::new(y));
-        self.threads.each(n, |_, part| {
-            // SAFETY: parts of different threads are disjoint, `y` is borrowed for the whole call.
-            let y = unsafe { shared.part(part.clone()) };
-            for ((y, x), k) in y.iter_mut().zip(&x[part.clone()]).zip(&kept[part]) {
+        let kept = self.kept.as_slice();
+        self.threads.split(y, 1, |first, y| {
+            for ((y, x), k) in y.iter_mut().zip(&x[first..]).zip(&kept[first..]) {
                 *y = x * k;
             }
         });

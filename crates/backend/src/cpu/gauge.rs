@@ -12,7 +12,7 @@ use super::isa::Isa;
 use super::number::Bf16;
 use super::threads;
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors};
+use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors, store};
 use crate::{Cores, Error, Regions};
 
 /// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
@@ -46,8 +46,7 @@ impl<const N: usize> Job for Products<N> {
         }
         let total = sums.into_iter().fold(set.zero(), |a, b| set.add(a, b));
         let mut lanes = [0.0; MOST_LANES];
-        // SAFETY: no set has more lanes.
-        unsafe { set.store(total, lanes.as_mut_ptr()) };
+        store(set, total, &mut lanes);
         std::hint::black_box(lanes);
         2 * S::FACTORS * S::LANES * N * ROUNDS
     }

@@ -6,11 +6,12 @@ use net::GroupNorm;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::norm::rows::{self, Constants, Row, Slope};
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes, with the statistics of its last batch.
@@ -153,13 +154,11 @@ impl Planned<Cpu> for Plan {
         let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
         let (x, sample, row, b) = (x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
         let (groups, mut statistics) = (self.op.groups, std::mem::take(&mut self.statistics));
-        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
-        self.threads.each(self.x.n, |_, samples| {
-            for n in samples {
+        let parts = (Items::new(&mut statistics, groups), Items::new(y.as_mut_slice(), sample));
+        self.threads.divide(self.x.n, parts, |samples, (statistics, y)| {
+            let own = statistics.chunks_exact_mut(groups).zip(y.chunks_exact_mut(sample));
+            for (n, (own, y)) in samples.zip(own) {
                 let x = &x[n * sample..][..sample];
-                // SAFETY: both parts are the sample's, which is one thread's; both slices are borrowed for the whole call.
-                let (own, y) =
-                    unsafe { (shared.part(n * groups..(n + 1) * groups), y.part(n * sample..(n + 1) * sample)) };
                 self.measure(x, own);
                 let scale = self.each_channel(own, |[_, inverse], c| f64::from(weight[c]) * inverse);
                 let shift = self
@@ -178,13 +177,11 @@ impl Planned<Cpu> for Plan {
         let weight = pass.params.get(pass.slots[0]);
         let (x, sample, row, b) = (g.x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
         let (c, groups, channels) = (self.channels(), self.op.groups, self.group().0);
-        let dy = Shared::new(g.dy.as_mut_slice());
+        let dy = Items::new(g.dy.as_mut_slice(), sample);
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
-        let sums = totals.of(self.x.n, |samples, totals| {
-            for n in samples {
+        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+            for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
                 let (x, own) = (&x[n * sample..][..sample], &self.statistics[n * groups..][..groups]);
-                // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole call.
-                let dy = unsafe { dy.part(n * sample..(n + 1) * sample) };
                 let mean = self.each_channel(own, |[mean, _], _| mean);
                 let sums = self.rows(|block, s, sx| {
                     let (part, constants) = (block * row..(block + 1) * row, of_mean(lanes(&mean, block * b, b)));

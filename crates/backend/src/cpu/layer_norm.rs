@@ -1,15 +1,18 @@
 //! Layer normalisation over the channels of each position, which are spread over blocks: a tile of positions after another, so that
 //! what is read again is still in the cache. Within a tile every number of a position is repeated for each channel of a block.
 
+use std::ops::Range;
+
 use base::simd;
 use net::LayerNorm;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Elements of a tile in one block of channels.
@@ -109,37 +112,33 @@ simd! {
 }
 
 /// Some positions of one sample.
-#[derive(Clone, Copy)]
 struct Place {
     /// First element in the first block.
     first: usize,
     /// Elements in each block.
     len: usize,
-    /// First position of the batch.
-    position: usize,
+    /// Positions.
+    positions: Range<usize>,
 }
 
 impl Plan {
     /// The tiles of a sample.
-    fn tiles(&self, n: usize) -> impl Iterator<Item = Place> + use<> {
-        let (b, plane, first) = (self.x.block, self.x.shape.plane(), n * self.x.sample_elems());
+    fn tiles(&self) -> impl Iterator<Item = Place> + use<> {
+        let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {
-            let len = (plane - p).min(TILE / b) * b;
-            Place { first: first + p * b, len, position: n * plane + p }
+            let positions = p..plane.min(p + TILE / b);
+            Place { first: p * b, len: positions.len() * b, positions }
         })
     }
 
     /// The elements of a tile in each block of channels.
-    fn blocks(&self, place: Place) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
-        let row = self.x.shape.plane() * self.x.block;
-        (0..self.x.blocks()).map(move |block| {
-            let first = place.first + block * row;
-            first..first + place.len
-        })
+    fn blocks(&self, place: &Place) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (row, first, len) = (self.x.shape.plane() * self.x.block, place.first, place.len);
+        (0..self.x.blocks()).map(move |block| first + block * row..first + block * row + len)
     }
 
     /// Each position's mean over the channels of the tile's sums.
-    fn means<'a>(&'a self, sums: &'a Tile, place: Place) -> impl Iterator<Item = f64> + 'a {
+    fn means<'a>(&'a self, sums: &'a Tile, place: &Place) -> impl Iterator<Item = f64> + 'a {
         let sum = |elements: &[f32]| elements.iter().map(|s| f64::from(*s)).sum::<f64>();
         sums[..place.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
     }
@@ -163,7 +162,7 @@ impl Plan {
     }
 
     /// Mean and 1 / standard deviation of each position of a tile.
-    fn measure(&self, x: &[f32], place: Place, to: &mut [[f32; 2]]) {
+    fn measure(&self, x: &[f32], place: &Place, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
         // offsets from the first channel, which lie within the spread of the data
         let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
@@ -191,17 +190,22 @@ impl Plan {
         Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
     }
 
-    /// The backward pass of one tile; adds to the sums of all channels.
-    fn tile_back(&self, x: &[f32], dy: &Shared<f32>, weight: &[f32], place: Place, totals: &mut [f64]) {
-        let (b, positions) = (self.x.block, place.len / self.x.block);
-        let statistics = self.statistics(&self.statistics[place.position..][..positions]);
+    /// The backward pass of one tile, whose sample has `statistics`; adds to the sums of all channels.
+    fn tile_back(
+        &self,
+        (x, dy): (&[f32], &mut [f32]),
+        statistics: &[[f32; 2]],
+        weight: &[f32],
+        place: &Place,
+        totals: &mut [f64],
+    ) {
+        let b = self.x.block;
+        let statistics = self.statistics(&statistics[place.positions.clone()]);
         let mut sums = Sums { gradient: [0.0; TILE], product: [0.0; TILE], channels: [[0.0; LANES]; 2] };
         let (first, second) = totals.split_at_mut(self.x.blocks() * b);
         for (block, elements) in self.blocks(place).enumerate() {
-            // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { dy.part(elements.clone()) };
             sums.channels = [[0.0; LANES]; 2];
-            reduce(&self.normal(&statistics, weight, block), &x[elements], dy, &mut sums);
+            reduce(&self.normal(&statistics, weight, block), &x[elements.clone()], &dy[elements], &mut sums);
             add_lanes(&sums.channels[0], b, &mut first[block * b..][..b]);
             add_lanes(&sums.channels[1], b, &mut second[block * b..][..b]);
         }
@@ -209,12 +213,11 @@ impl Plan {
         let product = self.spread(self.means(&sums.product, place));
         let mut copies = [[0.0; TILE]; 2];
         for (block, elements) in self.blocks(place).enumerate() {
-            // SAFETY: as above.
-            let dy = unsafe { dy.part(elements.clone()) };
             let [first, second] = &mut copies;
             let gradient = self.of_block(&gradient, block, first);
             let product = self.of_block(&product, block, second);
-            slope(&self.normal(&statistics, weight, block), gradient, product, &x[elements], dy);
+            let normal = self.normal(&statistics, weight, block);
+            slope(&normal, gradient, product, &x[elements.clone()], &mut dy[elements]);
         }
     }
 }
@@ -247,17 +250,19 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
         let (x, b, mut statistics) = (x[0].as_slice(), self.x.block, std::mem::take(&mut self.statistics));
-        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
-        self.threads.each(self.x.n, |_, samples| {
-            for place in samples.flat_map(|n| self.tiles(n)) {
-                // SAFETY: the sample is one thread's, and both slices are borrowed for the whole call.
-                let own = unsafe { shared.part(place.position..place.position + place.len / b) };
-                self.measure(x, place, own);
-                let tiles = self.statistics(own);
-                for (block, elements) in self.blocks(place).enumerate() {
-                    // SAFETY: as above.
-                    let y = unsafe { y.part(elements.clone()) };
-                    normalise(&self.normal(&tiles, weight, block), &lanes(bias, block * b, b), &x[elements], y);
+        let (plane, sample) = (self.x.shape.plane(), self.x.sample_elems());
+        let parts = (Items::new(&mut statistics, plane), Items::new(y.as_mut_slice(), sample));
+        self.threads.divide(self.x.n, parts, |samples, (statistics, y)| {
+            let own = statistics.chunks_exact_mut(plane).zip(y.chunks_exact_mut(sample));
+            for (x, (statistics, y)) in x[samples.start * sample..].chunks_exact(sample).zip(own) {
+                for place in self.tiles() {
+                    let own = &mut statistics[place.positions.clone()];
+                    self.measure(x, &place, own);
+                    let tiles = self.statistics(own);
+                    for (block, elements) in self.blocks(&place).enumerate() {
+                        let (normal, bias) = (self.normal(&tiles, weight, block), lanes(bias, block * b, b));
+                        normalise(&normal, &bias, &x[elements.clone()], &mut y[elements]);
+                    }
                 }
             }
         });
@@ -267,10 +272,14 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let (weight, x, c) = (pass.params.get(pass.slots[0]), g.x[0].as_slice(), self.x.blocks() * self.x.block);
-        let dy = Shared::new(g.dy.as_mut_slice());
+        let (plane, sample) = (self.x.shape.plane(), self.x.sample_elems());
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
-        let sums = totals.of(self.x.n, |samples, totals| {
-            samples.flat_map(|n| self.tiles(n)).for_each(|place| self.tile_back(x, &dy, weight, place, totals));
+        let dy = Items::new(g.dy.as_mut_slice(), sample);
+        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+            for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
+                let (x, statistics) = (&x[n * sample..][..sample], &self.statistics[n * plane..][..plane]);
+                self.tiles().for_each(|place| self.tile_back((x, dy), statistics, weight, &place, totals));
+            }
         });
         self.sums = totals;
         for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {

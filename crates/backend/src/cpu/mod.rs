@@ -10,6 +10,7 @@ mod backend;
 mod buf;
 mod choices;
 mod device;
+mod divide;
 mod flat;
 mod framed;
 mod fusion;

@@ -1,8 +1,10 @@
 //! Per-channel sums over a batch, and the moments of a tensor's channels. A convolution sums those of its output as it writes.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
-use super::threads::{Shared, Threads};
+use super::divide::{Divide, PerThread};
+use super::threads::Threads;
 
 /// Sums of (x - near) and of its square over some values of a channel; `near` is a mean of a few of them, so that the sums are
 /// accurate also where all of them are far from zero.
@@ -86,15 +88,18 @@ impl ChannelSums {
         self.parts.len() * 8
     }
 
-    /// `f(items, their part of the sums)` on each thread for its run of samples or channel blocks; the parts are added in the order of the
-    /// threads.
-    pub fn of(&mut self, items: usize, f: impl Fn(std::ops::Range<usize>, &mut [f64]) + Sync) -> Vec<f64> {
+    /// `f(items, their part of the sums, their part of `others`)` on each thread for its run of samples or channel blocks; the parts are
+    /// added in the order of the threads.
+    pub fn of<P: Divide>(
+        &mut self,
+        items: usize,
+        others: P,
+        f: impl Fn(Range<usize>, &mut [f64], P::Part) + Sync,
+    ) -> Vec<f64> {
+        let each = self.each;
         self.parts.fill(0.0);
-        let (parts, each) = (Shared::new(&mut self.parts), self.each);
-        self.threads.each(items, |t, items| {
-            // SAFETY: each thread has a part of its own, and `parts` is borrowed until `each` returns.
-            f(items, unsafe { parts.part(t * each..(t + 1) * each) });
-        });
+        let parts = (PerThread::new(&mut self.parts, each), others);
+        self.threads.divide(items, parts, |items, (sums, others)| f(items, sums, others));
         (0..each).map(|i| self.parts[i..].iter().step_by(each).sum()).collect()
     }
 }

@@ -4,10 +4,11 @@ use net::Multiply;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
 use super::layout::Format;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
@@ -69,15 +70,14 @@ impl Planned<Cpu> for Plan {
         let (x, s) = (g.x[0].as_slice(), g.x[1].as_slice());
         let mut none = AlignedBuf::default();
         let ds = g.take_dx(1).unwrap_or(&mut none);
-        let ds = Shared::new(ds.as_mut_slice());
-        self.threads.split(&mut g.dy.as_mut_slice()[..rows * row], row, |first, run| {
-            for (i, dy) in (first..).zip(run.chunks_exact_mut(row)) {
+        let parts = (Items::new(g.dy.as_mut_slice(), row), Items::new(ds.as_mut_slice(), block));
+        self.threads.divide(rows, parts, |rows, (dy, ds)| {
+            let mut ds = ds.chunks_exact_mut(block);
+            for (i, dy) in rows.zip(dy.chunks_exact_mut(row)) {
                 let (mut sums, mut total) = ([0.0; LANES], [0f64; LANES]);
                 scale_row_back(dy, &x[i * row..], &lanes(s, i * block, block), &mut sums);
                 add_lanes(&sums, block, &mut total);
-                if ds.len() > 0 {
-                    // SAFETY: every row has factors of its own, and `ds` is borrowed for the whole call.
-                    let ds = unsafe { ds.part(i * block..(i + 1) * block) };
+                if let Some(ds) = ds.next() {
                     ds.iter_mut().zip(total).for_each(|(d, sum)| *d = sum as f32);
                 }
             }

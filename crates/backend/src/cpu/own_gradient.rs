@@ -5,9 +5,10 @@ use base::simd;
 use net::Conv;
 
 use super::buf::AlignedBuf;
+use super::divide::PerThread;
 use super::lanes::by_block;
 use super::moments::ChannelSums;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
 /// The weight gradient of one convolution.
@@ -106,14 +107,10 @@ impl FewChannels {
         let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
         let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
         self.partial.fill(0.0);
-        let (partial, framed) = (Shared::new(&mut self.partial), Shared::new(&mut self.framed));
+        let parts = (PerThread::new(&mut self.partial, per_thread), PerThread::new(&mut self.framed, image));
         let (taps, frame, shape, stride) = (&self.taps, self.frame, self.x.shape, self.stride);
         let rows = self.y.shape.h;
-        threads.each(self.x.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of both, and both are borrowed until `each` returns.
-            let (sums, framed) = unsafe {
-                (partial.part(t * per_thread..(t + 1) * per_thread), framed.part(t * image..(t + 1) * image))
-            };
+        threads.divide(self.x.n, parts, |samples, (sums, framed)| {
             for n in samples {
                 put_in_frame(&x[n * shape.elems()..][..shape.elems()], shape.w, shape.h, frame, framed);
                 for block in 0..blocks {
@@ -267,7 +264,7 @@ impl OwnGradient for Depthwise {
         let (count, block, blocks) = (self.grid.taps.len(), self.x.block, self.x.blocks());
         let (px, py) = (self.x.shape.plane() * block, self.y.shape.plane() * block);
         let grid = &self.grid;
-        let sums = self.sums.of(self.x.n, |samples, sums| {
+        let sums = self.sums.of(self.x.n, (), |samples, sums, ()| {
             for plane in samples.start * blocks..samples.end * blocks {
                 let sums = &mut sums[plane % blocks * (count + 1) * block..][..(count + 1) * block];
                 let (x, dy) = (&x[plane * px..][..px], &dy[plane * py..][..py]);

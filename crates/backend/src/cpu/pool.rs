@@ -8,10 +8,11 @@ use net::{Pool, PoolKind, Window};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::fusion::OfferedRelu;
 use super::lanes::{by_block, each_stretch};
 use super::layout::Format;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The winner of a window that passes no gradient on.
@@ -207,16 +208,13 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (px, py) = self.planes();
         let x = x[0].as_slice();
-        let (y, winners) = (Shared::new(y.as_mut_slice()), Shared::new(&mut self.winners));
-        let (grid, block, kind, train) = (&self.grid, self.x.block, self.kind, !self.winners.is_empty());
+        let parts = (Items::new(y.as_mut_slice(), py), Items::new(&mut self.winners, py));
+        let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
         let stops = self.relu.is_some();
-        self.threads.each(self.x.n * self.x.blocks(), |_, planes| {
-            for p in planes {
-                let (x, out) = (&x[p * px..][..px], p * py..(p + 1) * py);
-                // SAFETY: every plane is one thread's, and both slices are borrowed for the whole call.
-                let y = unsafe { y.part(out.clone()) };
-                // SAFETY: as above.
-                let winners = unsafe { winners.part(if train { out } else { 0..0 }) };
+        self.threads.divide(self.x.n * self.x.blocks(), parts, |planes, (y, winners)| {
+            let mut winners = winners.chunks_exact_mut(py);
+            for (p, y) in planes.zip(y.chunks_exact_mut(py)) {
+                let (x, winners) = (&x[p * px..][..px], winners.next().unwrap_or_default());
                 each_stretch(block, |first, width| {
                     let (x, y, winners) = (&x[first..], &mut y[first..], winners.get_mut(first..).unwrap_or_default());
                     if kind == PoolKind::Max {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::simd;
 
-use super::threads::{Shared, Threads};
+use super::divide::Shared;
+use super::threads::Threads;
 use crate::update::rates::GRADIENT;
 use crate::update::{ElementLoop, GroupStep, Normed, Units};
 use crate::{ParamGroup, Update};
@@ -64,18 +65,18 @@ fn take<const S: usize>(slots: Vec<&mut [f32]>) -> [&mut [f32]; S] {
 }
 
 /// One optimizer step over every group; true if all parameters are still finite.
-pub(super) fn update(
+pub(super) fn update<'a>(
     threads: Threads,
     update: &Update,
     groups: &[ParamGroup],
     rates: &[f32],
-    w: &mut [f32],
+    w: &'a mut [f32],
     g: &[f32],
-    slots: Vec<&mut [f32]>,
+    slots: Vec<&'a mut [f32]>,
 ) -> bool {
     let finite = AtomicBool::new(true);
     let w = Shared::new(w);
-    let slots: Vec<Shared<f32>> = slots.into_iter().map(Shared::new).collect();
+    let slots: Vec<_> = slots.into_iter().map(Shared::new).collect();
     // one parallel region for all groups: a layer-wise rule has one for each tensor, many of them short
     let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
     threads.each(groups.iter().map(units).sum(), |_, share| {
@@ -88,10 +89,9 @@ pub(super) fn update(
             if own.is_empty() {
                 continue;
             }
-            // SAFETY: the parts of different threads are disjoint, and all slices are borrowed for the whole call.
-            let w = unsafe { w.part(part.clone()) };
-            // SAFETY: as above.
-            let slots = slots.iter().map(|slot| unsafe { slot.part(part.clone()) }).collect();
+            // SAFETY: groups do not overlap, and each thread has other elements of each.
+            let own = |all: &Shared<'a, f32>| unsafe { all.part(part.clone()) };
+            let (w, slots) = (own(&w), slots.iter().map(own).collect());
             let step = GroupStep {
                 gradient_factor: f64::from(rates[GRADIENT]),
                 weight_decay: f64::from(s.weight_decay),

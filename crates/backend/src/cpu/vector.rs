@@ -72,6 +72,14 @@ pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
     unsafe { set.load(from.as_ptr()) }
 }
 
+/// Writes a register to the first floats of a slice.
+#[inline(always)]
+pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32]) {
+    let to = &mut to[..S::LANES];
+    // SAFETY: the slice taken above.
+    unsafe { set.store(lanes, to.as_mut_ptr()) }
+}
+
 /// Lanes of the longest registers.
 pub const MOST_LANES: usize = 16;
 

@@ -4,9 +4,10 @@
 use std::arch::x86_64 as x86;
 use std::ops::Range;
 
+use super::super::divide::{Divided, Items, Matrix, PerThread};
 use super::super::panels::PANEL;
 use super::super::register_tile::{by_rows, outer, rows};
-use super::super::threads::{Shared, Threads};
+use super::super::threads::Threads;
 use super::super::vector::{Avx2, Job, Vectors};
 
 /// Steps of a sum that are made at once: the weights of a panel for so many inputs, those that come next, and as many values of a few
@@ -64,20 +65,16 @@ pub struct Forward<'a> {
 impl Forward<'_> {
     /// With work space for the outputs in panels.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], y: &mut [f32]) {
-        let (work, y, sizes) = (Shared::new(work), Shared::new(y), self.sizes);
+        let sizes = self.sizes;
         let each = sizes.n * PANEL;
-        threads.each(sizes.panels(), |_, panels| {
-            // SAFETY: each thread has its own panels' outputs in both, borrowed until `each` returns.
-            let sums = unsafe { work.part(panels.start * each..panels.end * each) };
-            set.run(Sums { layer: self, panels: panels.clone(), sums });
+        let parts = (Items::new(work, each), Divided::by_columns(y, sizes.outputs, PANEL));
+        threads.divide(sizes.panels(), parts, |panels, (sums, mut y)| {
+            set.run(Sums { layer: self, panels: panels.clone(), sums: &mut *sums });
             for (panel, sums) in panels.zip(sums.chunks_exact(each)) {
                 let outputs = sizes.outputs_of(panel);
                 let bias = self.bias.map(|bias| &bias[outputs.clone()]);
                 for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
-                    let first = n * sizes.outputs;
-                    // SAFETY: as above.
-                    let y = unsafe { y.part(first + outputs.start..first + outputs.end) };
-                    finish(&sums[..y.len()], bias, self.relu, y);
+                    finish(&sums[..outputs.len()], bias, self.relu, y.row(n, outputs.clone()));
                 }
             }
         });
@@ -157,10 +154,9 @@ pub struct Inputs<'a> {
 impl Inputs<'_> {
     /// With each thread's work space.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dx: &mut [f32]) {
-        let (work, dx, each) = (Shared::new(work), Shared::new(dx), self.sizes.inputs_work());
-        threads.each(self.sizes.inputs.div_ceil(PANEL), |t, blocks| {
-            // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-            let work = unsafe { work.part(t * each..(t + 1) * each) };
+        let Sizes { inputs, .. } = self.sizes;
+        let parts = (PerThread::new(work, self.sizes.inputs_work()), Divided::by_columns(dx, inputs, PANEL));
+        threads.divide(inputs.div_ceil(PANEL), parts, |blocks, (work, dx)| {
             set.run(InputsShare { layer: self, set, blocks, work, dx });
         });
     }
@@ -172,7 +168,7 @@ struct InputsShare<'a> {
     set: Avx2,
     blocks: Range<usize>,
     work: &'a mut [f32],
-    dx: Shared<f32>,
+    dx: Matrix<'a, f32>,
 }
 
 impl Job for InputsShare<'_> {
@@ -180,7 +176,7 @@ impl Job for InputsShare<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { layer, set: avx2, blocks, work, dx } = self;
+        let Self { layer, set: avx2, blocks, work, mut dx } = self;
         let Sizes { n, inputs, outputs } = layer.sizes;
         let (turned, sums) = work.split_at_mut(GROUP * DEPTH);
         let end = (blocks.end * PANEL).min(inputs);
@@ -208,9 +204,7 @@ impl Job for InputsShare<'_> {
             for (i, sums) in sums.chunks_exact(n * PANEL).enumerate().take(count) {
                 let block = first + i * PANEL..(first + (i + 1) * PANEL).min(group.end);
                 for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
-                    // SAFETY: these inputs are this thread's alone, and `dx` is borrowed until all threads are done.
-                    let to = unsafe { dx.part(n * inputs + block.start..n * inputs + block.end) };
-                    to.copy_from_slice(&sums[..block.len()]);
+                    dx.row(n, block.clone()).copy_from_slice(&sums[..block.len()]);
                 }
             }
         }
@@ -250,18 +244,13 @@ impl Weights<'_> {
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
         let (dy, groups) = work.split_at_mut(self.sizes.in_panels());
-        let (dy, groups, dw, db) = (Shared::new(dy), Shared::new(groups), Shared::new(dw), db.map(Shared::new));
-        threads.each(self.sizes.panels(), |t, panels| {
-            let of = |each: usize| panels.start * each..panels.end * each;
-            // SAFETY: each thread has its own panels and its own group, borrowed until `each` returns.
-            let (dy, dw) = unsafe { (dy.part(of(n * PANEL)), dw.part(of(inputs * PANEL))) };
-            // SAFETY: as above.
-            let group = unsafe { groups.part(t * n * GROUP..(t + 1) * n * GROUP) };
-            for (panel, dy) in panels.clone().zip(dy.chunks_exact_mut(n * PANEL)) {
+        let gradients = (Items::new(dw, inputs * PANEL), db.map(|db| Items::new(db, PANEL)));
+        let parts = (Items::new(dy, n * PANEL), PerThread::new(groups, n * GROUP), gradients);
+        threads.divide(self.sizes.panels(), parts, |panels, (dy, group, (dw, db))| {
+            let mut db = db.map(|db| db.chunks_mut(PANEL));
+            for (panel, dy) in panels.zip(dy.chunks_exact_mut(n * PANEL)) {
                 let sums = self.panel(panel, dy);
-                if let Some(db) = &db {
-                    // SAFETY: as above.
-                    let db = unsafe { db.part(self.sizes.outputs_of(panel)) };
+                if let Some(db) = db.as_mut().and_then(Iterator::next) {
                     db.iter_mut().zip(sums).for_each(|(db, sum)| *db = sum as f32);
                 }
             }

@@ -5,21 +5,22 @@ use std::ops::Range;
 
 use net::Norm;
 
+use super::super::divide::{Divided, Matrix};
 use super::super::lanes::{LANES, Lanes, period};
 use super::super::moments::ChannelSums;
 use super::super::number::Number;
-use super::super::threads::{Shared, Threads};
+use super::super::threads::Threads;
 use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 use crate::TensorDesc;
 
 /// gamma, where the op has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
-/// What a forward pass writes: y and, where ReLU stands behind a residual, what it lets through.
-#[derive(Clone, Copy)]
-pub struct Output<Y> {
-    pub y: Shared<Y>,
-    pub bits: Option<Shared<Bits>>,
+/// What a thread writes in a forward pass, with a row of the matrix for each sample: y and, where ReLU stands behind a residual, what it
+/// lets through.
+pub struct Output<'a, Y> {
+    pub y: Matrix<'a, Y>,
+    pub bits: Option<Matrix<'a, Bits>>,
 }
 
 /// A batch of known sizes, which lies as (N, blocks, plane, block).
@@ -51,11 +52,25 @@ impl Batch {
         start..end.min(self.x.shape.c)
     }
 
+    /// Elements of the row of one sample and channel block.
+    pub fn row_len(&self) -> usize {
+        self.x.shape.plane() * self.x.block
+    }
+
     /// Where the row of one sample and channel block lies.
     pub fn row(&self, n: usize, block: usize) -> Range<usize> {
-        let len = self.x.shape.plane() * self.x.block;
-        let at = (n * self.x.blocks() + block) * len;
-        at..at + len
+        let at = (n * self.x.blocks() + block) * self.row_len();
+        at..at + self.row_len()
+    }
+
+    /// Divides a slice with `len` elements for each row among threads that take samples.
+    pub fn by_samples<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
+        Divided::by_rows(slice, self.x.blocks() * len, 1)
+    }
+
+    /// Divides a slice with `len` elements for each row among threads that take channel blocks.
+    pub fn by_blocks_of<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
+        Divided::by_columns(slice, self.x.blocks() * len, len)
     }
 
     pub fn mode(&self) -> usize {
@@ -80,11 +95,9 @@ impl Batch {
         self.threads.are_busy(blocks) || slots(blocks) * n <= slots(n) * blocks
     }
 
-    /// `f(block, samples of a thread)` for all channel blocks, the last one first: what was read last is what the caches still hold.
-    pub fn each_block(&self, f: impl Fn(usize, Range<usize>) + Sync) {
-        self.threads.each(self.x.n, |_, samples| {
-            (0..self.x.blocks()).rev().for_each(|block| f(block, samples.clone()));
-        });
+    /// Calls `f` with all channel blocks, the last one first: what was read last is what the caches still hold.
+    pub fn each_block(&self, f: impl FnMut(usize)) {
+        (0..self.x.blocks()).rev().for_each(f);
     }
 
     /// Adds two sums for each channel of a block to those in `sums`, of which the first ones stand before all second ones:
@@ -94,7 +107,7 @@ impl Batch {
         block: usize,
         samples: Range<usize>,
         sums: &mut [f64],
-        f: impl Fn(usize, &mut [Lanes], &mut [Lanes]),
+        mut f: impl FnMut(usize, &mut [Lanes], &mut [Lanes]),
     ) {
         let (first, second) = sums.split_at_mut(self.channels());
         let (first, second) = (&mut first[self.block(block)], &mut second[self.block(block)]);
@@ -151,7 +164,7 @@ impl Batch {
 
     /// Words of the bits of one row.
     pub fn words(&self) -> usize {
-        rows::words(self.x.shape.plane() * self.x.block)
+        rows::words(self.row_len())
     }
 
     /// Where the bits of the row of one sample and channel block lie.
@@ -167,20 +180,22 @@ impl Batch {
         block: usize,
         samples: Range<usize>,
         channels: &[Channel],
-        Output { y, bits }: Output<Y>,
+        Output { y, bits }: &mut Output<'_, Y>,
     ) {
         let mode = self.mode() + NOTES * usize::from(bits.is_some());
         let (scale, shift) = (self.lanes(channels, |c| c.scale), self.lanes(channels, |c| c.shift));
         for n in samples.rev() {
             let row = self.row(n, block);
             let r = residual.get(row.clone()).unwrap_or(&[]);
-            // SAFETY: every row is written by one thread, and the caller has borrowed `y`.
-            let y = unsafe { y.part(row.clone()) };
-            // SAFETY: as above.
-            let bits = bits.as_ref().map_or(&mut [][..], |bits| unsafe { bits.part(self.bits(n, block)) });
-            rows::normalise(mode, (&x[row], r), &scale, &shift, y, bits);
+            let bits = bits.as_mut().map_or(&mut [][..], |bits| bits.row(n, of(block, self.words())));
+            rows::normalise(mode, (&x[row], r), &scale, &shift, y.row(n, of(block, self.row_len())), bits);
         }
     }
+}
+
+/// Where a channel block lies in a sample with `len` elements for each block.
+fn of(block: usize, len: usize) -> Range<usize> {
+    block * len..(block + 1) * len
 }
 
 /// Statistics of a channel's last batch, and what follows from them; all zero in padding.
@@ -220,19 +235,25 @@ pub fn lanes<T>(block: &[T], group: usize, to: impl Fn(&T) -> f32) -> Lanes {
     std::array::from_fn(|lane| to(&block[(group * LANES + lane) % block.len()]))
 }
 
-/// What it reads and writes.
+/// What it reads.
 pub struct Tensors<'a, X, Y> {
     pub x: &'a [X],
     /// What ReLU let through; read with a residual alone.
     pub bits: &'a [Bits],
     /// Empty without a second summand.
     pub second: &'a [Y],
-    pub dy: Shared<Y>,
-    /// Where dx has a place of its own and is wanted.
-    pub dx: Option<Shared<X>>,
-    /// Whether it takes the place of dy, whose numbers are of the same kind; not with a residual, whose gradient stays there.
+    /// Whether dx takes the place of dy, whose numbers are of the same kind; not with a residual, whose gradient stays there.
     pub in_place: bool,
 }
+
+/// The gradients that it writes: slices of a whole batch, or what a thread has of them.
+pub struct InputGradients<DY, DX> {
+    pub dy: DY,
+    /// Where it has a place of its own and is wanted.
+    pub dx: Option<DX>,
+}
+
+type Own<'a, X, Y> = InputGradients<Matrix<'a, Y>, Matrix<'a, X>>;
 
 /// The pass over a batch whose channels know their statistics, over `n` values each.
 pub struct Backward<'a, X, Y> {
@@ -248,28 +269,37 @@ pub struct Backward<'a, X, Y> {
 
 impl<X: Number, Y: Number> Backward<'_, X, Y> {
     /// The sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean); each thread makes its samples' part.
-    pub fn sums(&self, sums: &mut ChannelSums) -> Vec<f64> {
-        sums.of(self.batch.x.n, |samples, sums| {
+    pub fn sums(&self, dy: &mut [Y], sums: &mut ChannelSums) -> Vec<f64> {
+        let dy = self.batch.by_samples(dy, self.batch.row_len());
+        sums.of(self.batch.x.n, dy, |samples, sums, mut dy| {
             for block in 0..self.batch.x.blocks() {
-                self.add(block, samples.clone(), &self.constants(block), sums);
+                self.add(block, samples.clone(), &self.constants(block), &mut dy, sums);
             }
         })
     }
 
     /// dx from the sums over the whole batch.
-    pub fn gradients(&self, sums: &[f64]) {
-        self.batch.each_block(|block, samples| {
-            self.gradient(block, samples, &self.constants(block), &self.slopes(block, sums));
+    pub fn gradients(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &[f64]) {
+        let (batch, len) = (self.batch, self.batch.row_len());
+        let parts = (batch.by_samples(dy, len), dx.map(|dx| batch.by_samples(dx, len)));
+        batch.threads.divide(batch.x.n, parts, |samples, (dy, dx)| {
+            let mut own = InputGradients { dy, dx };
+            batch.each_block(|block| {
+                self.gradient(block, samples.clone(), &self.constants(block), &self.slopes(block, sums), &mut own);
+            });
         });
     }
 
     /// Both, channel block by channel block; gives the sums.
-    pub fn by_blocks(&self, sums: &mut ChannelSums) -> Vec<f64> {
-        sums.of(self.batch.x.blocks(), |blocks, sums| {
+    pub fn by_blocks(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &mut ChannelSums) -> Vec<f64> {
+        let (batch, len) = (self.batch, self.batch.row_len());
+        let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));
+        sums.of(batch.x.blocks(), parts, |blocks, sums, (dy, dx)| {
+            let mut own = InputGradients { dy, dx };
             for block in blocks {
                 let constants = self.constants(block);
-                self.add(block, 0..self.batch.x.n, &constants, sums);
-                self.gradient(block, 0..self.batch.x.n, &constants, &self.slopes(block, sums));
+                self.add(block, 0..batch.x.n, &constants, &mut own.dy, sums);
+                self.gradient(block, 0..batch.x.n, &constants, &self.slopes(block, sums), &mut own);
             }
         })
     }
@@ -318,25 +348,36 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
     }
 
     /// Adds both sums over some samples of a block.
-    fn add(&self, block: usize, samples: Range<usize>, constants: &[Constants], sums: &mut [f64]) {
+    fn add(
+        &self,
+        block: usize,
+        samples: Range<usize>,
+        constants: &[Constants],
+        dy: &mut Matrix<'_, Y>,
+        sums: &mut [f64],
+    ) {
         self.batch.add(block, samples, sums, |n, s, sx| {
-            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { self.tensors.dy.part(self.batch.row(n, block)) };
+            let dy = dy.row(n, of(block, self.batch.row_len()));
             rows::reduce(self.mode(), &self.row(n, block, constants), dy, s, sx);
         });
     }
 
     /// dx of some samples of a block, the last one first.
-    fn gradient(&self, block: usize, samples: Range<usize>, constants: &[Constants], slopes: &[Slope]) {
+    fn gradient(
+        &self,
+        block: usize,
+        samples: Range<usize>,
+        constants: &[Constants],
+        slopes: &[Slope],
+        own: &mut Own<'_, X, Y>,
+    ) {
+        let columns = of(block, self.batch.row_len());
         for n in samples.rev() {
-            let row = self.batch.row(n, block);
-            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { self.tensors.dy.part(row.clone()) };
+            let dy = own.dy.row(n, columns.clone());
             if self.tensors.in_place {
                 rows::slope_in_place(self.mode(), slopes, &self.row(n, block, constants), dy);
-            } else if let Some(dx) = self.tensors.dx {
-                // SAFETY: as above.
-                rows::slope(slopes, &self.tensors.x[row.clone()], dy, unsafe { dx.part(row) });
+            } else if let Some(dx) = &mut own.dx {
+                rows::slope(slopes, &self.tensors.x[self.batch.row(n, block)], dy, dx.row(n, columns.clone()));
             }
         }
     }

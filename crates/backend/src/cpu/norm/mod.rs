@@ -12,18 +12,18 @@ use std::rc::Rc;
 
 use batch::Channel;
 use batch::{Affine, Batch, Output};
-use batch::{Backward, Tensors};
+use batch::{Backward, InputGradients, Tensors};
 use net::Norm;
 use rows::Bits;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::fusion::{Constants, Normal};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::moments::{Moments, OutputMoments};
 use super::number::{Number, by_numbers};
-use super::threads::Shared;
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -49,18 +49,19 @@ struct Plan {
 
 impl Plan {
     /// Statistics of all channels and y, channel block by channel block.
-    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, output: Output<Y>) {
-        let Self { batch, channels, sums, n, .. } = self;
-        let (channels, n) = (Shared::new(channels), *n);
-        sums.of(batch.x.blocks(), |blocks, sums| {
-            for block in blocks {
-                // SAFETY: every block is one thread's, and `channels` is borrowed until `of` returns.
-                let channels = unsafe { channels.part(batch.block(block)) };
+    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, y: &mut [Y], notes: bool) {
+        let Self { batch, channels, sums, n, bits, .. } = self;
+        let (each, n) = (batch.x.block, *n);
+        let bits = notes.then(|| batch.by_blocks_of(bits, batch.words()));
+        let parts = (Items::new(channels, each), batch.by_blocks_of(y, batch.row_len()), bits);
+        sums.of(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
+            let mut output = Output { y, bits };
+            for (block, channels) in blocks.zip(channels.chunks_exact_mut(each)) {
                 let near = batch.near(x.0, block);
                 batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
                 batch.set_statistics(block, &near, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
-                batch.normalise(x, block, 0..batch.x.n, channels, output);
+                batch.normalise(x, block, 0..batch.x.n, channels, &mut output);
             }
         });
     }
@@ -69,7 +70,7 @@ impl Plan {
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
         let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
-        let sums = sums.of(batch.x.n, |samples, sums| {
+        let sums = sums.of(batch.x.n, (), |samples, sums, ()| {
             for (block, near) in near.iter().enumerate() {
                 batch.add_moments(x, block, samples.clone(), near, sums);
             }
@@ -108,9 +109,15 @@ impl Plan {
     }
 
     /// y by scale and shift of all channels.
-    fn normalise<X: Number, Y: Number>(&self, x: (&[X], &[Y]), output: Output<Y>) {
-        let Self { batch, channels, .. } = self;
-        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], output));
+    fn normalise<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), y: &mut [Y], notes: bool) {
+        let Self { batch, channels, bits, .. } = self;
+        let parts = (batch.by_samples(y, batch.row_len()), notes.then(|| batch.by_samples(bits, batch.words())));
+        batch.threads.divide(batch.x.n, parts, |samples, (y, bits)| {
+            let mut output = Output { y, bits };
+            batch.each_block(|block| {
+                batch.normalise(x, block, samples.clone(), &channels[batch.block(block)], &mut output);
+            });
+        });
     }
 
     /// Where a convolution computes its output.
@@ -138,13 +145,13 @@ impl Plan {
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let x = (X::all(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::all(residual.as_slice())));
-        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
-        let (output, eps) = (Output { y: Shared::new(Y::all_mut(y.as_mut_slice())), bits }, self.batch.op.eps);
+        let (y, notes) = (Y::all_mut(y.as_mut_slice()), pass.training && !self.bits.is_empty());
+        let eps = self.batch.op.eps;
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
             if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
-                self.forward_by_blocks(x, affine, output);
+                self.forward_by_blocks(x, affine, y, notes);
                 return Ok(());
             }
             if !known {
@@ -161,14 +168,13 @@ impl Plan {
         }
         match self.computed_elsewhere() {
             Some(normal) => normal.set_constants(self.constants()),
-            None => self.normalise(x, output),
+            None => self.normalise(x, y, notes),
         }
         Ok(())
     }
 
-    fn recompute_in<X: Number, Y: Number>(&self, x: &AlignedBuf, y: &mut AlignedBuf) {
-        let y = Shared::new(Y::all_mut(y.as_mut_slice()));
-        self.normalise((X::all(x.as_slice()), &[]), Output { y, bits: None });
+    fn recompute_in<X: Number, Y: Number>(&mut self, x: &AlignedBuf, y: &mut AlignedBuf) {
+        self.normalise((X::all(x.as_slice()), &[]), Y::all_mut(y.as_mut_slice()), false);
     }
 
     fn backward_in<X: Number, Y: Number>(
@@ -176,27 +182,27 @@ impl Plan {
         pass: &Pass<'_, Cpu>,
         mut g: Gradients<'_, Cpu>,
     ) -> Result<(), Error> {
-        let dx = g.take_dx(0).map(|dx| Shared::new(X::all_mut(dx.as_mut_slice())));
+        let dx = g.take_dx(0).map(|dx| X::all_mut(dx.as_mut_slice()));
         let Gradients { x, dy, dy2, dparams, .. } = g;
         let (x, second) = (X::all(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::all(d.as_slice())));
-        let dy = Shared::new(Y::all_mut(dy.as_mut_slice()));
-        let tensors = Tensors { x, bits: &self.bits, second, dy, dx, in_place: self.in_place() };
+        let own = InputGradients { dy: Y::all_mut(dy.as_mut_slice()), dx };
+        let tensors = Tensors { x, bits: &self.bits, second, in_place: self.in_place() };
         let known = self.computed_elsewhere().and_then(Normal::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
         let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
         if known.is_none() && pass.across.is_none() && batch.by_blocks() {
-            let sums = backward.by_blocks(&mut self.sums);
+            let sums = backward.by_blocks(own, &mut self.sums);
             self.parameters(pass, &sums, dparams);
             return Ok(());
         }
-        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
+        let mut sums = known.unwrap_or_else(|| backward.sums(&mut *own.dy, &mut self.sums));
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
             across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
         }
-        backward.gradients(&sums);
+        backward.gradients(own, &sums);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Transforms between plain OIHW filters and the A x B grid, by the matrices G of F(2x4, 3x3) and F(2x2, 5x5): as many filters at
 //! a time as a register has lanes, the groups of columns shared among the threads.
 
-use super::super::threads::{Shared, Threads};
-use super::super::vector::{Job, MOST_LANES, Vectors};
+use super::super::divide::{Divide, Divided, Matrix};
+use super::super::threads::Threads;
+use super::super::vector::{Job, MOST_LANES, Vectors, load, store};
 use super::folded;
 use super::phases::grid::LINE;
 use super::phases::grid::{COLUMNS, Points, ROWS};
@@ -100,8 +101,23 @@ struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    line: usize,
+    /// From line to line of the grid, which lies in each group of columns; `None` if each place is a matrix of all groups.
+    line: Option<usize>,
     place: usize,
+}
+
+impl Layout {
+    /// Row and column of a place on the grid, where a register lies at `at` of the first place. The grid has a row for each place if these
+    /// are matrices, else a single one.
+    #[inline(always)]
+    fn spot<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
+        self.line.map_or((B * r + c, at), |line| (0, at + r * line + c * self.place))
+    }
+
+    /// Floats of a row of the grid.
+    fn stride(&self, grid: &[f32]) -> usize {
+        if self.line.is_some() { grid.len() } else { self.place }
+    }
 }
 
 /// A register of filters: their row, the first of their columns, and where they stand at the first place of the grid.
@@ -147,14 +163,14 @@ impl Filters {
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
-        Layout { width, group: rows * width, row: width, line: B * place, place }
+        Layout { width, group: rows * width, row: width, line: None, place }
     }
 
     /// Where they lie for [`folded`].
     fn by_line<S: Vectors, const A: usize, const B: usize>(&self) -> Layout {
         let row = B * S::LANES;
         let line = padded(self.rows) * row;
-        Layout { width: S::LANES, group: A * line, row, line, place: S::LANES }
+        Layout { width: S::LANES, group: A * line, row, line: Some(line), place: S::LANES }
     }
 
     /// How many of the columns of a register that begins with `first` are there.
@@ -163,7 +179,7 @@ impl Filters {
     }
 
     /// Runs `f` for all registers of one group of columns.
-    fn each_of<S: Vectors>(&self, layout: Layout, group: usize, f: impl Fn(Register)) {
+    fn each_of<S: Vectors>(&self, layout: Layout, group: usize, mut f: impl FnMut(Register)) {
         for row in 0..padded(self.rows) {
             for lane in (0..layout.width).step_by(S::LANES) {
                 let at = group * layout.group + row * layout.row + lane;
@@ -172,11 +188,22 @@ impl Filters {
         }
     }
 
-    /// Runs `f` for all registers, every group of columns on one thread.
-    fn each<S: Vectors>(&self, threads: Threads, layout: Layout, f: impl Fn(Register) + Sync) {
-        threads.each(padded(self.columns) / layout.width, |_, groups| {
-            groups.for_each(|group| self.each_of::<S>(layout, group, &f));
+    /// Runs `f(register, the thread's part of what groups divide)` for all registers, every group of columns on one thread.
+    fn each<S: Vectors, P: Divide>(
+        &self,
+        threads: Threads,
+        layout: Layout,
+        parts: P,
+        f: impl Fn(Register, &mut P::Part) + Sync,
+    ) {
+        threads.divide(padded(self.columns) / layout.width, parts, |groups, mut part| {
+            groups.for_each(|group| self.each_of::<S>(layout, group, |at| f(at, &mut part)));
         });
+    }
+
+    /// Divides plain filters of a forward pass among threads that take groups of `width` columns: a row for each column.
+    pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> Divided<'a, f32> {
+        Divided::by_rows(w, self.column_step, width)
     }
 
     /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
@@ -189,8 +216,11 @@ impl Filters {
     ) {
         let folds = self.stride == 1 && folded::suits::<S>(A, padded(self.rows), padded(self.columns));
         let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>(self.columns) };
-        let grid = Shared::new(grid);
-        self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
+        let stride = layout.stride(grid);
+        let grid = Divided::by_columns(grid, stride, layout.group);
+        self.each::<S, _>(threads, layout, grid, |at, grid| {
+            set.run(Transform::<A, B, M> { filters: self, w, grid: grid.reborrow(), layout, at });
+        });
     }
 
     /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::strip), in a grid of their own.
@@ -202,8 +232,10 @@ impl Filters {
         grid: &mut [f32],
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
-        let grid = Shared::new(grid);
-        self.each_of::<S>(layout, group, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
+        let mut grid = Matrix::new(grid, layout.place);
+        self.each_of::<S>(layout, group, |at| {
+            set.run(Transform::<A, B, M> { filters: self, w, grid: grid.reborrow(), layout, at });
+        });
     }
 
     /// One tap of as many filters as a register has lanes, the first `lanes` of which exist.
@@ -213,8 +245,7 @@ impl Filters {
         for (lane, value) in values.iter_mut().enumerate().take(lanes) {
             *value = w[lane * self.column_step + tap];
         }
-        // SAFETY: no set has more lanes.
-        unsafe { set.load(values.as_ptr()) }
+        load(set, &values, 0)
     }
 
     /// The threads' gradients on the grid, added in their order, to plain filters.
@@ -225,44 +256,37 @@ impl Filters {
         grids: &[f32],
         dw: &mut [f32],
     ) {
-        let (layout, dw) = (self.by_place::<S, B>(self.columns), Shared::new(dw));
-        self.each::<S>(threads, layout, |at| {
+        let layout = self.by_place::<S, B>(self.columns);
+        self.each::<S, _>(threads, layout, self.by_columns(dw, layout.width), |at, dw| {
             let back =
                 Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0, stride: self.stride };
-            // SAFETY: the taps of this row and these columns are this call's alone, and `dw` is borrowed until `each` returns.
-            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap) };
+            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap);
         });
     }
 
-    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters.
-    ///
-    /// # Safety
-    /// Nobody else may touch the gradients of these columns in `dw`, which must still be borrowed.
-    pub unsafe fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters, which
+    /// [`Self::by_columns`] has divided.
+    pub fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         group: usize,
         grid: &[f32],
-        dw: Shared<f32>,
+        dw: &mut Matrix<'_, f32>,
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         self.each_of::<S>(layout, group, |at| {
             let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1, stride: self.stride };
-            // SAFETY: as the caller says.
-            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap) };
+            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap);
         });
     }
 
     /// Runs `f(tap's gradient in dw, what the grid says of it)` for a register of filters.
-    ///
-    /// # Safety
-    /// As of [`Self::add_group`], for this register.
-    unsafe fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         at: Register,
         back: Back<'_, A, B, M>,
-        dw: Shared<f32>,
+        dw: &mut Matrix<'_, f32>,
         f: impl Fn(&mut f32, f32),
     ) {
         if at.row >= self.rows {
@@ -270,9 +294,7 @@ impl Filters {
         }
         let (taps, k) = (set.run(back), kernel(A));
         for lane in 0..self.lanes::<S>(at.column) {
-            let from = at.row * self.row_step + (at.column + lane) * self.column_step;
-            // SAFETY: as the caller says.
-            let to = unsafe { dw.part(from..from + k * k) };
+            let to = dw.row(at.column + lane, at.row * self.row_step..at.row * self.row_step + k * k);
             for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
                 to.iter_mut().zip(taps).for_each(|(to, lanes)| f(to, lanes[lane]));
             }
@@ -284,7 +306,7 @@ impl Filters {
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     w: &'a [f32],
-    grid: Shared<f32>,
+    grid: Matrix<'a, f32>,
     layout: Layout,
     at: Register,
 }
@@ -294,7 +316,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { filters, w, grid, layout, at } = self;
+        let Self { filters, w, mut grid, layout, at } = self;
         let k = kernel(A);
         let lanes = if at.row < filters.rows { filters.lanes::<S>(at.column) } else { 0 };
         let from = w.get(at.row * filters.row_step + at.column * filters.column_step..).unwrap_or(&[]);
@@ -309,9 +331,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
             for (c, lanes) in line::<S, B, M>(set, filters.stride, row).into_iter().enumerate() {
-                let first = at.at + r * layout.line + c * layout.place;
-                // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
-                unsafe { set.store(lanes, grid.part(first..first + S::LANES).as_mut_ptr()) };
+                let (row, column) = layout.spot::<B>(at.at, (r, c));
+                store(set, lanes, grid.row(row, column..column + S::LANES));
             }
         }
     }
@@ -335,9 +356,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
             let mut u = [set.zero(); A];
             for (r, u) in u.iter_mut().enumerate() {
                 for grid in 0..self.count {
-                    let from = &self.grids[(grid * A * B + B * r + c) * self.place..][..S::LANES];
-                    // SAFETY: the slice taken above.
-                    *u = set.add(*u, unsafe { set.load(from.as_ptr()) });
+                    *u = set.add(*u, load(set, self.grids, (grid * A * B + B * r + c) * self.place));
                 }
             }
             *column = back_line::<S, A, 2>(set, self.stride, u);
@@ -345,8 +364,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
         let mut taps = [[[0.0; MOST_LANES]; SIDE]; SIDE];
         for (taps, row) in taps.iter_mut().zip(transpose(columns)) {
             for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, self.stride, row)) {
-                // SAFETY: no set has more lanes.
-                unsafe { set.store(lanes, to.as_mut_ptr()) };
+                store(set, lanes, to);
             }
         }
         taps

@@ -1,9 +1,8 @@
 //! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
 //! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
-use super::super::threads::Shared;
 use super::super::vector::{Job, Vectors};
-use super::outputs::{self, Convolution, Finish};
+use super::outputs::{self, Convolution, Finish, Output};
 use super::strip::Ahead;
 use super::strip::padded;
 use super::strip::{Order, Run, tiles};
@@ -110,7 +109,7 @@ pub struct Folded<'a> {
     pub finish: Finish<'a>,
     pub samples: usize,
     pub work: &'a mut [f32],
-    pub y: &'a mut [f32],
+    pub output: Output<'a>,
 }
 
 impl Job for Folded<'_> {
@@ -118,7 +117,7 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, y } = self;
+        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, mut output } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let (v_order, m_order) = orders::<S>(ci, co);
         let (v, m) = work.split_at_mut(STRIP * v_order.tile);
@@ -127,9 +126,9 @@ impl Job for Folded<'_> {
             from.inputs::<S, A, B, M>(set, run, to, v_order, v);
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
             let ahead = (run, tiles(to, M));
-            let mut inputs = Ahead::new(&from.desc, from.data, ahead, 1, calls);
-            let mut outputs = Ahead::new(to, y, ahead, 0, calls);
-            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, calls));
+            let mut inputs = Ahead::new(&from.desc, from.data.as_ptr(), ahead, 1, calls);
+            let mut written = Ahead::new(to, output.y.as_ptr(), ahead, 0, calls);
+            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x.as_ptr(), ahead, 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];
@@ -144,14 +143,15 @@ impl Job for Folded<'_> {
                             _ => line.run::<S, TILES>(set),
                         }
                         inputs.fetch(set);
-                        outputs.fetch(set);
+                        written.fetch(set);
                         if let Some(norms) = &mut norms {
                             norms.fetch(set);
                         }
                     }
                 }
             }
-            outputs::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
+            let run = (run, 0..to.blocks());
+            outputs::outputs::<S, 0, B, M>(set, to, m, run, m_order, finish, output.reborrow());
         }
     }
 }

@@ -35,7 +35,7 @@ use super::fusion::{Constants, Normal};
 use super::isa::Isa;
 use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -152,17 +152,26 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     }
 
     /// y of x, or dx of dy, by the plain filters `w`.
-    fn convolve(&self, from: Side<'_>, to: TensorDesc, filters: Filters, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
+    fn convolve(
+        &self,
+        from: Side<'_>,
+        to: TensorDesc,
+        (filters, w): (Filters, &[f32]),
+        finish: Finish<'_>,
+        y: &mut [f32],
+        (moments, sums): (&mut [Moments], &mut [f64]),
+    ) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
         if let Some(strip) = self.wide[0] {
             let wide = Wide { set, threads, from, filters, strip };
-            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), y);
+            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), (y, moments, sums));
         }
         let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
         filters.transform::<S, A, B, M>(set, threads, w, grid);
         let convolution = Convolution { from, to, filters: grid, strip, finish };
-        convolution.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], y);
+        let work = &mut work[..self.work() * threads.0];
+        convolution.run::<S, A, B, M>(set, threads, work, y, (moments, sums));
     }
 
     /// The gradient of the plain filters.
@@ -223,14 +232,14 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let finish = Finish {
             bias: self.bias_relu.bias(),
             relu: self.bias_relu.relu.is_present(),
-            moments: summed.map(|_| Shared::new(&mut moments)),
+            moments: summed.is_some(),
             gradient: None,
         };
         let constants = self.normal.as_ref().map(|normal| normal.constants());
         let normal = self.normalised(&constants);
         let from = Side { desc: self.x, data: x[0].as_slice(), pad: self.pad, normal };
-        let w = pass.params.get(pass.slots[0]);
-        self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
+        let filters = (Filters::forward::<A>(ci, co), pass.params.get(pass.slots[0]));
+        self.convolve(from, self.y, filters, finish, y.as_mut_slice(), (&mut moments, &mut []));
         if let Some(summed) = summed {
             summed.put(&moments, channels);
         }
@@ -252,11 +261,11 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let each = 2 * self.x.blocks() * S::LANES;
         let mut sums = vec![0.0; normal.map_or(0, |_| threads.0 * each)];
-        let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
-        let w = pass.params.get(pass.slots[0]);
+        let gradient = normal.map(|normal| NormGradient { normal, x });
+        let filters = (Filters::rotated::<A>(ci, co), pass.params.get(pass.slots[0]));
         let finish = Finish { gradient, ..Finish::PLAIN };
         let dy = Side { pad: transform::kernel(A) - 1 - self.pad, ..dy };
-        self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
+        self.convolve(dy, self.x, filters, finish, dx.as_mut_slice(), (&mut [], &mut sums));
         if let Some(normal) = &self.normal {
             normal.put_sums(&sums, each);
         }

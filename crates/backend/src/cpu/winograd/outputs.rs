@@ -6,12 +6,13 @@ use net::Conv;
 
 use super::super::buf::AlignedBuf;
 use super::super::device::Cpu;
+use super::super::divide::Matrix;
 use super::super::fusion::Relu;
 use super::super::lanes::by_block;
 use super::super::layout::Format;
 use super::super::moments::Moments;
-use super::super::threads::{Shared, Threads};
-use super::super::vector::{MOST_LANES, Vectors, load};
+use super::super::threads::Threads;
+use super::super::vector::{MOST_LANES, Vectors, load, store};
 use super::strip::{Order, Run, Strip, padded};
 use super::transform::output_line;
 use super::transform::transpose;
@@ -33,8 +34,8 @@ pub struct Finish<'a> {
     /// For every channel, padding included.
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
-    /// Where the moments of all channels are added: each thread's, behind each other; of those that divide the channels, the first one's.
-    pub moments: Option<Shared<Moments>>,
+    /// Whether the moments of all channels are summed.
+    pub moments: bool,
     /// In place of all of these, where the outputs are the gradient of a norm.
     pub gradient: Option<NormGradient<'a>>,
 }
@@ -45,39 +46,42 @@ pub struct NormGradient<'a> {
     pub normal: Normalised<'a>,
     /// What the norm reads, in the layout of the gradient.
     pub x: &'a [f32],
-    /// Where the sums of g of all channels, then those of g (x - mean), are added, as [`Finish::moments`].
-    pub sums: Shared<f64>,
 }
 
 impl Finish<'_> {
     /// As the outputs are, if nothing else is asked for.
-    pub const PLAIN: Self = Self { bias: None, relu: false, moments: None, gradient: None };
+    pub const PLAIN: Self = Self { bias: None, relu: false, moments: false, gradient: None };
 
-    /// Of one thread, whose outputs in the layout `to` begin with sample `first`.
-    pub fn of_thread(self, thread: usize, to: &TensorDesc, first: usize) -> Self {
-        let channels = to.blocks() * to.block;
-        let moments = self.moments.map(|all| own(all, thread, channels));
-        let gradient = self.gradient.map(|gradient| NormGradient {
-            x: &gradient.x[first * to.sample_elems()..],
-            sums: own(gradient.sums, thread, 2 * channels),
-            ..gradient
-        });
-        Self { moments, gradient, ..self }
+    /// From sample `first` of the outputs on, which have the layout `to`.
+    pub fn skip(self, to: &TensorDesc, first: usize) -> Self {
+        let gradient =
+            self.gradient.map(|gradient| NormGradient { x: &gradient.x[first * to.sample_elems()..], ..gradient });
+        Self { gradient, ..self }
     }
 }
 
-/// A thread's part of what has `each` elements for every thread.
-fn own<T>(all: Shared<T>, thread: usize, each: usize) -> Shared<T> {
-    // SAFETY: each thread has a part of its own, borrowed as long as the whole.
-    Shared::new(unsafe { all.part(thread * each..(thread + 1) * each) })
+/// What a thread writes.
+pub struct Output<'a> {
+    /// Images, a row for each sample.
+    pub y: Matrix<'a, f32>,
+    /// The moments of all channels, in the first row; see [`Finish::moments`].
+    pub moments: Matrix<'a, Moments>,
+    /// The sums of g of all channels, then, in the second row, those of g (x - mean); see [`Finish::gradient`].
+    pub sums: Matrix<'a, f64>,
+}
+
+impl Output<'_> {
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Output<'_> {
+        Output { y: self.y.reborrow(), moments: self.moments.reborrow(), sums: self.sums.reborrow() }
+    }
 }
 
 /// The lanes of a register.
 #[inline(always)]
 fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
     let mut values = [0.0; MOST_LANES];
-    // SAFETY: no set has more lanes.
-    unsafe { set.store(lanes, values.as_mut_ptr()) };
+    store(set, lanes, &mut values);
     values
 }
 
@@ -231,9 +235,7 @@ pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     for (r, row) in y.into_iter().enumerate().take(rows) {
         for (c, lanes) in row.into_iter().enumerate().take(columns) {
             let at = ((top + r) * w + left + c) * S::LANES;
-            let to = &mut plane[at..at + S::LANES];
-            // SAFETY: the slice taken above.
-            unsafe { set.store(epilogue.value(set, lanes, c, at), to.as_mut_ptr()) };
+            store(set, epilogue.value(set, lanes, c, at), &mut plane[at..at + S::LANES]);
         }
     }
     rows * columns
@@ -268,29 +270,34 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
 
     /// Writes them with bias and ReLU, and adds their moments; they are those of channels from `first` on.
     #[inline(always)]
-    fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize) {
+    fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize, moments: &mut Matrix<'_, Moments>) {
         let mut affine = Affine::new(set, &finish, first);
-        let Some(moments) = finish.moments else {
+        if !finish.moments {
             self.write(set, &mut affine);
             return;
-        };
+        }
         let mut summed = Summed::new(set, affine);
         let n = self.write(set, &mut summed);
-        // SAFETY: the caller alone has these channels of its moments.
-        summed.add_to(set, n, unsafe { moments.part(first..first + S::LANES) });
+        summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
 
-    /// Writes them as the gradient behind a norm's ReLU, and adds its sums; the norm, of so many channels, reads `x` there.
+    /// Writes them as the gradient behind a norm's ReLU, and adds its sums; the norm reads `x` there.
     #[inline(always)]
-    fn gradient<S: Vectors>(self, set: S, gradient: NormGradient<'_>, x: &[f32], first: usize, channels: usize) {
+    fn gradient<S: Vectors>(
+        self,
+        set: S,
+        gradient: NormGradient<'_>,
+        x: &[f32],
+        first: usize,
+        all_sums: &mut Matrix<'_, f64>,
+    ) {
         let normal = gradient.normal.of_block(set, first / S::LANES);
         let (mean, zero) = (load(set, &gradient.normal.constants.mean, first), set.zero());
         let mut masked = Masked { normal, x, mean, g: [zero; 2], gx: [zero; 2] };
         self.write(set, &mut masked);
-        for (sums, first) in [(masked.g, first), (masked.gx, channels + first)] {
+        for (row, sums) in [masked.g, masked.gx].into_iter().enumerate() {
             let lanes = values(set, set.add(sums[0], sums[1]));
-            // SAFETY: the caller alone has these channels of its sums.
-            let to = unsafe { gradient.sums.part(first..first + S::LANES) };
+            let to = all_sums.row(row, first..first + S::LANES);
             to.iter_mut().zip(lanes).for_each(|(to, sum)| *to += f64::from(sum));
         }
     }
@@ -306,23 +313,20 @@ pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     (run, blocks): (Run, Range<usize>),
     order: Order,
     finish: Finish<'_>,
-    y: Shared<f32>,
+    mut output: Output<'_>,
 ) {
     let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
     for (n, strip, at) in run.parts(desc, order) {
         for block in blocks.clone() {
-            let at_plane = n * sample + block * len;
-            let place = at_plane..at_plane + len;
-            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-            let plane = unsafe { y.part(place.clone()) };
+            let plane = output.y.row(n, block * len..(block + 1) * len);
             let m = &m[at + (block - blocks.start) * order.block..];
             let (outputs, first) = (Block::<A, B, M> { strip, m, plane }, block * S::LANES);
             match finish.gradient {
                 Some(gradient) => {
-                    let channels = desc.blocks() * S::LANES;
-                    outputs.gradient(set, gradient, &gradient.x[place], first, channels);
+                    let x = &gradient.x[n * sample + block * len..][..len];
+                    outputs.gradient(set, gradient, x, first, &mut output.sums);
                 }
-                None => outputs.finish(set, finish, first),
+                None => outputs.finish(set, finish, first, &mut output.moments),
             }
         }
     }

@@ -116,13 +116,13 @@ pub struct Ahead {
 impl Ahead {
     /// What follows `run` in `data`, from `row` rows below its first tile's on, in so many calls of [`Self::fetch`]. The `tiles` of an
     /// image have equal shares of its pixels, whatever their size.
-    pub fn new(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
+    pub fn new(desc: &TensorDesc, data: *const f32, (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
         let first = following / tiles * desc.blocks() * plane;
         let pixel = first + following % tiles * plane / tiles + row * desc.shape.w;
         let left = run.count * plane / tiles;
         Self {
-            next: data.as_ptr().wrapping_add(pixel * desc.block),
+            next: data.wrapping_add(pixel * desc.block),
             left,
             each: left.div_ceil(calls),
             blocks: desc.blocks(),

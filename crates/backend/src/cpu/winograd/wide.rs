@@ -2,10 +2,12 @@
 //! inputs of many tiles are kept, and each thread computes a few output channels of all of these tiles at a time, for which it needs the
 //! filters of these channels alone.
 
-use super::super::threads::{Shared, Threads};
+use super::super::divide::{Divided, Items, PerThread};
+use super::super::moments::Moments;
+use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
-use super::outputs::{self, Finish};
+use super::outputs::{self, Finish, Output};
 use super::strip::{self, PAD, padded};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
@@ -107,13 +109,16 @@ impl<S: Vectors> Wide<'_, S> {
         w: &[f32],
         finish: Finish<'_>,
         work: &mut [f32],
-        y: &mut [f32],
+        (y, moments, sums): (&mut [f32], &mut [Moments], &mut [f64]),
     ) {
-        let y = Shared::new(y);
-        self.each_group::<A, B, M>(to, work, |group, u, m, strips| {
+        let channels = to.blocks() * to.block;
+        let y = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        let totals = (Divided::by_columns(moments, channels, PAD), Divided::by_columns(sums, channels, PAD));
+        self.each_group::<A, B, M>(to, work, y, totals, |group, u, m, strips, output| {
             self.filters.transform_group::<S, A, B, M>(self.set, group, w, u);
             for (run, v) in strips.each() {
-                self.set.run(Products::<A, B, M> { to, group, finish, order: strips.order, run, v, u, m, y });
+                let (m, order, output) = (&mut *m, strips.order, output.reborrow());
+                self.set.run(Products::<A, B, M> { to, group, finish, order, run, v, u, m, output });
             }
         });
     }
@@ -126,45 +131,46 @@ impl<S: Vectors> Wide<'_, S> {
         dw: &mut [f32],
     ) {
         dw.fill(0.0);
-        let dw = Shared::new(dw);
-        self.each_group::<A, B, M>(&dy.desc, work, |group, u, d, strips| {
+        let totals = (Divided::by_rows(&mut [], 1, 1), Divided::by_rows(&mut [], 1, 1));
+        let dw = self.filters.by_columns(dw, PAD);
+        self.each_group::<A, B, M>(&dy.desc, work, dw, totals, |group, u, d, strips, output| {
             u.fill(0.0);
             for (run, v) in strips.each() {
-                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du: u });
+                let (d, du) = (&mut *d, &mut *u);
+                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du });
             }
-            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
-            unsafe { self.filters.add_group::<S, A, B, M>(self.set, group, u, dw) };
+            self.filters.add_group::<S, A, B, M>(self.set, group, u, &mut output.y);
         });
     }
 
-    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips)`
-    /// for all channels of the other side, whose tiles these are; until no strip is left.
+    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips,
+    /// the thread's part of `y` and the totals)` for all channels of the other side, whose tiles these are; until no strip is left.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
         work: &mut [f32],
-        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>) + Sync,
+        mut y: Divided<'_, f32>,
+        (mut moments, mut sums): (Divided<'_, Moments>, Divided<'_, f64>),
+        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>, &mut Output<'_>) + Sync,
     ) {
         let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
         let room = Room::of::<S>(A * B, channels, (self.strip, tiles), M);
         let order = Order::by_place::<S>(channels, self.strip, M);
         let (inputs, own) = work[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
-        let own = Shared::new(own);
         let runs: Vec<Run> = Run::each(tiles, self.strip).collect();
         for runs in runs.chunks(room.strips) {
-            let shared = Shared::new(inputs);
-            self.threads.each(runs.len(), |_, strips| {
-                for strip in strips {
-                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
-                    let v = unsafe { shared.part(strip * room.strip..(strip + 1) * room.strip) };
-                    self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], of: to, order, v });
+            self.threads.divide(runs.len(), Items::new(inputs, room.strip), |strips, inputs| {
+                for (run, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(room.strip)) {
+                    self.set.run(Inputs::<A, B, M> { from: self.from, run: *run, of: to, order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
-                let each = room.filters + room.outputs;
-                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-                let (u, m) = unsafe { own.part(t * each..(t + 1) * each) }.split_at_mut(room.filters);
-                groups.for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }));
+            let parts = (y.reborrow(), moments.reborrow(), sums.reborrow());
+            let parts = (PerThread::new(own, room.filters + room.outputs), parts);
+            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, (y, moments, sums))| {
+                let mut output = Output { y, moments, sums };
+                let (u, m) = own.split_at_mut(room.filters);
+                groups
+                    .for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }, &mut output));
             });
         }
     }
@@ -207,7 +213,7 @@ struct Products<'a, const A: usize, const B: usize, const M: usize> {
     v: &'a [f32],
     u: &'a [f32],
     m: &'a mut [f32],
-    y: Shared<f32>,
+    output: Output<'a>,
 }
 
 impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, M> {
@@ -215,14 +221,14 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { to, group, finish, order, run, v, u, m, y } = self;
+        let Self { to, group, finish, order, run, v, u, m, output } = self;
         let (filters, place) = (u.len() / (A * B), m.len() / (A * B));
         let places = v.chunks_exact(order.place).zip(u.chunks_exact(filters)).zip(m.chunks_exact_mut(place));
         for ((v, u), m) in places {
             strip::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
         }
         let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
-        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, output);
     }
 }
 

@@ -107,7 +107,7 @@ impl Tiles {
     }
 
     /// The pixels that the next run will touch in a tensor with these images, in as many calls as there are products.
-    pub fn ahead(&self, desc: &TensorDesc, data: &[f32]) -> Ahead {
+    pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> Ahead {
         Ahead::new(desc, data, (self.run, tiles(&self.of, WIDE)), 0, PLACES)
     }
 

@@ -1,7 +1,8 @@
 //! The three passes by phases, strip by strip: outputs from inputs, the gradient of the input from that of the output, and the gradient of
 //! the filters from both.
 
-use super::super::super::threads::{Shared, Threads};
+use super::super::super::divide::{Items, Matrix, PerThread};
+use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::outputs::Finish;
 use super::super::strip::Ahead;
@@ -44,18 +45,15 @@ impl Convolution<'_> {
     /// With work space for each thread's strip.
     pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
         let share = work.len() / threads.0;
-        let (work, y) = (Shared::new(work), Shared::new(y));
         let sample = self.to.sample_elems();
+        let parts = (PerThread::new(work, share), Items::new(y, sample));
         let outputs = if self.way == Way::Forward { self.to } else { &self.from.desc };
-        threads.each(self.to.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
-            let work = unsafe { work.part(t * share..(t + 1) * share) };
-            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
-            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+        threads.divide(self.to.n, parts, |samples, (work, y)| {
+            let mut y = Matrix::new(y, sample);
             let here = Convolution { from: self.from.skip(samples.start), ..*self };
             for run in Run::each(samples.len() * tiles(outputs, WIDE), self.strip) {
                 let tiles = Tiles::new(outputs, run);
-                set.run(ConvolvedStrip { convolution: here, tiles, work, y });
+                set.run(ConvolvedStrip { convolution: here, tiles, work: &mut *work, y: y.reborrow() });
             }
         });
     }
@@ -66,7 +64,7 @@ struct ConvolvedStrip<'a> {
     convolution: Convolution<'a>,
     tiles: Tiles,
     work: &'a mut [f32],
-    y: &'a mut [f32],
+    y: Matrix<'a, f32>,
 }
 
 impl Job for ConvolvedStrip<'_> {
@@ -79,9 +77,9 @@ impl Job for ConvolvedStrip<'_> {
         let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
         let (v, m) = work.split_at_mut(way.spots()[0] * v_order.place);
         way.inputs(set, from, &tiles, v_order, v);
-        let mut ahead = [tiles.ahead(&from.desc, from.data), tiles.ahead(to, y)];
+        let mut ahead = [tiles.ahead(&from.desc, from.data.as_ptr()), tiles.ahead(to, y.as_ptr())];
         multiply(set, way, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
-        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, Shared::new(y));
+        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, y);
     }
 }
 
@@ -118,7 +116,7 @@ impl Job for CorrelatedStrip<'_> {
         Way::Forward.inputs(set, x, &tiles, v_order, v);
         d_order.clear_rest(&dy.desc, co, CELLS, d);
         gradients(set, dy, (&tiles, 0..dy.desc.blocks()), d_order, d);
-        let mut ahead = [tiles.ahead(&x.desc, x.data), tiles.ahead(&dy.desc, dy.data)];
+        let mut ahead = [tiles.ahead(&x.desc, x.data.as_ptr()), tiles.ahead(&dy.desc, dy.data.as_ptr())];
         accumulate(set, &tiles, (v, v_order), (d, d_order), (ci, co), gradient, &mut ahead);
     }
 }
@@ -157,7 +155,7 @@ impl Way {
 
     /// Brings what is computed from the grid to the images.
     #[inline(always)]
-    pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Shared<f32>) {
+    pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
         match self {
             Self::Forward => to.outputs(set, tiles, m, y),
             Self::Back => to.pixels(set, tiles, m, y),

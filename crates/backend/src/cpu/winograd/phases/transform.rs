@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::super::super::threads::Shared;
+use super::super::super::divide::Matrix;
 use super::super::super::vector::{Vectors, load};
 use super::super::outputs::{Affine, Finish, write_tile};
 use super::super::strip::Order;
@@ -298,20 +298,18 @@ macro_rules! finished {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal) => {
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name<S: Vectors>(&self, set: S, tiles: &Tiles, m: &[f32], y: Shared<f32>) {
+        pub fn $name<S: Vectors>(&self, set: S, tiles: &Tiles, m: &[f32], mut y: Matrix<'_, f32>) {
             let Self { desc, blocks, order, finish } = self;
-            let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
+            let len = desc.shape.plane() * S::LANES;
             for row in tiles.rows() {
                 for (i, block) in blocks.clone().enumerate() {
                     let mut affine = Affine::new(set, finish, block * S::LANES);
                     for (tile, cells) in row.clone() {
-                        let first = tile.n * sample + block * len;
-                        // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-                        let plane = unsafe { y.part(first..first + len) };
+                        let plane = y.row(tile.n, block * len..(block + 1) * len);
                         let spots = Spots::new::<S>(*order, cells, i, $places);
                         let at = ([desc.shape.h, desc.shape.w], $scale * tile.top, $scale * tile.left);
-                        let y = by_size!(tile.size, $f::<S>(set, &spots, m));
-                        write_tile(set, y, at, &mut affine, plane);
+                        let pixels = by_size!(tile.size, $f::<S>(set, &spots, m));
+                        write_tile(set, pixels, at, &mut affine, plane);
                     }
                 }
             }

@@ -2,7 +2,8 @@
 //! [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes a few output channels of all of
 //! these tiles at a time.
 
-use super::super::super::threads::{Shared, Threads};
+use super::super::super::divide::{Divided, Items, Matrix, PerThread};
+use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
 use super::super::outputs::Finish;
@@ -67,10 +68,11 @@ impl<S: Vectors> Wide<'_, S> {
     /// `to`, x's y or dy's dx, by plain filters `w`.
     pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, work: &mut [f32], y: &mut [f32]) {
         let outputs = if self.way == Way::Forward { to } else { &self.from.desc };
-        let y = Shared::new(y);
-        self.each_group(outputs, to, work, |group, u, m, strips| {
+        let parts = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        self.each_group(outputs, to, work, parts, |group, u, m, strips, y| {
             self.filters.transform_group::<S, LINES, LINE, WIDE>(self.set, group, w, u);
             for strip in strips {
+                let (m, y) = (&mut *m, y.reborrow());
                 self.set.run(Products { way: self.way, to, group, finish, strip, u, m, y });
             }
         });
@@ -79,49 +81,44 @@ impl<S: Vectors> Wide<'_, S> {
     /// The gradient of the filters in plain `dw`, from x and `dy`.
     pub fn correlate(&self, dy: Side<'_>, work: &mut [f32], dw: &mut [f32]) {
         dw.fill(0.0);
-        let dw = Shared::new(dw);
-        self.each_group(&dy.desc, &dy.desc, work, |group, u, d, strips| {
+        self.each_group(&dy.desc, &dy.desc, work, self.filters.by_columns(dw, PAD), |group, u, d, strips, dw| {
             u.fill(0.0);
             for strip in strips {
-                self.set.run(Sums { dy, group, strip, d, du: u });
+                self.set.run(Sums { dy, group, strip, d: &mut *d, du: &mut *u });
             }
-            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
-            unsafe { self.filters.add_group::<S, LINES, LINE, WIDE>(self.set, group, u, dw) };
+            self.filters.add_group::<S, LINES, LINE, WIDE>(self.set, group, u, dw);
         });
     }
 
     /// Brings the inputs of as many strips of the tiles of `outputs` to the grid as there is room for, then runs `f(group of channels,
-    /// filters, products, strips)` for all channels of `to`; until no strip is left.
+    /// filters, products, strips, the thread's part of what groups divide)` for all channels of `to`; until no strip is left.
     fn each_group(
         &self,
         outputs: &TensorDesc,
         to: &TensorDesc,
         work: &mut [f32],
-        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>) + Sync,
+        mut parts: Divided<'_, f32>,
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>, &mut Matrix<'_, f32>) + Sync,
     ) {
         let (channels, all) = (padded(self.from.desc.shape.c), to.n * tiles(outputs, WIDE));
         let [spots, others] = self.way.spots();
         let order = Order::by_place::<S>(channels, self.strip, WIDE);
         let (len, strips) = (spots * order.place, all.min(TILES).div_ceil(self.strip));
         let (inputs, own) = work.split_at_mut(strips * len);
-        let (own, each) = (Shared::new(own), Own::of::<S>(channels, others, self.strip));
+        let each = Own::of::<S>(channels, others, self.strip);
         let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
         for runs in runs.chunks(strips) {
-            let shared = Shared::new(inputs);
-            self.threads.each(runs.len(), |_, strips| {
-                for strip in strips {
-                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
-                    let v = unsafe { shared.part(strip * len..(strip + 1) * len) };
-                    self.set.run(Inputs { way: self.way, from: self.from, tiles: &runs[strip], order, v });
+            self.threads.divide(runs.len(), Items::new(inputs, len), |strips, inputs| {
+                for (tiles, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(len)) {
+                    self.set.run(Inputs { way: self.way, from: self.from, tiles, order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
-                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-                let own = unsafe { own.part(t * each.len()..(t + 1) * each.len()) };
+            let parts = (PerThread::new(own, each.len()), parts.reborrow());
+            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, mut part)| {
                 let (u, m) = own.split_at_mut(each.filters);
                 for group in groups {
                     let strips = runs.iter().zip(inputs.chunks_exact(len));
-                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }));
+                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }), &mut part);
                 }
             });
         }
@@ -156,7 +153,7 @@ struct Products<'a> {
     strip: Strip<'a>,
     u: &'a [f32],
     m: &'a mut [f32],
-    y: Shared<f32>,
+    y: Matrix<'a, f32>,
 }
 
 impl Job for Products<'_> {

@@ -1,0 +1,209 @@
+//! Slices that the threads of a parallel loop divide among them. Every part is a slice or matrix of its own, so loops need no `unsafe`.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Something that a parallel loop cuts into parts, one for each thread. See [`Threads::divide`](super::threads::Threads::divide).
+pub trait Divide: Sync {
+    type Part;
+
+    /// Returns the part of a thread that takes these items.
+    ///
+    /// # Safety
+    /// No other call for this value has the same thread or any of the same items.
+    unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part;
+}
+
+/// A mutable slice behind a pointer, for threads whose parts no type here describes.
+pub struct Shared<'a, T> {
+    data: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for the slice. Parts are disjoint by the promise of `part`, and a thread that has one may have any `T: Send`.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above. There is no access other than by `part`.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub fn new(slice: &'a mut [T]) -> Self {
+        Self { data: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+    }
+
+    /// Returns the elements of a range. Panics if it does not lie in the slice.
+    ///
+    /// # Safety
+    /// As long as the elements are in use, no other call returns any of them.
+    #[inline(always)]
+    pub unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
+        // SAFETY: in bounds of a slice that is borrowed for 'a; the caller promises that nobody else has these elements.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
+    }
+}
+
+/// The elements of some units of `unit` elements, up to the end of `len`: disjoint for disjoint units, whatever the numbers.
+fn elements(units: Range<usize>, unit: usize, len: usize) -> Range<usize> {
+    let end = |units: usize| units.saturating_mul(unit).min(len);
+    end(units.start)..end(units.end)
+}
+
+/// A slice of `unit` elements for each item, the last of which may be cut short. A thread gets those of its items, one after the other.
+pub struct Items<'a, T> {
+    slice: Shared<'a, T>,
+    unit: usize,
+}
+
+impl<'a, T> Items<'a, T> {
+    pub fn new(slice: &'a mut [T], unit: usize) -> Self {
+        Self { slice: Shared::new(slice), unit }
+    }
+}
+
+impl<'a, T: Send> Divide for Items<'a, T> {
+    type Part = &'a mut [T];
+
+    unsafe fn part(&self, _: usize, items: Range<usize>) -> Self::Part {
+        // SAFETY: disjoint items have disjoint elements, and the caller promises that items are.
+        unsafe { self.slice.part(elements(items, self.unit, self.slice.len)) }
+    }
+}
+
+/// A slice of `each` elements for every thread, whatever items it takes.
+pub struct PerThread<'a, T> {
+    slice: Shared<'a, T>,
+    each: usize,
+}
+
+impl<'a, T> PerThread<'a, T> {
+    pub fn new(slice: &'a mut [T], each: usize) -> Self {
+        Self { slice: Shared::new(slice), each }
+    }
+}
+
+impl<'a, T: Send> Divide for PerThread<'a, T> {
+    type Part = &'a mut [T];
+
+    unsafe fn part(&self, thread: usize, _: Range<usize>) -> Self::Part {
+        // SAFETY: different threads have disjoint elements, and the caller promises that threads differ.
+        unsafe { self.slice.part(elements(thread..thread + 1, self.each, self.slice.len)) }
+    }
+}
+
+/// Some rows and columns of a matrix, which nobody else has. Its rows follow each other in a slice.
+pub struct Matrix<'a, T> {
+    slice: Shared<'a, T>,
+    /// Elements of a whole row.
+    stride: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// All whole rows of `stride` elements that lie in a slice.
+    pub fn new(slice: &'a mut [T], stride: usize) -> Self {
+        let rows = 0..slice.len().checked_div(stride).unwrap_or(0);
+        Self { slice: Shared::new(slice), stride, rows, columns: 0..stride }
+    }
+
+    /// Returns some columns of a row, counted from the first ones of the whole matrix. Panics if they are not all its own.
+    #[inline(always)]
+    pub fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
+        let has_row = self.rows.start <= row && row < self.rows.end;
+        assert!(has_row && self.columns.start <= columns.start && columns.end <= self.columns.end, "another's columns");
+        let first = row * self.stride;
+        // SAFETY: these rows and columns are this matrix's alone, and it is borrowed as long as the part.
+        unsafe { self.slice.part(first + columns.start..first + columns.end) }
+    }
+
+    /// Returns the same matrix for a shorter time.
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Matrix<'_, T> {
+        // SAFETY: this matrix is borrowed as long as the other is in use.
+        unsafe { self.section(self.rows.clone(), self.columns.clone()) }
+    }
+
+    /// The address of the first element of the whole matrix, as a hint for the caches.
+    pub fn as_ptr(&self) -> *const T {
+        self.slice.data
+    }
+
+    /// # Safety
+    /// As long as the result is in use, nobody else has any of these rows and columns, which this matrix must have.
+    unsafe fn section(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let slice = Shared { data: self.slice.data, len: self.slice.len, slice: PhantomData };
+        Matrix { slice, stride: self.stride, rows, columns }
+    }
+}
+
+/// A matrix whose rows or columns threads divide. A thread gets `unit` of them for each of its items.
+pub struct Divided<'a, T> {
+    matrix: Matrix<'a, T>,
+    unit: usize,
+    by_columns: bool,
+}
+
+impl<'a, T> Divided<'a, T> {
+    /// Divides the rows of `stride` elements that lie in a slice.
+    pub fn by_rows(slice: &'a mut [T], stride: usize, unit: usize) -> Self {
+        Self { matrix: Matrix::new(slice, stride), unit, by_columns: false }
+    }
+
+    /// Divides the columns of the rows of `stride` elements that lie in a slice.
+    pub fn by_columns(slice: &'a mut [T], stride: usize, unit: usize) -> Self {
+        Self { matrix: Matrix::new(slice, stride), unit, by_columns: true }
+    }
+
+    /// Returns the same for a shorter time.
+    pub fn reborrow(&mut self) -> Divided<'_, T> {
+        Divided { matrix: self.matrix.reborrow(), ..*self }
+    }
+}
+
+impl<'a, T: Send> Divide for Divided<'a, T> {
+    type Part = Matrix<'a, T>;
+
+    unsafe fn part(&self, _: usize, items: Range<usize>) -> Self::Part {
+        let Matrix { rows, columns, .. } = &self.matrix;
+        let (rows, columns) = match self.by_columns {
+            false => (elements(items, self.unit, rows.end), columns.clone()),
+            true => (rows.clone(), elements(items, self.unit, columns.end)),
+        };
+        // SAFETY: disjoint items have disjoint rows or columns, and the caller promises that items are.
+        unsafe { self.matrix.section(rows, columns) }
+    }
+}
+
+impl Divide for () {
+    type Part = ();
+
+    unsafe fn part(&self, _: usize, _: Range<usize>) {}
+}
+
+impl<P: Divide> Divide for Option<P> {
+    type Part = Option<P::Part>;
+
+    unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
+        // SAFETY: the caller's promise.
+        self.as_ref().map(|whole| unsafe { whole.part(thread, items) })
+    }
+}
+
+impl<A: Divide, B: Divide> Divide for (A, B) {
+    type Part = (A::Part, B::Part);
+
+    unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
+        // SAFETY: the caller's promise, for each of them.
+        unsafe { (self.0.part(thread, items.clone()), self.1.part(thread, items)) }
+    }
+}
+
+impl<A: Divide, B: Divide, C: Divide> Divide for (A, B, C) {
+    type Part = (A::Part, B::Part, C::Part);
+
+    unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
+        // SAFETY: the caller's promise, for each of them.
+        unsafe { (self.0.part(thread, items.clone()), self.1.part(thread, items.clone()), self.2.part(thread, items)) }
+    }
+}
