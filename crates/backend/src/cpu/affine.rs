@@ -11,12 +11,11 @@ use super::fusion::Relu;
 use super::layout::Format;
 use super::layout::Md;
 use super::number::{Bf16, Rounded};
-use super::onednn::{Engine, Primitive, arg, reorder};
+use super::onednn::{Data, Engine, Primitive, arg, reorder};
 use super::own_gradient::Depthwise;
 use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
-use super::product::{Geometry, activation};
-use super::product::{Product, pointer};
+use super::product::{Geometry, Product, activation};
 use super::relaid;
 use super::sys::Direction;
 use super::threads::Threads;
@@ -323,12 +322,11 @@ impl Planned<Cpu> for Plan {
             Some(rounded) => rounded.forward(x, w, scratch.as_mut_slice()),
             None => (x, w),
         };
-        let mut data = vec![(arg::SRC, pointer(x)), (arg::DST, y.as_mut_slice().as_mut_ptr())];
+        let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DST, Data::Written(y.as_mut_slice()))];
         if self.bias.is_some() {
-            data.push((arg::BIAS, pointer(pass.params.get(pass.slots[1]))));
+            data.push((arg::BIAS, Data::Read(pass.params.get(pass.slots[1]))));
         }
-        // SAFETY: the plan's layouts gave these buffers their sizes; `y` is exclusively borrowed, the rest is only read.
-        unsafe { self.forward.run_from(&self.engine, w, data) }
+        self.forward.run_from(&self.engine, w, data)
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
@@ -346,10 +344,9 @@ impl Planned<Cpu> for Plan {
             weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
         }
         let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
-        let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
-        let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
-        // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
-        unsafe { backward.run_from(&self.engine, w, data)? };
+        let target = self.plain.as_mut().map_or(&mut *dx, |p| &mut p.dx).as_mut_slice();
+        let data = vec![(arg::DIFF_DST, Data::Read(dy)), (arg::DIFF_SRC, Data::Written(target))];
+        backward.run_from(&self.engine, w, data)?;
         if let Some(p) = &self.plain {
             p.give_back(dx);
         }
@@ -369,15 +366,19 @@ impl WeightGradient {
         match self {
             Self::Own(own, copy) => {
                 let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
-                let dw = dparams.get_mut(slots[0]).as_mut_ptr();
-                // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(engine, &[(arg::SRC, pointer(plain)), (arg::DST, dw)]) }
+                let dw = dparams.get_mut(slots[0]);
+                copy.run(engine, &mut [(arg::SRC, Data::Read(plain)), (arg::DST, Data::Written(dw))])
             }
             Self::Primitive(product) => {
-                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];
-                data.extend(slots.get(1).map(|&bias| (arg::DIFF_BIAS, dparams.get_mut(bias).as_mut_ptr())));
-                // SAFETY: sizes as planned; the parameter gradients are exclusively borrowed and their slots disjoint.
-                unsafe { product.run_into(engine, dparams.get_mut(slots[0]), data) }
+                let bias = slots.get(1);
+                let mut db = vec![0.0; bias.map_or(0, |bias| bias.len)];
+                let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DIFF_DST, Data::Read(dy))];
+                data.extend(bias.map(|_| (arg::DIFF_BIAS, Data::Written(&mut db))));
+                product.run_into(engine, dparams.get_mut(slots[0]), data)?;
+                if let Some(&bias) = bias {
+                    dparams.get_mut(bias).copy_from_slice(&db);
+                }
+                Ok(())
             }
         }
     }

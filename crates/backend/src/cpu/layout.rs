@@ -238,7 +238,7 @@ fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::onednn::{Engine, arg, reorder};
+    use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
     /// Layouts of weights for tiles, among others.
@@ -263,10 +263,9 @@ mod tests {
             let (plain, packed) = (Md::plain(&dims).unwrap(), Md::tagged(&dims, tag).unwrap());
             let values: Vec<f32> = (1..=plain.elems()).map(|i| i as f32).collect();
             let mut theirs = vec![0.0; packed.elems()];
-            let data = [(arg::SRC, values.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())];
+            let mut data = [(arg::SRC, Data::Read(&values)), (arg::DST, Data::Written(&mut theirs))];
             let copy = reorder(&engine, &plain, &packed, "test").unwrap();
-            // SAFETY: both vectors have the sizes of their layouts.
-            unsafe { copy.run(&engine, &data).unwrap() };
+            copy.run(&engine, &mut data).unwrap();
             let mut ours = vec![0.0; packed.elems()];
             packed.pack(&values, &mut ours);
             assert_eq!(ours, theirs, "{packed:?}");

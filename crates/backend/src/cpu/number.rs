@@ -211,7 +211,7 @@ impl Rounded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::onednn::{Engine, arg, reorder};
+    use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
     /// Rounding halves, ties, signs, tiny, huge and not finite numbers; several runs of threads, the last one short.
@@ -231,8 +231,7 @@ mod tests {
         let rounded = plain.in_bf16().unwrap();
         let copy = reorder(&engine, &plain, &rounded, "test").unwrap();
         let mut theirs = vec![0.0; rounded.elems()];
-        // SAFETY: both vectors have the sizes of their layouts.
-        unsafe { copy.run(&engine, &[(arg::SRC, x.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())]).unwrap() };
+        copy.run(&engine, &mut [(arg::SRC, Data::Read(&x)), (arg::DST, Data::Written(&mut theirs))]).unwrap();
         let mut ours = vec![0.0; Bf16::Halves.words(n)];
         Bf16::Halves.round(threads, &x, &mut ours);
         let want: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();

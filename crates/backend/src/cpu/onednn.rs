@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::buf::AlignedBuf;
 use super::layout::Md;
-use super::sys::{self, Direction, check};
+use super::sys::{self, Direction, Owned, check};
 use super::threads;
 use super::version::{self, Descriptor};
 use crate::Error;
@@ -34,8 +34,8 @@ pub fn version() -> String {
 
 /// The CPU engine, its stream, and the work space that all primitives share (they run one at a time).
 pub struct Engine {
-    engine: sys::dnnl_engine_t,
-    stream: sys::dnnl_stream_t,
+    stream: Owned<sys::dnnl_stream>,
+    engine: Owned<sys::dnnl_engine>,
     scratch: RefCell<AlignedBuf>,
 }
 
@@ -61,14 +61,15 @@ impl Engine {
 
     /// For primitives that the calling thread runs alone.
     pub(super) fn without_team() -> Result<Self, Error> {
-        let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: out-pointers are valid; the stream is made from the engine just created.
-        unsafe {
-            check(sys::dnnl_engine_create(&mut engine, sys::dnnl_cpu, 0), "dnnl_engine_create", "the CPU")?;
-            let status = sys::dnnl_stream_create(&mut stream, engine, sys::dnnl_stream_default_flags);
-            check(status, "dnnl_stream_create", "the CPU")?;
-        }
-        Ok(Self { engine, stream, scratch: RefCell::default() })
+        let (engine, stream) = unsafe {
+            let create = |to: &mut _| sys::dnnl_engine_create(to, sys::dnnl_cpu, 0);
+            let engine: Owned<sys::dnnl_engine> = Owned::new("dnnl_engine_create", "the CPU", create)?;
+            let create = |to: &mut _| sys::dnnl_stream_create(to, engine.raw(), sys::dnnl_stream_default_flags);
+            let stream = Owned::new("dnnl_stream_create", "the CPU", create)?;
+            (engine, stream)
+        };
+        Ok(Self { stream, engine, scratch: RefCell::default() })
     }
 
     /// Bytes of shared work space so far.
@@ -77,69 +78,86 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // SAFETY: both were created by `new` and are not used after this; a failure to free has no cure.
-        unsafe {
-            sys::dnnl_stream_destroy(self.stream);
-            sys::dnnl_engine_destroy(self.engine);
-        }
-    }
-}
-
 /// A primitive with its argument slots.
 pub struct Primitive {
-    primitive: sys::dnnl_primitive_t,
-    memories: Vec<(i32, sys::dnnl_memory_t)>,
-    scratch_elems: usize,
+    memories: Vec<Memory>,
+    primitive: Owned<sys::dnnl_primitive>,
     name: String,
     op: String,
 }
 
-/// A description, which knows its layouts before the primitive is made.
-struct PrimitiveDesc(sys::dnnl_primitive_desc_t);
+/// The slot of an argument: the library's object without storage, and the f32 words that its layout takes.
+struct Memory {
+    argument: i32,
+    object: Owned<sys::dnnl_memory>,
+    elems: usize,
+}
 
-impl Drop for PrimitiveDesc {
-    fn drop(&mut self) {
-        // SAFETY: owned, destroyed once.
-        unsafe { sys::dnnl_primitive_desc_destroy(self.0) };
+impl Memory {
+    fn new(engine: &Engine, argument: i32, md: &Md, op: &str) -> Result<Self, Error> {
+        // SAFETY: valid descriptor, engine and out-pointer; the handle is set before every execution.
+        let object = unsafe {
+            let create = |to: &mut _| sys::dnnl_memory_create(to, md.0.raw(), engine.engine.raw(), ptr::null_mut());
+            Owned::new("dnnl_memory_create", op, create)?
+        };
+        Ok(Self { argument, object, elems: md.elems() })
+    }
+
+    /// Whether primitives write it.
+    fn is_written(&self) -> bool {
+        [arg::DST, arg::DIFF_SRC, arg::DIFF_WEIGHTS, arg::DIFF_BIAS, arg::SCRATCHPAD].contains(&self.argument)
     }
 }
 
-impl PrimitiveDesc {
-    /// What `create` makes for an engine and attributes, with ReLU after it.
-    fn new(
-        engine: &Engine,
-        relu: bool,
-        op: &str,
-        create: impl FnOnce(
-            &mut sys::dnnl_primitive_desc_t,
-            (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
-        ) -> sys::dnnl_status_t,
-    ) -> Result<Self, Error> {
-        let (mut attr, mut ops, mut desc) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: all out-pointers are valid, attributes are freed below.
-        unsafe {
-            check(sys::dnnl_primitive_attr_create(&mut attr), "dnnl_primitive_attr_create", op)?;
-            let user = sys::dnnl_scratchpad_mode_user;
-            check(sys::dnnl_primitive_attr_set_scratchpad_mode(attr, user), "dnnl_primitive_attr_set", op)?;
-            if relu {
-                check(sys::dnnl_post_ops_create(&mut ops), "dnnl_post_ops_create", op)?;
-                check(version::append_relu(ops), "dnnl_post_ops_append_eltwise", op)?;
-                check(sys::dnnl_primitive_attr_set_post_ops(attr, ops), "dnnl_primitive_attr_set_post_ops", op)?;
-                sys::dnnl_post_ops_destroy(ops);
-            }
-            let status = create(&mut desc, (engine.engine, attr));
-            sys::dnnl_primitive_attr_destroy(attr);
-            check(status, "dnnl_primitive_desc_create", op)?;
+/// An argument's memory.
+pub enum Data<'a> {
+    Read(&'a [f32]),
+    Written(&'a mut [f32]),
+}
+
+impl Data<'_> {
+    /// Address, length, and whether it may be written.
+    fn raw(&mut self) -> (*mut f32, usize, bool) {
+        match self {
+            Self::Read(data) => (data.as_ptr().cast_mut(), data.len(), false),
+            Self::Written(data) => (data.as_mut_ptr(), data.len(), true),
         }
-        Ok(Self(desc))
+    }
+}
+
+/// A description, which knows its layouts before the primitive is made.
+struct PrimitiveDesc(Owned<sys::dnnl_primitive_desc>);
+
+impl PrimitiveDesc {
+    /// Describes one pass of a layer.
+    fn new(engine: &Engine, layer: &Layer<'_>, pass: Direction) -> Result<Self, Error> {
+        let (op, window) = (layer.op, layer.window.map(Spatial::new));
+        let window = window.as_ref().map(|w| [&w.stride, &w.gaps, &w.before, &w.after].map(|values| values.as_ptr()));
+        let bias = layer.bias.as_ref().map_or(ptr::null(), |b| b.0.raw());
+        let tensors = [layer.x.0.raw(), layer.w.0.raw(), bias, layer.y.0.raw()];
+        // SAFETY: all handles and out-pointers are valid, descriptors outlive the call, and spatial arrays hold at least two values.
+        unsafe {
+            let attr: Owned<sys::dnnl_primitive_attr> =
+                Owned::new("dnnl_primitive_attr_create", op, |to| sys::dnnl_primitive_attr_create(to))?;
+            let user = sys::dnnl_scratchpad_mode_user;
+            check(sys::dnnl_primitive_attr_set_scratchpad_mode(attr.raw(), user), "dnnl_primitive_attr_set", op)?;
+            if layer.relu && pass == Direction::Forward {
+                let ops: Owned<sys::dnnl_post_ops> =
+                    Owned::new("dnnl_post_ops_create", op, |to| sys::dnnl_post_ops_create(to))?;
+                check(version::append_relu(ops.raw()), "dnnl_post_ops_append_eltwise", op)?;
+                let status = sys::dnnl_primitive_attr_set_post_ops(attr.raw(), ops.raw());
+                check(status, "dnnl_primitive_attr_set_post_ops", op)?;
+            }
+            let made_with = (engine.engine.raw(), attr.raw().cast_const());
+            let create = |to: &mut _| version::describe(to, made_with, pass, tensors, window);
+            Owned::new("dnnl_primitive_desc_create", op, create).map(Self)
+        }
     }
 
     fn md(&self, argument: i32) -> Result<Md, Error> {
         // SAFETY: the query returns a pointer into the descriptor (or to a static empty one), copied before it can go away.
         let md = unsafe {
-            Descriptor::copied(sys::dnnl_primitive_desc_query_md(self.0, sys::dnnl_query_exec_arg_md, argument))
+            Descriptor::copied(sys::dnnl_primitive_desc_query_md(self.0.raw(), sys::dnnl_query_exec_arg_md, argument))
         };
         md.map(Md)
     }
@@ -148,7 +166,7 @@ impl PrimitiveDesc {
         let mut text: *const std::ffi::c_char = ptr::null();
         let out = (&raw mut text).cast();
         // SAFETY: writes a pointer to a string that lives as long as the descriptor.
-        let status = unsafe { sys::dnnl_primitive_desc_query(self.0, sys::dnnl_query_impl_info_str, 0, out) };
+        let status = unsafe { sys::dnnl_primitive_desc_query(self.0.raw(), sys::dnnl_query_impl_info_str, 0, out) };
         if status != sys::dnnl_success || text.is_null() {
             return "?".into();
         }
@@ -168,38 +186,21 @@ fn room_for_code(op: &str) -> Result<(), Error> {
 
 impl Primitive {
     fn new(engine: &Engine, desc: &PrimitiveDesc, arguments: &[(i32, Md)], op: &str) -> Result<Self, Error> {
-        let mut p = Self {
-            primitive: ptr::null_mut(),
-            memories: Vec::new(),
-            scratch_elems: 0,
-            name: desc.name(),
-            op: op.into(),
-        };
         room_for_code(op)?;
         // SAFETY: valid descriptor and out-pointer.
-        check(unsafe { sys::dnnl_primitive_create(&mut p.primitive, desc.0) }, "dnnl_primitive_create", op)?;
-        for (argument, md) in arguments {
-            p.bind(engine, *argument, md)?;
-        }
+        let primitive =
+            unsafe { Owned::new("dnnl_primitive_create", op, |to| sys::dnnl_primitive_create(to, desc.0.raw()))? };
+        let memory = |(argument, md): &(i32, Md)| Memory::new(engine, *argument, md, op);
+        let mut memories: Vec<Memory> = arguments.iter().map(memory).collect::<Result<_, _>>()?;
         let scratch = desc.md(arg::SCRATCHPAD)?;
         if scratch.elems() > 0 {
-            p.scratch_elems = scratch.elems();
-            p.bind(engine, arg::SCRATCHPAD, &scratch)?;
+            memories.push(Memory::new(engine, arg::SCRATCHPAD, &scratch, op)?);
             let mut shared = engine.scratch.borrow_mut();
-            if shared.as_slice().len() < p.scratch_elems {
-                *shared = AlignedBuf::zeroed(p.scratch_elems, "oneDNN's work space")?;
+            if shared.as_slice().len() < scratch.elems() {
+                *shared = AlignedBuf::zeroed(scratch.elems(), "oneDNN's work space")?;
             }
         }
-        Ok(p)
-    }
-
-    fn bind(&mut self, engine: &Engine, argument: i32, md: &Md) -> Result<(), Error> {
-        let mut memory = ptr::null_mut();
-        // SAFETY: a memory object without storage (null handle); its handle is set before every execution.
-        let status = unsafe { sys::dnnl_memory_create(&mut memory, md.0.raw(), engine.engine, ptr::null_mut()) };
-        check(status, "dnnl_memory_create", &self.op)?;
-        self.memories.push((argument, memory));
-        Ok(())
+        Ok(Self { memories, primitive, name: desc.name(), op: op.into() })
     }
 
     /// The library's name of the chosen implementation.
@@ -207,49 +208,40 @@ impl Primitive {
         &self.name
     }
 
-    /// Runs it; `data` gives each bound argument's memory.
-    ///
-    /// # Safety
-    /// Every pointer must be valid for the elements of its layout for the duration of the call, outputs exclusively.
-    pub unsafe fn run(&self, engine: &Engine, data: &[(i32, *mut f32)]) -> Result<(), Error> {
+    /// Runs it; `data` gives each argument's memory, which must be as long as its layout.
+    pub fn run(&self, engine: &Engine, data: &mut [(i32, Data<'_>)]) -> Result<(), Error> {
         let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
         let mut scratch = engine.scratch.borrow_mut();
         threads::count_library();
-        for (to, &(argument, memory)) in arguments.iter_mut().zip(&self.memories) {
-            let handle = if argument == arg::SCRATCHPAD {
-                scratch.as_mut_slice().as_mut_ptr()
-            } else {
-                data.iter().find(|d| d.0 == argument).map_or(ptr::null_mut(), |d| d.1)
+        let mut handles = [ptr::null_mut(); 8];
+        for (to, memory) in handles.iter_mut().zip(&self.memories) {
+            let argument = memory.argument;
+            let found = match argument {
+                arg::SCRATCHPAD => Some(Data::Written(scratch.as_mut_slice()).raw()),
+                _ => data.iter_mut().find(|d| d.0 == argument).map(|d| d.1.raw()),
             };
-            if handle.is_null() {
-                return Err(Error::Size {
-                    op: self.op.clone(),
-                    expected: format!("memory for argument {argument}"),
-                    got: "none".into(),
-                });
+            *to = match found {
+                Some((address, len, writable)) if len >= memory.elems && writable >= memory.is_written() => address,
+                _ => {
+                    let expected = format!("memory for argument {argument}");
+                    let got = found.map_or("none".into(), |(_, len, _)| format!("{len} elements"));
+                    return Err(Error::Size { op: self.op.clone(), expected, got });
+                }
+            };
+        }
+        let (count, stream) = (self.memories.len() as i32, engine.stream.raw());
+        // SAFETY: live objects, one for each of `count` arguments, with the addresses of slices that are as long as the layouts. Those that
+        // the primitive writes are exclusively borrowed, and it is done when the call to wait returns.
+        unsafe {
+            for ((to, memory), handle) in arguments.iter_mut().zip(&self.memories).zip(handles) {
+                let status = sys::dnnl_memory_set_data_handle(memory.object.raw(), handle.cast());
+                check(status, "dnnl_memory_set_data_handle", &self.op)?;
+                *to = sys::dnnl_exec_arg_t { arg: memory.argument, memory: memory.object.raw() };
             }
-            // SAFETY: a live memory object; the caller vouches for the handle.
-            let status = unsafe { sys::dnnl_memory_set_data_handle(memory, handle.cast()) };
-            check(status, "dnnl_memory_set_data_handle", &self.op)?;
-            *to = sys::dnnl_exec_arg_t { arg: argument, memory };
+            let status = sys::dnnl_primitive_execute(self.primitive.raw(), stream, count, arguments.as_ptr());
+            check(status, "dnnl_primitive_execute", &self.op)?;
+            check(sys::dnnl_stream_wait(stream), "dnnl_stream_wait", &self.op)
         }
-        let count = self.memories.len() as i32;
-        // SAFETY: `count` arguments are filled in; all handles are valid by the caller's promise.
-        let status = unsafe { sys::dnnl_primitive_execute(self.primitive, engine.stream, count, arguments.as_ptr()) };
-        check(status, "dnnl_primitive_execute", &self.op)?;
-        // SAFETY: a live stream.
-        check(unsafe { sys::dnnl_stream_wait(engine.stream) }, "dnnl_stream_wait", &self.op)
-    }
-}
-
-impl Drop for Primitive {
-    fn drop(&mut self) {
-        for (_, memory) in &self.memories {
-            // SAFETY: owned, destroyed once.
-            unsafe { sys::dnnl_memory_destroy(*memory) };
-        }
-        // SAFETY: owned, destroyed once (null is accepted).
-        unsafe { sys::dnnl_primitive_destroy(self.primitive) };
     }
 }
 
@@ -262,6 +254,23 @@ pub struct Window {
     pub dilation: [usize; 2],
     /// Zeros at top, left, bottom, right.
     pub pads: [usize; 4],
+}
+
+/// A [`Window`] as the library takes it.
+struct Spatial {
+    stride: [sys::dnnl_dim_t; 2],
+    gaps: [sys::dnnl_dim_t; 2],
+    before: [sys::dnnl_dim_t; 2],
+    after: [sys::dnnl_dim_t; 2],
+}
+
+impl Spatial {
+    fn new(Window { stride, dilation: [down, across], pads: [top, left, bottom, right] }: Window) -> Self {
+        let dims = |values: [usize; 2]| values.map(|value| value as i64);
+        // oneDNN counts the cells between those of the kernel
+        let gaps = dims([down - 1, across - 1]);
+        Self { stride: dims(stride), gaps, before: dims([top, left]), after: dims([bottom, right]) }
+    }
 }
 
 /// Layouts and geometry of a convolution or, without `window`, of an inner product.
@@ -285,10 +294,7 @@ pub struct Layer<'a> {
 impl Layer<'_> {
     /// The primitive of one pass, and the weights' layout that it settled on.
     pub fn primitive(&self, engine: &Engine, pass: Direction) -> Result<(Primitive, Md), Error> {
-        let desc = match self.window {
-            Some(window) => self.convolution(engine, pass, window)?,
-            None => self.inner_product(engine, pass)?,
-        };
+        let desc = PrimitiveDesc::new(engine, self, pass)?;
         let (x, w, b, y) = match pass {
             Direction::Forward => (arg::SRC, arg::WEIGHTS, Some(arg::BIAS), arg::DST),
             Direction::BackwardData => (arg::DIFF_SRC, arg::WEIGHTS, None, arg::DIFF_DST),
@@ -301,48 +307,17 @@ impl Layer<'_> {
         }
         Ok((Primitive::new(engine, &desc, &arguments, self.op)?, weights))
     }
-
-    fn convolution(&self, engine: &Engine, pass: Direction, window: Window) -> Result<PrimitiveDesc, Error> {
-        let Window { stride: [sh, sw], dilation: [dh, dw], pads: [top, left, bottom, right] } = window;
-        let dims = |a: usize, b: usize| {
-            let mut d = [0i64; sys::DNNL_MAX_NDIMS as usize];
-            (d[0], d[1]) = (a as i64, b as i64);
-            d
-        };
-        // oneDNN counts the cells between those of the kernel
-        let (stride, gaps) = (dims(sh, sw), dims(dh - 1, dw - 1));
-        let (before, after) = (dims(top, left), dims(bottom, right));
-        let (s, g, b, a) = (stride.as_ptr(), gaps.as_ptr(), before.as_ptr(), after.as_ptr());
-        let relu = self.relu && pass == Direction::Forward;
-        PrimitiveDesc::new(engine, relu, self.op, |to, made_with| {
-            // SAFETY: all descriptors outlive the call; spatial arrays hold at least two values.
-            unsafe { version::convolution(to, made_with, pass, self.tensors(), [s, g, b, a]) }
-        })
-    }
-
-    fn inner_product(&self, engine: &Engine, pass: Direction) -> Result<PrimitiveDesc, Error> {
-        let relu = self.relu && pass == Direction::Forward;
-        PrimitiveDesc::new(engine, relu, self.op, |to, made_with| {
-            // SAFETY: all descriptors outlive the call.
-            unsafe { version::inner_product(to, made_with, pass, self.tensors()) }
-        })
-    }
-
-    /// x, w, bias and y; null without a bias.
-    fn tensors(&self) -> [version::Raw; 4] {
-        let bias = self.bias.as_ref().map_or(ptr::null(), |b| b.0.raw());
-        [self.x.0.raw(), self.w.0.raw(), bias, self.y.0.raw()]
-    }
 }
 
 /// The primitive that copies one layout into another.
 pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitive, Error> {
-    let mut desc = ptr::null_mut();
-    let e = engine.engine;
+    let e = engine.engine.raw();
     // SAFETY: valid descriptors, engine and out-pointer; default attributes.
-    let status =
-        unsafe { sys::dnnl_reorder_primitive_desc_create(&mut desc, from.0.raw(), e, to.0.raw(), e, ptr::null()) };
-    check(status, "dnnl_reorder_primitive_desc_create", op)?;
+    let desc = unsafe {
+        Owned::new("dnnl_reorder_primitive_desc_create", op, |desc| {
+            sys::dnnl_reorder_primitive_desc_create(desc, from.0.raw(), e, to.0.raw(), e, ptr::null())
+        })?
+    };
     Primitive::new(engine, &PrimitiveDesc(desc), &[(arg::SRC, *from), (arg::DST, *to)], op)
 }
 
@@ -358,17 +333,17 @@ const VALUES: usize = 4 * CHANNELS;
 /// copy into another layout needs, some with the first execution, and the hints on the width of registers (`ONEDNN_CPU_ISA_HINTS`) where
 /// they are asked for, which that copy does on some processors only.
 pub fn read_environment() -> Result<(), Error> {
-    // SAFETY: sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of threads.
-    unsafe { sys::omp_set_num_threads(1) };
-    // SAFETY: returns a number. Which hints there are does not matter here.
-    unsafe { sys::dnnl_get_cpu_isa_hints() };
+    // SAFETY: the first sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of
+    // threads. The other returns a number. Which hints there are does not matter here.
+    unsafe {
+        sys::omp_set_num_threads(1);
+        sys::dnnl_get_cpu_isa_hints();
+    }
     let engine = Engine::without_team()?;
     let (plain, blocked) = (Md::plain(&DIMS)?, Md::activation(&DIMS, CHANNELS)?);
     let (from, mut to) = ([1.0f32; VALUES], [0.0f32; VALUES]);
     let copy = reorder(&engine, &plain, &blocked, "reading of the environment")?;
-    let data = [(arg::SRC, from.as_ptr().cast_mut()), (arg::DST, to.as_mut_ptr())];
-    // SAFETY: both arrays hold the values of their layout, which needs no padding.
-    unsafe { copy.run(&engine, &data) }
+    copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to))])
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use net::{Conv, Linear};
 use super::buf::Scratch;
 use super::layout::Md;
 use super::number::Bf16;
-use super::onednn::{Engine, Layer, Primitive, Window, arg};
+use super::onednn::{Data, Engine, Layer, Primitive, Window, arg};
 use super::sys::Direction;
 use crate::{Error, TensorDesc};
 
@@ -47,51 +47,33 @@ impl Product {
     }
 
     /// Runs a pass that reads weights; `data` has the other arguments.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`]; `w` has the layout that the detour, if there is one, copies from.
-    pub unsafe fn run_from(&mut self, engine: &Engine, w: &[f32], mut data: Vec<(i32, *mut f32)>) -> Result<(), Error> {
-        let mut from = pointer(w);
+    pub fn run_from(&mut self, engine: &Engine, w: &[f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
+        let mut data = data;
         let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
-        if let (Some(d), Some(own)) = (&self.detour, &mut own) {
-            let to = own.as_mut_slice().as_mut_ptr();
-            // SAFETY: the caller's promise; the target is work space of sufficient size, borrowed until the pass is over.
-            unsafe { d.copy.run(engine, &[(arg::SRC, from), (arg::DST, to)])? };
-            from = to;
-        }
-        data.push((arg::WEIGHTS, from));
-        // SAFETY: the caller's promise.
-        unsafe { self.primitive.run(engine, &data) }
+        let w = match (&self.detour, &mut own) {
+            (Some(d), Some(own)) => {
+                d.copy.run(engine, &mut [(arg::SRC, Data::Read(w)), (arg::DST, Data::Written(own.as_mut_slice()))])?;
+                own.as_slice()
+            }
+            _ => w,
+        };
+        data.push((arg::WEIGHTS, Data::Read(w)));
+        self.primitive.run(engine, &mut data)
     }
 
     /// Runs the pass that makes the gradient of weights; `data` has the other arguments.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`]; `dw` has the layout that the detour, if there is one, copies to.
-    pub unsafe fn run_into(
-        &mut self,
-        engine: &Engine,
-        dw: &mut [f32],
-        mut data: Vec<(i32, *mut f32)>,
-    ) -> Result<(), Error> {
-        let dw = dw.as_mut_ptr();
-        let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
-        let target = own.as_mut().map_or(dw, |own| own.as_mut_slice().as_mut_ptr());
-        data.push((arg::DIFF_WEIGHTS, target));
-        // SAFETY: the caller's promise; the source is work space of sufficient size, borrowed until the copy is over.
-        unsafe {
-            self.primitive.run(engine, &data)?;
-            match &self.detour {
-                Some(d) => d.copy.run(engine, &[(arg::SRC, target), (arg::DST, dw)]),
-                None => Ok(()),
-            }
-        }
+    pub fn run_into(&mut self, engine: &Engine, dw: &mut [f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
+        let mut data = data;
+        let Some(d) = &self.detour else {
+            data.push((arg::DIFF_WEIGHTS, Data::Written(dw)));
+            return self.primitive.run(engine, &mut data);
+        };
+        let mut own = d.weights.borrow();
+        data.push((arg::DIFF_WEIGHTS, Data::Written(own.as_mut_slice())));
+        self.primitive.run(engine, &mut data)?;
+        drop(data);
+        d.copy.run(engine, &mut [(arg::SRC, Data::Read(own.as_slice())), (arg::DST, Data::Written(dw))])
     }
-}
-
-/// The address of something that a primitive only reads.
-pub(super) fn pointer(slice: &[f32]) -> *mut f32 {
-    slice.as_ptr().cast_mut()
 }
 
 /// Of one layer.

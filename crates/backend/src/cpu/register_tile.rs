@@ -1,6 +1,6 @@
 //! Matrix products whose sums stay in registers: a few rows of one or two registers of columns.
 
-use super::vector::Vectors;
+use super::vector::{Vectors, load, store};
 
 /// Calls a kernel for runs of as many rows as it takes and for what is left.
 macro_rules! by_rows {
@@ -34,28 +34,18 @@ macro_rules! unrolled {
     };
 }
 
-/// A row of C registers.
-///
-/// # Safety
-/// They lie at `from`.
+/// The first C registers of a slice.
 #[inline(always)]
-unsafe fn load<S: Vectors, const C: usize>(set: S, from: *const f32) -> [S::Lanes; C] {
+fn load_row<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
     let mut row = [set.zero(); C];
-    for (c, lanes) in row.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *lanes = unsafe { set.load(from.add(c * S::LANES)) };
-    }
+    row.iter_mut().enumerate().for_each(|(c, lanes)| *lanes = load(set, from, c * S::LANES));
     row
 }
 
-/// # Safety
-/// There is room for C registers at `to`.
+/// Writes C registers to the front of a slice.
 #[inline(always)]
-unsafe fn store<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: *mut f32) {
-    for (c, lanes) in row.into_iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { set.store(lanes, to.add(c * S::LANES)) };
-    }
+fn store_row<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32]) {
+    row.into_iter().enumerate().for_each(|(c, lanes)| store(set, lanes, &mut to[c * S::LANES..]));
 }
 
 /// sums[t] += v[t] u, with `step` floats from v[t] to v[t + 1].
@@ -70,12 +60,14 @@ unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     u: *const f32,
 ) {
     // SAFETY: the caller's promise.
-    let u: [S::Lanes; C] = unsafe { load(set, u) };
-    for (t, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        let a = set.splat(unsafe { *v.add(t * step) });
-        for c in 0..C {
-            sums[c] = set.in_order(set.mul_add(a, u[c], sums[c]));
+    unsafe {
+        let mut row = [set.zero(); C];
+        row.iter_mut().enumerate().for_each(|(c, lanes)| *lanes = set.load(u.add(c * S::LANES)));
+        for (t, sums) in sums.iter_mut().enumerate() {
+            let a = set.splat(*v.add(t * step));
+            for c in 0..C {
+                sums[c] = set.in_order(set.mul_add(a, row[c], sums[c]));
+            }
         }
     }
 }
@@ -94,24 +86,22 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     let len = u.len() / width;
     assert!(len.is_multiple_of(UNROLLED), "rows of {len} values");
     let v = v[..(T - 1) * v_step + len].as_ptr();
-    let m = m[..(T - 1) * m_step + width].as_mut_ptr();
+    let m = &mut m[..(T - 1) * m_step + width];
     let mut acc = [[set.zero(); C]; T];
     for i in 0..len / UNROLLED {
         // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends where the slice taken above does.
-        let (v, u) = unsafe { (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width)) };
-        // SAFETY: as above.
-        unrolled!(|k| unsafe { rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)) });
+        unsafe {
+            let (v, u) = (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width));
+            unrolled!(|k| rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)));
+        }
     }
     for (t, mut acc) in acc.into_iter().enumerate() {
-        // SAFETY: the last row of `m` ends where the slice taken above does.
-        unsafe {
-            let m = m.add(t * m_step);
-            if add {
-                let before: [S::Lanes; C] = load(set, m);
-                acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
-            }
-            store(set, acc, m);
+        let m = &mut m[t * m_step..][..width];
+        if add {
+            let before: [S::Lanes; C] = load_row(set, m);
+            acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
         }
+        store_row(set, acc, m);
     }
 }
 
@@ -129,13 +119,10 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     let width = C * S::LANES;
     let mut v = v[..(tiles - 1) * v_step + T].as_ptr();
     let mut d = d[..(tiles - 1) * d_step + width].as_ptr();
-    let du = du[..T * width].as_mut_ptr();
+    let du = &mut du[..T * width];
     let mut acc = [[set.zero(); C]; T];
     if add {
-        for (t, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: the slice taken above has T rows.
-            *acc = unsafe { load(set, du.add(t * width)) };
-        }
+        acc.iter_mut().zip(du.chunks_exact(width)).for_each(|(acc, du)| *acc = load_row(set, du));
     }
     // pointers that advance: multiples of the distances, for all steps written out, would need too many registers
     let mut next = || {
@@ -155,8 +142,5 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
         // SAFETY: as above.
         unsafe { rank_one(set, &mut acc, (v, 1), d) };
     }
-    for (t, acc) in acc.into_iter().enumerate() {
-        // SAFETY: the slice taken above has T rows.
-        unsafe { store(set, acc, du.add(t * width)) };
-    }
+    acc.into_iter().zip(du.chunks_exact_mut(width)).for_each(|(acc, du)| store_row(set, acc, du));
 }

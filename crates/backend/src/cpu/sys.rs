@@ -29,6 +29,68 @@ pub fn check(status: dnnl_status_t, call: &'static str, op: &str) -> Result<(), 
     Err(Error::Foreign { library: "oneDNN", call, op: op.into(), status: format!("{status} ({name})") })
 }
 
+/// A kind of thing that the library makes and destroys.
+pub trait Destroy {
+    const DESTROY: unsafe extern "C" fn(*mut Self) -> dnnl_status_t;
+}
+
+macro_rules! destroy {
+    ($($thing:ident by $call:ident,)*) => {
+        $(impl Destroy for bindings::$thing {
+            const DESTROY: unsafe extern "C" fn(*mut Self) -> dnnl_status_t = bindings::$call;
+        })*
+    };
+}
+
+destroy! {
+    dnnl_engine by dnnl_engine_destroy,
+    dnnl_stream by dnnl_stream_destroy,
+    dnnl_memory by dnnl_memory_destroy,
+    dnnl_primitive by dnnl_primitive_destroy,
+    dnnl_primitive_attr by dnnl_primitive_attr_destroy,
+    dnnl_primitive_desc by dnnl_primitive_desc_destroy,
+    dnnl_post_ops by dnnl_post_ops_destroy,
+}
+#[cfg(onednn3)]
+destroy!(dnnl_memory_desc by dnnl_memory_desc_destroy,);
+
+/// A handle of the library's, destroyed when it goes out of use.
+pub struct Owned<T: Destroy>(*mut T);
+
+impl<T: Destroy> Owned<T> {
+    /// Makes one by a call of this name.
+    ///
+    /// # Safety
+    /// The call either fails or writes the handle of a thing that nobody else destroys.
+    pub unsafe fn new(
+        call: &'static str,
+        op: &str,
+        make: impl FnOnce(&mut *mut T) -> dnnl_status_t,
+    ) -> Result<Self, Error> {
+        let mut thing = Self(std::ptr::null_mut());
+        check(make(&mut thing.0), call, op)?;
+        Ok(thing)
+    }
+
+    /// For calls of the library.
+    pub fn raw(&self) -> *mut T {
+        self.0
+    }
+
+    /// A handle that is never destroyed.
+    #[cfg(onednn3)]
+    pub fn into_raw(self) -> *mut T {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl<T: Destroy> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: owned, destroyed once; null is accepted. A failure to free has no cure.
+        unsafe { T::DESTROY(self.0) };
+    }
+}
+
 /// Which of the three passes a primitive computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

@@ -80,6 +80,62 @@ pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32]) {
     unsafe { set.store(lanes, to.as_mut_ptr()) }
 }
 
+/// A grid of R x C registers that lie in a slice, at equal distances.
+#[derive(Clone, Copy)]
+pub struct Grid<'a, S, const R: usize, const C: usize> {
+    set: S,
+    from: &'a [f32],
+    steps: [usize; 2],
+}
+
+/// The same for writing.
+pub struct GridMut<'a, S, const R: usize, const C: usize> {
+    set: S,
+    to: &'a mut [f32],
+    steps: [usize; 2],
+}
+
+/// Where the last register of a grid ends.
+#[inline(always)]
+fn extent<S: Vectors, const R: usize, const C: usize>([down, across]: [usize; 2]) -> usize {
+    (R - 1).saturating_mul(down).saturating_add((C - 1).saturating_mul(across)).saturating_add(S::LANES)
+}
+
+impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
+    /// From the first float on, with so many floats from row to row and from column to column. Panics if it is longer than the slice.
+    #[inline(always)]
+    pub fn new(set: S, from: &'a [f32], steps: [usize; 2]) -> Self {
+        Self { set, from: &from[..extent::<S, R, C>(steps)], steps }
+    }
+
+    #[inline(always)]
+    pub fn get(self, r: usize, c: usize) -> S::Lanes {
+        assert!(r < R && c < C);
+        // SAFETY: no register ends behind the last one, which lies in the slice.
+        unsafe { self.set.load(self.from.as_ptr().add(r * self.steps[0] + c * self.steps[1])) }
+    }
+}
+
+impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
+    /// As [`Grid::new`].
+    #[inline(always)]
+    pub fn new(set: S, to: &'a mut [f32], steps: [usize; 2]) -> Self {
+        Self { set, to: &mut to[..extent::<S, R, C>(steps)], steps }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, r: usize, c: usize) -> S::Lanes {
+        Grid::<S, R, C> { set: self.set, from: self.to, steps: self.steps }.get(r, c)
+    }
+
+    #[inline(always)]
+    pub fn put(&mut self, r: usize, c: usize, lanes: S::Lanes) {
+        assert!(r < R && c < C);
+        // SAFETY: no register ends behind the last one, which lies in the slice.
+        unsafe { self.set.store(lanes, self.to.as_mut_ptr().add(r * self.steps[0] + c * self.steps[1])) }
+    }
+}
+
 /// Lanes of the longest registers.
 pub const MOST_LANES: usize = 16;
 
@@ -115,31 +171,16 @@ macro_rules! vectors {
             const REGISTERS: usize = $registers;
             const ROWS: usize = $rows;
 
-            #[inline(always)]
-            fn splat(self, value: f32) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$splat(value) }
-            }
-            vectors!(@pairs $add add, $sub sub, $mul mul, $max max);
-            #[inline(always)]
-            fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$fmadd(a, b, c) }
-            }
-            #[inline(always)]
-            fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$fnmadd(a, b, c) }
-            }
-            #[inline(always)]
-            fn product(self, $p: Self::Lanes, $q: Self::Lanes, $sum: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { $product }
-            }
-            #[inline(always)]
-            fn where_above(self, $least: Self::Lanes, $a: Self::Lanes, $b: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { $where_above }
+            vectors! { @each
+                fn splat(value: f32) = x86::$splat(value);
+                fn add(a: $lanes, b: $lanes) = x86::$add(a, b);
+                fn sub(a: $lanes, b: $lanes) = x86::$sub(a, b);
+                fn mul(a: $lanes, b: $lanes) = x86::$mul(a, b);
+                fn max(a: $lanes, b: $lanes) = x86::$max(a, b);
+                fn mul_add(a: $lanes, b: $lanes, c: $lanes) = x86::$fmadd(a, b, c);
+                fn sub_mul(c: $lanes, a: $lanes, b: $lanes) = x86::$fnmadd(a, b, c);
+                fn product($p: $lanes, $q: $lanes, $sum: $lanes) = $product;
+                fn where_above($least: $lanes, $a: $lanes, $b: $lanes) = $where_above;
             }
             #[inline(always)]
             fn in_order(self, a: Self::Lanes) -> Self::Lanes {
@@ -175,11 +216,11 @@ macro_rules! vectors {
             }
         }
     };
-    (@pairs $($intrinsic:ident $name:ident),*) => {$(
+    (@each $(fn $name:ident($($value:ident: $of:ty),*) = $result:expr;)*) => {$(
         #[inline(always)]
-        fn $name(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        fn $name(self, $($value: $of),*) -> Self::Lanes {
             // SAFETY: the processor has the set.
-            unsafe { x86::$intrinsic(a, b) }
+            unsafe { $result }
         }
     )*};
 }

@@ -8,7 +8,7 @@ use super::super::divide::{Divided, Items, Matrix, PerThread};
 use super::super::panels::PANEL;
 use super::super::register_tile::{by_rows, outer, rows};
 use super::super::threads::Threads;
-use super::super::vector::{Avx2, Job, Vectors};
+use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
 
 /// Steps of a sum that are made at once: the weights of a panel for so many inputs, those that come next, and as many values of a few
 /// samples fit into the first cache.
@@ -369,20 +369,16 @@ pub const SIDE: usize = 8;
 
 /// Rows become columns; both have `step` floats from row to row.
 #[inline(always)]
-pub fn transpose(_: Avx2, from: &[f32], to: &mut [f32], step: usize) {
-    let last = (SIDE - 1) * step + SIDE;
-    let (from, to) = (from[..last].as_ptr(), to[..last].as_mut_ptr());
-    // SAFETY: the processor has AVX2, as there is a value of the set, and the last rows end where the slices taken above do.
-    unsafe { square(from, to, step) }
+pub fn transpose(set: Avx2, from: &[f32], to: &mut [f32], step: usize) {
+    let (from, mut to) = (Grid::new(set, from, [step, 0]), GridMut::new(set, to, [step, 0]));
+    // SAFETY: the processor has AVX2, as there is a value of the set.
+    unsafe { square(from, &mut to) }
 }
 
-/// # Safety
-/// [`SIDE`] rows of as many floats lie at `from`, and there is room for them at `to`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn square(from: *const f32, to: *mut f32, step: usize) {
-    // SAFETY: the caller's promise.
-    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| unsafe { x86::_mm256_loadu_ps(from.add(i * step)) });
+fn square(from: Grid<'_, Avx2, SIDE, 1>, to: &mut GridMut<'_, Avx2, SIDE, 1>) {
+    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| from.get(i, 0));
     let mut pairs = rows;
     for i in (0..SIDE).step_by(2) {
         pairs[i] = x86::_mm256_unpacklo_ps(rows[i], rows[i + 1]);
@@ -398,11 +394,8 @@ unsafe fn square(from: *const f32, to: *mut f32, step: usize) {
     }
     for i in 0..SIDE / 2 {
         let (a, b) = (fours[i], fours[i + SIDE / 2]);
-        // SAFETY: the caller's promise.
-        unsafe {
-            x86::_mm256_storeu_ps(to.add(i * step), x86::_mm256_permute2f128_ps::<0x20>(a, b));
-            x86::_mm256_storeu_ps(to.add((i + SIDE / 2) * step), x86::_mm256_permute2f128_ps::<0x31>(a, b));
-        }
+        to.put(i, 0, x86::_mm256_permute2f128_ps::<0x20>(a, b));
+        to.put(i + SIDE / 2, 0, x86::_mm256_permute2f128_ps::<0x31>(a, b));
     }
 }
 

@@ -7,9 +7,9 @@ mod v2;
 mod v3;
 
 #[cfg(not(onednn3))]
-pub use v2::{Descriptor, Raw, append_relu, convolution, inner_product};
+pub use v2::{Descriptor, append_relu, describe};
 #[cfg(onednn3)]
-pub use v3::{Descriptor, Raw, append_relu, convolution, inner_product};
+pub use v3::{Descriptor, append_relu, describe};
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
-use super::super::sys::{self, Direction, check};
+use super::super::sys::{self, Direction, Owned};
 use crate::Error;
 
 /// A tensor's description, as the library takes it.
@@ -23,39 +23,32 @@ unsafe impl Sync for Descriptor {}
 static KNOWN: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
 
 /// A handle that is freed unless it is interned.
-struct Own(sys::dnnl_memory_desc_t);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // SAFETY: owned, destroyed once (null is accepted).
-        unsafe { sys::dnnl_memory_desc_destroy(self.0) };
-    }
-}
+struct Own(Owned<sys::dnnl_memory_desc>);
 
 impl Own {
-    fn tagged(
-        dims: &[i64],
-        of: sys::dnnl_data_type_t,
-        tag: sys::dnnl_format_tag_t,
-    ) -> Result<Self, sys::dnnl_status_t> {
+    fn tagged(dims: &[i64], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
         d.iter_mut().zip(dims).for_each(|(to, from)| *to = *from);
-        let mut md = Self(ptr::null_mut());
-        // SAFETY: `d` holds at least `dims.len()` values, the out-pointer is valid.
-        let status =
-            unsafe { sys::dnnl_memory_desc_create_with_tag(&mut md.0, dims.len() as i32, d.as_ptr(), of, tag) };
-        if status == sys::dnnl_success { Ok(md) } else { Err(status) }
+        // SAFETY: `d` holds at least `dims.len()` values, the out-pointer is valid; the call makes a new handle.
+        unsafe {
+            let create = |to: &mut _| sys::dnnl_memory_desc_create_with_tag(to, dims.len() as i32, d.as_ptr(), of, tag);
+            Owned::new("dnnl_memory_desc_create_with_tag", "a layout", create).map(Self)
+        }
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        Descriptor(self.0.raw())
     }
 
     /// The handle of this value that lives on.
-    fn intern(mut self) -> Descriptor {
+    fn intern(self) -> Descriptor {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: reads two valid descriptors.
-        let equal = known.iter().find(|k| unsafe { sys::dnnl_memory_desc_equal(k.0, self.0) != 0 });
+        let equal = known.iter().find(|k| unsafe { sys::dnnl_memory_desc_equal(k.0, self.0.raw()) != 0 });
         if let Some(equal) = equal {
             return *equal;
         }
-        known.push(Descriptor(std::mem::replace(&mut self.0, ptr::null_mut())));
+        known.push(Descriptor(self.0.into_raw()));
         known[known.len() - 1]
     }
 }
@@ -64,11 +57,7 @@ impl Descriptor {
     /// Of elements of this type in the order of a tag.
     pub fn tagged(dims: &[usize], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
-        let md = Own::tagged(&dims, of, tag);
-        md.map(Own::intern).or_else(|status| {
-            check(status, "dnnl_memory_desc_create_with_tag", "a layout")?;
-            Err(unknown(&dims))
-        })
+        Own::tagged(&dims, of, tag).map(Own::intern)
     }
 
     /// A copy of one that the library holds.
@@ -76,10 +65,10 @@ impl Descriptor {
     /// # Safety
     /// It must be valid.
     pub unsafe fn copied(from: Raw) -> Result<Self, Error> {
-        let mut md = Own(ptr::null_mut());
-        // SAFETY: the caller's promise; the out-pointer is valid.
-        check(unsafe { sys::dnnl_memory_desc_clone(&mut md.0, from) }, "dnnl_memory_desc_clone", "a layout")?;
-        Ok(md.intern())
+        // SAFETY: the caller's promise; the call makes a new handle.
+        let copy =
+            unsafe { Owned::new("dnnl_memory_desc_clone", "a layout", |to| sys::dnnl_memory_desc_clone(to, from))? };
+        Ok(Own(copy).intern())
     }
 
     /// For calls of the library.
@@ -100,7 +89,7 @@ impl Descriptor {
         let places = |md: &Self| (md.dims().to_vec(), md.strides().to_vec(), md.blocks().collect::<Vec<_>>());
         let wanted = places(&self);
         let mut tags = sys::dnnl_format_tag_any + 1..sys::dnnl_format_tag_last;
-        let same = tags.find_map(|tag| Own::tagged(dims, of, tag).ok().filter(|md| places(&Self(md.0)) == wanted));
+        let same = tags.find_map(|tag| Own::tagged(dims, of, tag).ok().filter(|md| places(&md.descriptor()) == wanted));
         same.map(Own::intern).ok_or_else(|| unknown(dims))
     }
 
@@ -161,59 +150,40 @@ pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass of a convolution over x, w, bias and y, with steps, gaps between the kernel's cells, and padding before and after.
+/// Describes one pass over x, w, bias and y: of a convolution with steps, gaps between the kernel's cells, and padding before and after, or,
+/// without these, of an inner product.
 ///
 /// # Safety
 /// All pointers must be valid, but for the bias, which may be null; those of the window to a value for each spatial dimension.
-pub unsafe fn convolution(
+pub unsafe fn describe(
     to: &mut sys::dnnl_primitive_desc_t,
     (engine, attr): (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
     pass: Direction,
     [x, w, bias, y]: [Raw; 4],
-    [s, g, b, a]: [*const sys::dnnl_dim_t; 4],
+    window: Option<[*const sys::dnnl_dim_t; 4]>,
 ) -> sys::dnnl_status_t {
-    let (direct, hint) = (sys::dnnl_convolution_direct, ptr::null());
+    let (kind, direct, hint) = (sys::dnnl_forward_training, sys::dnnl_convolution_direct, ptr::null());
     // SAFETY: the caller's promise; the layouts say all that a hint could.
     unsafe {
-        match pass {
-            Direction::Forward => {
-                let kind = sys::dnnl_forward_training;
-                sys::dnnl_convolution_forward_primitive_desc_create(
-                    to, engine, kind, direct, x, w, bias, y, s, g, b, a, attr,
-                )
-            }
-            Direction::BackwardData => sys::dnnl_convolution_backward_data_primitive_desc_create(
+        match (pass, window) {
+            (Direction::Forward, Some([s, g, b, a])) => sys::dnnl_convolution_forward_primitive_desc_create(
+                to, engine, kind, direct, x, w, bias, y, s, g, b, a, attr,
+            ),
+            (Direction::BackwardData, Some([s, g, b, a])) => sys::dnnl_convolution_backward_data_primitive_desc_create(
                 to, engine, direct, x, w, y, s, g, b, a, hint, attr,
             ),
-            Direction::BackwardWeights => sys::dnnl_convolution_backward_weights_primitive_desc_create(
-                to, engine, direct, x, w, bias, y, s, g, b, a, hint, attr,
-            ),
-        }
-    }
-}
-
-/// Describes one pass of an inner product over x, w, bias and y.
-///
-/// # Safety
-/// All pointers must be valid, but for the bias, which may be null.
-pub unsafe fn inner_product(
-    to: &mut sys::dnnl_primitive_desc_t,
-    (engine, attr): (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
-    pass: Direction,
-    [x, w, bias, y]: [Raw; 4],
-) -> sys::dnnl_status_t {
-    let hint = ptr::null();
-    // SAFETY: the caller's promise.
-    unsafe {
-        match pass {
-            Direction::Forward => {
-                let kind = sys::dnnl_forward_training;
+            (Direction::BackwardWeights, Some([s, g, b, a])) => {
+                sys::dnnl_convolution_backward_weights_primitive_desc_create(
+                    to, engine, direct, x, w, bias, y, s, g, b, a, hint, attr,
+                )
+            }
+            (Direction::Forward, None) => {
                 sys::dnnl_inner_product_forward_primitive_desc_create(to, engine, kind, x, w, bias, y, attr)
             }
-            Direction::BackwardData => {
+            (Direction::BackwardData, None) => {
                 sys::dnnl_inner_product_backward_data_primitive_desc_create(to, engine, x, w, y, hint, attr)
             }
-            Direction::BackwardWeights => {
+            (Direction::BackwardWeights, None) => {
                 sys::dnnl_inner_product_backward_weights_primitive_desc_create(to, engine, x, w, bias, y, hint, attr)
             }
         }

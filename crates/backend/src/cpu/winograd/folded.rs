@@ -1,7 +1,7 @@
 //! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
 //! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
-use super::super::vector::{Job, Vectors};
+use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
 use super::strip::Ahead;
 use super::strip::padded;
@@ -59,22 +59,18 @@ impl Line<'_> {
         let Self { v, v_order, u, line, m, m_order } = self;
         let sums = Self::sums::<S, T>(set, &v[line * B * S::LANES..], v_order, u);
         for (t, sums) in sums.into_iter().enumerate() {
-            let m = m[t * m_order.tile..][..2 * M * S::LANES].as_mut_ptr();
+            let mut m = GridMut::<S, 2, M>::new(set, &mut m[t * m_order.tile..], [M * S::LANES, S::LANES]);
             for (c, sum) in output_line::<S, B, M>(set, sums).into_iter().enumerate() {
-                // SAFETY: the slice taken above has two rows of M registers. A^T has the rows 1 1 1 0 and 0 1 -1 -1; the second
-                // line of the grid is the first to come.
-                unsafe {
-                    let (above, below) = (m.add(c * S::LANES), m.add((M + c) * S::LANES));
-                    match line {
-                        0 => set.store(set.add(set.load(above), sum), above),
-                        1 => set.store(sum, below),
-                        2 => {
-                            let second = set.load(below);
-                            set.store(set.add(second, sum), above);
-                            set.store(set.sub(second, sum), below);
-                        }
-                        _ => set.store(set.sub(set.load(below), sum), below),
+                // A^T has the rows 1 1 1 0 and 0 1 -1 -1; the second line of the grid is the first to come
+                match line {
+                    0 => m.put(0, c, set.add(m.get(0, c), sum)),
+                    1 => m.put(1, c, sum),
+                    2 => {
+                        let second = m.get(1, c);
+                        m.put(0, c, set.add(second, sum));
+                        m.put(1, c, set.sub(second, sum));
                     }
+                    _ => m.put(1, c, set.sub(m.get(1, c), sum)),
                 }
             }
         }

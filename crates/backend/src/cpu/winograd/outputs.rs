@@ -12,7 +12,7 @@ use super::super::lanes::by_block;
 use super::super::layout::Format;
 use super::super::moments::Moments;
 use super::super::threads::Threads;
-use super::super::vector::{MOST_LANES, Vectors, load, store};
+use super::super::vector::{Grid, MOST_LANES, Vectors, load, store};
 use super::strip::{Order, Run, Strip, padded};
 use super::transform::output_line;
 use super::transform::transpose;
@@ -195,13 +195,12 @@ fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     m: &[f32],
     place: usize,
 ) -> [[S::Lanes; M]; 2] {
-    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
+    let from = Grid::<S, A, B>::new(set, m, [B * place, place]);
     let mut columns = [[set.zero(); 2]; B];
     for (c, column) in columns.iter_mut().enumerate() {
         let mut cells = [set.zero(); A];
         for (r, lanes) in cells.iter_mut().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
+            *lanes = from.get(r, c);
         }
         *column = output_line::<S, A, 2>(set, cells);
     }

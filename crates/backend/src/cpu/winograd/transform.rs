@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::super::fusion::Constants;
-use super::super::vector::{Vectors, load};
+use super::super::vector::{Grid, GridMut, Vectors, load};
 use super::strip::{Order, Run, Strip};
 use crate::TensorDesc;
 
@@ -40,12 +40,9 @@ fn scatter<S: Vectors, const A: usize, const B: usize>(
     place: usize,
     to: &mut [f32],
 ) {
-    let to = to[at..][..(A * B - 1) * place + S::LANES].as_mut_ptr();
+    let mut to = GridMut::<S, A, B>::new(set, &mut to[at..], [B * place, place]);
     for (r, row) in grid.into_iter().enumerate() {
-        for (c, lanes) in row.into_iter().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            unsafe { set.store(lanes, to.add((B * r + c) * place)) }
-        }
+        row.into_iter().enumerate().for_each(|(c, lanes)| to.put(r, c, lanes));
     }
 }
 
@@ -58,12 +55,11 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
     top: usize,
     left: usize,
 ) -> [[S::Lanes; R]; C] {
-    let from = plane[(top * w + left) * S::LANES..][..((R - 1) * w + C) * S::LANES].as_ptr();
+    let from = Grid::<S, R, C>::new(set, &plane[(top * w + left) * S::LANES..], [w * S::LANES, S::LANES]);
     let mut columns = [[set.zero(); R]; C];
     for (c, column) in columns.iter_mut().enumerate() {
         for (r, lanes) in column.iter_mut().enumerate() {
-            // SAFETY: the last pixel ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((r * w + c) * S::LANES)) };
+            *lanes = from.get(r, c);
         }
     }
     columns

@@ -155,8 +155,9 @@ impl Iterator for Row<'_> {
 pub struct Spots {
     rows: [usize; CELLS],
     place: usize,
-    /// Where the last of so many places ends.
-    pub end: usize,
+    places: usize,
+    /// The last float that may be the first of a spot.
+    last: usize,
 }
 
 impl Spots {
@@ -165,20 +166,62 @@ impl Spots {
     pub fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
         let rows = rows.map(|row| row * order.tile + block * order.block);
         let last = rows.iter().fold(0, |last, row| last.max(*row));
-        Self { rows, place: order.place, end: (places - 1) * order.place + last + S::LANES }
+        Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Of a cell, where these alone are kept.
+    /// Of row `r` and column `c` of the places, if `PLACES` are kept, else of the cells. At most [`Self::last`].
     #[inline(always)]
-    pub fn cell(&self, r: usize, c: usize) -> usize {
-        (r * ACROSS + c) * self.place + self.rows[r * ACROSS + c]
+    fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
+        let (spot, cell) = if PLACES {
+            let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
+            (r * PLACES_ACROSS + c, row * ACROSS + column)
+        } else {
+            (r * ACROSS + c, r * ACROSS + c)
+        };
+        assert!(spot < self.places);
+        spot * self.place + self.rows[cell]
+    }
+}
+
+/// A tile's spots in a strip, up to the end of the last one.
+pub struct Grid<'a, S> {
+    set: S,
+    spots: &'a Spots,
+    floats: &'a [f32],
+}
+
+/// The same for writing.
+pub struct GridMut<'a, S> {
+    set: S,
+    spots: &'a Spots,
+    floats: &'a mut [f32],
+}
+
+impl<'a, S: Vectors> Grid<'a, S> {
+    #[inline(always)]
+    pub fn new(set: S, spots: &'a Spots, floats: &'a [f32]) -> Self {
+        Self { set, spots, floats: &floats[..spots.last + S::LANES] }
     }
 
-    /// Of row `r` and column `c` of places.
+    /// A register, counted as in [`Spots::first`].
     #[inline(always)]
-    pub fn place(&self, r: usize, c: usize) -> usize {
-        let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
-        (r * PLACES_ACROSS + c) * self.place + self.rows[row * ACROSS + column]
+    pub fn get<const PLACES: bool>(&self, r: usize, c: usize) -> S::Lanes {
+        // SAFETY: the slice has a register from `Spots::last` on.
+        unsafe { self.set.load(self.floats.as_ptr().add(self.spots.first::<PLACES>(r, c))) }
+    }
+}
+
+impl<'a, S: Vectors> GridMut<'a, S> {
+    #[inline(always)]
+    pub fn new(set: S, spots: &'a Spots, floats: &'a mut [f32]) -> Self {
+        Self { set, spots, floats: &mut floats[..spots.last + S::LANES] }
+    }
+
+    /// Writes a register, counted as in [`Spots::first`].
+    #[inline(always)]
+    pub fn put<const PLACES: bool>(&mut self, (r, c): (usize, usize), lanes: S::Lanes) {
+        // SAFETY: the slice has a register from `Spots::last` on.
+        unsafe { self.set.store(lanes, self.floats.as_mut_ptr().add(self.spots.first::<PLACES>(r, c))) }
     }
 }
 

@@ -10,34 +10,8 @@ use super::super::strip::Order;
 use super::Side;
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::grid::{COLUMNS, FINITE, ROWS};
-use super::grid::{Spots, by_size, has_place};
+use super::grid::{Grid, GridMut, Spots, by_size, has_place};
 use crate::TensorDesc;
-
-/// Where a transform writes: a tile's spots.
-struct Grid<'a> {
-    spots: &'a Spots,
-    /// Up to the end of the last of them.
-    to: &'a mut [f32],
-}
-
-impl<'a> Grid<'a> {
-    #[inline(always)]
-    fn new(spots: &'a Spots, to: &'a mut [f32]) -> Self {
-        Self { spots, to: &mut to[..spots.end] }
-    }
-
-    #[inline(always)]
-    fn set_cell<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
-        // SAFETY: no cell ends behind `Spots::end`.
-        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.cell(r, c))) }
-    }
-
-    #[inline(always)]
-    fn set_place<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
-        // SAFETY: no place ends behind `Spots::end`.
-        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.place(r, c))) }
-    }
-}
 
 /// Pixels of a plane from a row and a column on, which may lie before it; zeros around it.
 #[derive(Clone, Copy)]
@@ -80,7 +54,7 @@ impl Patch<'_> {
 fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN + HIGH]; 2 * WIDE + 1];
@@ -102,10 +76,10 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let finite = COLUMNS.finite(set, W, [odd[0], odd[1], odd[2], odd[3]]);
         let even = COLUMNS.finite(set, W, [columns[1][r], columns[3][r], columns[5][r], columns[7][r]]);
         for c in 0..W {
-            v.set_place(set, (r, c), finite[c]);
-            v.set_place(set, (r, ACROSS + c), even[c]);
+            v.put::<true>((r, c), finite[c]);
+            v.put::<true>((r, ACROSS + c), even[c]);
         }
-        v.set_place(set, (r, WIDE), COLUMNS.infinite(set, W, odd));
+        v.put::<true>((r, WIDE), COLUMNS.infinite(set, W, odd));
     }
 }
 
@@ -115,7 +89,7 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
 fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN]; ACROSS];
@@ -134,9 +108,9 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r], columns[4][r]];
         let finite = COLUMNS.finite(set, W, [line[0], line[1], line[2], line[3]]);
         for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+            v.put::<false>((r, c), finite[c]);
         }
-        v.set_cell(set, (r, WIDE), COLUMNS.infinite(set, W, line));
+        v.put::<false>((r, WIDE), COLUMNS.infinite(set, W, line));
     }
 }
 
@@ -146,7 +120,7 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
 fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN]; WIDE];
@@ -165,9 +139,9 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
         let finite = COLUMNS.gradient(set, W, line);
         for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+            v.put::<false>((r, c), finite[c]);
         }
-        v.set_cell(set, (r, WIDE), line[W - 1]);
+        v.put::<false>((r, WIDE), line[W - 1]);
     }
 }
 
@@ -192,7 +166,7 @@ macro_rules! transform {
                         let plane = &side.data[(tile.n * all + block) * len..][..len];
                         let patch = Patch { plane, size, before: $before, at: [$scale * tile.top, $scale * tile.left] };
                         let spots = Spots::new::<S>(order, cells, i, $places);
-                        let to = Grid::new(&spots, v);
+                        let to = GridMut::new(set, &spots, v);
                         if patch.is_inside::<S>($extent) {
                             $f::<S, HIGH, WIDE, true>(set, patch, to);
                         } else {
@@ -227,15 +201,14 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     spots: &Spots,
     m: &[f32],
 ) -> [[S::Lanes; WIDE]; HIGH] {
-    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
     let mut columns = [[zero; HIGH]; ACROSS];
     for (c, column) in columns.iter_mut().enumerate() {
         if has_place(c, WIDE, W) {
             let mut cells = [zero; DOWN];
             for (r, lanes) in cells.iter_mut().enumerate() {
                 if has_place(r, HIGH, H) {
-                    // SAFETY: no cell ends behind `Spots::end`.
-                    *lanes = unsafe { set.load(m.as_ptr().add(spots.cell(r, c))) };
+                    *lanes = m.get::<false>(r, c);
                 }
             }
             let y = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
@@ -257,15 +230,14 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     spots: &Spots,
     m: &[f32],
 ) -> [[S::Lanes; 2 * WIDE]; 2 * HIGH] {
-    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
     let mut columns = [[zero; 2 * HIGH]; PLACES_ACROSS];
     for (c, column) in columns.iter_mut().enumerate() {
         if has_place(c, WIDE, W) {
             let mut cells = [zero; DOWN + HIGH];
             for (r, lanes) in cells.iter_mut().enumerate() {
                 if has_place(r, HIGH, H) {
-                    // SAFETY: no place ends behind `Spots::end`.
-                    *lanes = unsafe { set.load(m.as_ptr().add(spots.place(r, c))) };
+                    *lanes = m.get::<true>(r, c);
                 }
             }
             let odd = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
