@@ -8,7 +8,6 @@ use net::Activation;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::{UNIT, clear_padding};
-use super::layout::Format;
 use super::threads::Threads;
 use super::vector::exp;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -155,24 +154,12 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         match self.loops.seen {
             Seen::X => Keeps::INPUT,
             Seen::Y => Keeps::OUTPUT,
             Seen::Nothing => Keeps::NOTHING,
         }
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

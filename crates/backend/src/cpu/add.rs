@@ -6,7 +6,6 @@ use net::Add;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -34,20 +33,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -6,7 +6,6 @@ use net::BlurPool;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::lanes::by_block;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -86,20 +85,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

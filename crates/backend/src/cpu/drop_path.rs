@@ -4,7 +4,6 @@ use net::DropPath;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::draws::drop_path_factor;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -40,20 +39,8 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -4,7 +4,6 @@ use net::Dropout;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -48,20 +47,12 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         self.kept.as_slice().len() * 4
     }
 
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -42,10 +42,6 @@ impl Planned<Cpu> for Plan {
         Keeps::INPUT
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

@@ -5,7 +5,6 @@ use net::Lrn;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -117,20 +116,8 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::INPUT
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

@@ -7,7 +7,6 @@ use super::device::Cpu;
 use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -34,20 +33,8 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::INPUTS
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -11,7 +11,6 @@ use super::device::Cpu;
 use super::divide::Items;
 use super::fusion::OfferedRelu;
 use super::lanes::{by_block, each_stretch};
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -187,10 +186,6 @@ pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
     }
 
     fn state_bytes(&self) -> usize {

@@ -4,7 +4,6 @@ use net::Shortcut;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::relaid;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -58,20 +57,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

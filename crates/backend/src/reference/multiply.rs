@@ -20,18 +20,6 @@ impl Planned<Reference> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

@@ -56,10 +56,6 @@ impl Planned<Cpu> for Plan {
         std::iter::once(Format::Panels(self.panels.clone())).chain(bias).collect()
     }
 
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps { inputs: 1, output: self.relu.reads_output() }
     }

@@ -7,7 +7,6 @@ use net::Add;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::kernels::declarations::{CopyTensor, SumOfTwo};
-use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
@@ -23,18 +22,6 @@ pub fn plan(gpu: &Cuda, _: &Add, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Pl
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -9,7 +9,6 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::draws::FIRST_INDEX;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
@@ -51,18 +50,6 @@ impl Plan {
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {
