@@ -8,9 +8,9 @@ use net::Activation;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::{UNIT, clear_padding};
-use super::threads::Threads;
 use super::vector::exp;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// y = f(x) of equally many elements; the number is the function's.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
@@ -132,61 +132,36 @@ fn normal(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, 0.398_942_3 * bell)
 }
 
-/// A function of one element, of known size.
-struct Plan {
-    threads: Threads,
-    loops: Loops,
-    y: TensorDesc,
-    /// Whether the function moves zeros, so that what pads channel blocks must be cleared.
-    moves_zero: bool,
-}
-
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let loops = loops(*op);
+    let (threads, loops, desc) = (cpu.threads, loops(*op), r.x[0]);
     let mut zero = [0.0];
     (loops.forward)(&mut zero, &[0.0], loops.a);
-    Ok(Box::new(Plan { threads: cpu.threads, loops, y: r.x[0], moves_zero: zero != [0.0] }))
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn keeps(&self) -> Keeps {
-        match self.loops.seen {
-            Seen::X => Keeps::INPUT,
-            Seen::Y => Keeps::OUTPUT,
-            Seen::Nothing => Keeps::NOTHING,
-        }
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (n, x, loops) = (self.y.elems(), x[0].as_slice(), self.loops);
-        let y = &mut y.as_mut_slice()[..n];
-        self.threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
-        if self.moves_zero {
-            clear_padding(self.threads, &self.y, y);
+    // then what pads channel blocks must be cleared
+    let moves_zero = zero != [0.0];
+    let keeps = match loops.seen {
+        Seen::X => Keeps::INPUT,
+        Seen::Y => Keeps::OUTPUT,
+        Seen::Nothing => Keeps::NOTHING,
+    };
+    let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
+        let (x, y) = (x[0].as_slice(), &mut y.as_mut_slice()[..desc.elems()]);
+        threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
+        if moves_zero {
+            clear_padding(threads, &desc, y);
         }
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let (n, loops) = (self.y.elems(), self.loops);
+    };
+    Elementwise::plan(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
         let seen = match loops.seen {
             Seen::X => g.x[0].as_slice(),
             Seen::Y => g.y.as_slice(),
             // the gradient stays what it is
             Seen::Nothing => return Ok(()),
         };
-        self.threads.split(&mut g.dy.as_mut_slice()[..n], UNIT, |unit, run| {
+        threads.split(&mut g.dy.as_mut_slice()[..desc.elems()], UNIT, |unit, run| {
             (loops.backward)(run, &seen[unit * UNIT..][..run.len()], loops.a);
         });
         Ok(())
-    }
+    })
 }

@@ -7,58 +7,29 @@ use super::device::Cpu;
 use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
-use super::threads::Threads;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
-
-/// Of known sizes.
-struct Plan {
-    threads: Threads,
-    x: TensorDesc,
-}
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan { threads: cpu.threads, x: r.x[0] }))
-}
-
-impl Plan {
-    /// Elements of a row; rows: one for each block of a sample.
-    fn row(&self) -> (usize, usize) {
-        (self.x.shape.plane() * self.x.block, self.x.n * self.x.blocks())
-    }
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::INPUTS
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let ((row, rows), block) = (self.row(), self.x.block);
+    let (threads, desc) = (cpu.threads, r.x[0]);
+    // one for each block of a sample
+    let (row, rows, block) = (desc.shape.plane() * desc.block, desc.n * desc.blocks(), desc.block);
+    let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
         let (x, s) = (x[0].as_slice(), x[1].as_slice());
-        self.threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
+        threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
             for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
                 scale_row(&x[i * row..], &lanes(s, i * block, block), y);
             }
         });
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let ((row, rows), block) = (self.row(), self.x.block);
+    };
+    Elementwise::plan(desc, Keeps::INPUTS, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
         let (x, s) = (g.x[0].as_slice(), g.x[1].as_slice());
         let mut none = AlignedBuf::default();
         let ds = g.take_dx(1).unwrap_or(&mut none);
         let parts = (Items::new(g.dy.as_mut_slice(), row), Items::new(ds.as_mut_slice(), block));
-        self.threads.divide(rows, parts, |rows, (dy, ds)| {
+        threads.divide(rows, parts, |rows, (dy, ds)| {
             let mut ds = ds.chunks_exact_mut(block);
             for (i, dy) in rows.zip(dy.chunks_exact_mut(row)) {
                 let (mut sums, mut total) = ([0.0; LANES], [0f64; LANES]);
@@ -70,5 +41,5 @@ impl Planned<Cpu> for Plan {
             }
         });
         Ok(())
-    }
+    })
 }
