@@ -207,3 +207,49 @@ impl<A: Divide, B: Divide, C: Divide> Divide for (A, B, C) {
         unsafe { (self.0.part(thread, items.clone()), self.1.part(thread, items.clone()), self.2.part(thread, items)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::threads::Threads;
+    use super::*;
+
+    #[test]
+    fn every_element_is_in_one_part() {
+        for (threads, items) in [(1, 5), (2, 5), (3, 7), (4, 2)] {
+            let threads = Threads(threads);
+            // the last item is cut short, and there is more than the threads need
+            let (mut by_item, mut own) = (vec![0; items * 3 - 1], vec![0; threads.0 * 2 + 1]);
+            let (mut rows, mut columns) = (vec![0; 2 * items * 4], vec![0; 3 * (items * 2 - 1)]);
+            let matrices =
+                (Divided::by_rows(&mut rows, 4, 2), Some(Divided::by_columns(&mut columns, items * 2 - 1, 2)));
+            let parts = (Items::new(&mut by_item, 3), PerThread::new(&mut own, 2), matrices);
+            threads.divide(items, parts, |items, (by_item, own, (mut rows, columns))| {
+                by_item.iter_mut().chain(own).for_each(|x| *x += 1);
+                for row in items.start * 2..items.end * 2 {
+                    rows.row(row, 0..4).iter_mut().for_each(|x| *x += 1);
+                }
+                let mut columns = columns.expect("given");
+                let Range { start, end } = columns.columns.clone();
+                (0..3).for_each(|row| columns.row(row, start..end).iter_mut().for_each(|x| *x += 1));
+            });
+            let busy = threads.0.min(items);
+            assert_eq!(own.iter().sum::<i32>() as usize, 2 * busy);
+            assert!([by_item, rows, columns].iter().flatten().all(|x| *x == 1), "{threads:?}, {items} items");
+        }
+    }
+
+    #[test]
+    fn a_matrix_keeps_to_its_rows_and_columns() {
+        let others = [(0, 2..4), (1, 0..3), (2, 2..4), (1, 2..7)];
+        for (row, columns) in others {
+            let mut slice = [0; 12];
+            let whole = Matrix::new(&mut slice, 4);
+            // SAFETY: there is no other part.
+            let mut part = unsafe { whole.section(1..2, 2..4) };
+            assert_eq!(part.row(1, 2..4).len(), 2);
+            let outside =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part.row(row, columns.clone()).len()));
+            assert!(outside.is_err(), "row {row}, columns {columns:?}");
+        }
+    }
+}

@@ -348,6 +348,22 @@ pub fn read_environment() -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_as_long_as_its_layout_and_outputs_are_writable() {
+        let engine = Engine::new(1).unwrap();
+        let md = Md::plain(&[VALUES]).unwrap();
+        let copy = reorder(&engine, &md, &md, "test").unwrap();
+        let (from, mut to) = ([1.0; VALUES], [0.0; VALUES]);
+        let refused = |data: &mut [(i32, Data<'_>)]| matches!(copy.run(&engine, data), Err(Error::Size { .. }));
+        assert!(refused(&mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to[1..]))]));
+        assert!(refused(&mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Read(&from))]));
+        assert!(refused(&mut [(arg::DST, Data::Written(&mut to))]));
+        copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to))]).unwrap();
+        assert_eq!(from, to);
+    }
+
     /// What it is for is tested from outside, in tests/faults.
     #[test]
     fn it_may_be_read_again() {

@@ -38,14 +38,18 @@ macro_rules! unrolled {
 #[inline(always)]
 fn load_row<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
     let mut row = [set.zero(); C];
-    row.iter_mut().enumerate().for_each(|(c, lanes)| *lanes = load(set, from, c * S::LANES));
+    for (c, lanes) in row.iter_mut().enumerate() {
+        *lanes = load(set, from, c * S::LANES);
+    }
     row
 }
 
 /// Writes C registers to the front of a slice.
 #[inline(always)]
 fn store_row<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32]) {
-    row.into_iter().enumerate().for_each(|(c, lanes)| store(set, lanes, &mut to[c * S::LANES..]));
+    for (c, lanes) in row.into_iter().enumerate() {
+        store(set, lanes, &mut to[c * S::LANES..]);
+    }
 }
 
 /// sums[t] += v[t] u, with `step` floats from v[t] to v[t + 1].
@@ -62,7 +66,9 @@ unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         let mut row = [set.zero(); C];
-        row.iter_mut().enumerate().for_each(|(c, lanes)| *lanes = set.load(u.add(c * S::LANES)));
+        for (c, lanes) in row.iter_mut().enumerate() {
+            *lanes = set.load(u.add(c * S::LANES));
+        }
         for (t, sums) in sums.iter_mut().enumerate() {
             let a = set.splat(*v.add(t * step));
             for c in 0..C {
@@ -122,7 +128,9 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     let du = &mut du[..T * width];
     let mut acc = [[set.zero(); C]; T];
     if add {
-        acc.iter_mut().zip(du.chunks_exact(width)).for_each(|(acc, du)| *acc = load_row(set, du));
+        for (acc, du) in acc.iter_mut().zip(du.chunks_exact(width)) {
+            *acc = load_row(set, du);
+        }
     }
     // pointers that advance: multiples of the distances, for all steps written out, would need too many registers
     let mut next = || {
@@ -142,5 +150,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
         // SAFETY: as above.
         unsafe { rank_one(set, &mut acc, (v, 1), d) };
     }
-    acc.into_iter().zip(du.chunks_exact_mut(width)).for_each(|(acc, du)| store_row(set, acc, du));
+    for (acc, du) in acc.into_iter().zip(du.chunks_exact_mut(width)) {
+        store_row(set, acc, du);
+    }
 }

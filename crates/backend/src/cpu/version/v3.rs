@@ -150,8 +150,8 @@ pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass over x, w, bias and y: of a convolution with steps, gaps between the kernel's cells, and padding before and after, or,
-/// without these, of an inner product.
+/// Describes one pass over x, w, bias and y: of a convolution with steps, gaps between the kernel's cells, and padding before and after.
+/// Without these it is one of an inner product.
 ///
 /// # Safety
 /// All pointers must be valid, but for the bias, which may be null; those of the window to a value for each spatial dimension.

@@ -42,7 +42,9 @@ fn scatter<S: Vectors, const A: usize, const B: usize>(
 ) {
     let mut to = GridMut::<S, A, B>::new(set, &mut to[at..], [B * place, place]);
     for (r, row) in grid.into_iter().enumerate() {
-        row.into_iter().enumerate().for_each(|(c, lanes)| to.put(r, c, lanes));
+        for (c, lanes) in row.into_iter().enumerate() {
+            to.put(r, c, lanes);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! The functions of NVRTC, cuBLASLt and cuDNN that this backend calls, from the files that [`load`](super::load) has chosen. cudarc would open
-//! the libraries by names of its own, by which the system may know other versions. The types are cudarc's.
+//! The functions of NVRTC, cuBLASLt and cuDNN that this backend calls, looked up in the files that [`load`](super::load) has chosen.
+//! cudarc would open these libraries by other names, under which the system may have other versions. The types are
+//! cudarc's.
 
 /// Declares functions of a library. Calls panic if the library is missing or does not have them.
 macro_rules! functions {
@@ -14,7 +15,10 @@ macro_rules! functions {
 
             use super::super::load::{Library, required};
 
-            $(pub unsafe fn $name($($value: $type),*) -> $result {
+            // cudarc declares the same
+            $(const _: unsafe fn($($type),*) -> $result = cudarc::$module::sys::$name;
+
+            pub unsafe fn $name($($value: $type),*) -> $result {
                 static FOUND: OnceLock<unsafe extern "C" fn($($type),*) -> $result> = OnceLock::new();
                 // SAFETY: this is the function's type in the library's header, and the caller promises what the library asks for.
                 unsafe {
