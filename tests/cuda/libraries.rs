@@ -82,7 +82,7 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
     copy(&["libcudnn.so.9"], &chosen);
     let line = machine.doctor(&[&chosen], "libcudnn");
     assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
-    // of a CUDA that the driver does not know, and under the name by which cudarc would ask the loader first
+    // of a CUDA that the driver does not know, and under the name for which the dynamic loader would search first
     let newer = machine.0.path().join("newer");
     copy(&["libnvrtc.so.13"], &newer);
     fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");
