@@ -1,4 +1,4 @@
-//! Ops whose output lies as their first input, and whose gradient of that input takes the place of the output's.
+//! Operations whose output has the layout of the first input, and whose backward pass writes that input's gradient over the output's.
 
 use crate::{DeviceMemory, Error, Gradients, Keeps, Pass, Planned, TensorDesc, Traffic};
 
@@ -6,7 +6,7 @@ type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;
 type Backward<B> = dyn Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error>;
 
-/// Such an op, of known size and without memory or parameters of its own.
+/// Such an operation, planned for one batch size, without parameters or memory of its own.
 pub struct Elementwise<B: DeviceMemory> {
     x: TensorDesc,
     keeps: Keeps,
@@ -16,7 +16,7 @@ pub struct Elementwise<B: DeviceMemory> {
 }
 
 impl<B: DeviceMemory> Elementwise<B> {
-    /// Plans an op for a first input with this layout from its two passes.
+    /// Plans an operation from the layout of its first input and its two passes.
     pub fn plan(
         x: TensorDesc,
         keeps: Keeps,

@@ -1,9 +1,10 @@
-//! Slices that the threads of a parallel loop divide among them. Every part is a slice or matrix of its own, so loops need no `unsafe`.
+//! Slices that the threads of a parallel loop divide among themselves. Each thread gets its own slice or matrix, so the loops need no
+//! `unsafe`.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Something that a parallel loop cuts into parts, one for each thread. See [`Threads::divide`](super::threads::Threads::divide).
+/// Data that a parallel loop divides into one part per thread. See [`Threads::divide`](super::threads::Threads::divide).
 pub trait Divide: Sync {
     type Part;
 
@@ -21,9 +22,9 @@ pub struct Shared<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it stands for the slice. Parts are disjoint by the promise of `part`, and a thread that has one may have any `T: Send`.
+// SAFETY: parts are disjoint by the promise of `part`, so sending it to a thread is sending a `&mut [T]`.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
-// SAFETY: as above. There is no access other than by `part`.
+// SAFETY: as above. `part` is the only access.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
@@ -43,13 +44,13 @@ impl<'a, T> Shared<'a, T> {
     }
 }
 
-/// The elements of some units of `unit` elements, up to the end of `len`: disjoint for disjoint units, whatever the numbers.
+/// Returns the elements of some units of `unit` elements each, cut at `len`. Disjoint units have disjoint elements, even on overflow.
 fn elements(units: Range<usize>, unit: usize, len: usize) -> Range<usize> {
     let end = |units: usize| units.saturating_mul(unit).min(len);
     end(units.start)..end(units.end)
 }
 
-/// A slice of `unit` elements for each item, the last of which may be cut short. A thread gets those of its items, one after the other.
+/// A slice with `unit` elements for each item; the last item may have fewer. A thread gets the elements of its items.
 pub struct Items<'a, T> {
     slice: Shared<'a, T>,
     unit: usize,
@@ -70,7 +71,7 @@ impl<'a, T: Send> Divide for Items<'a, T> {
     }
 }
 
-/// A slice of `each` elements for every thread, whatever items it takes.
+/// A slice with `each` elements for every thread, independent of the thread's items.
 pub struct PerThread<'a, T> {
     slice: Shared<'a, T>,
     each: usize,
@@ -91,7 +92,7 @@ impl<'a, T: Send> Divide for PerThread<'a, T> {
     }
 }
 
-/// Some rows and columns of a matrix, which nobody else has. Its rows follow each other in a slice.
+/// Exclusive access to some rows and columns of a matrix whose rows follow each other in a slice.
 pub struct Matrix<'a, T> {
     slice: Shared<'a, T>,
     /// Elements of a whole row.
@@ -107,11 +108,14 @@ impl<'a, T> Matrix<'a, T> {
         Self { slice: Shared::new(slice), stride, rows, columns: 0..stride }
     }
 
-    /// Returns some columns of a row, counted from the first ones of the whole matrix. Panics if they are not all its own.
+    /// Returns some columns of a row. Both are counted in the whole matrix. Panics if they are not in its own rows and columns.
     #[inline(always)]
     pub fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
         let has_row = self.rows.start <= row && row < self.rows.end;
-        assert!(has_row && self.columns.start <= columns.start && columns.end <= self.columns.end, "another's columns");
+        assert!(
+            has_row && self.columns.start <= columns.start && columns.end <= self.columns.end,
+            "outside of this part of the matrix"
+        );
         let first = row * self.stride;
         // SAFETY: these rows and columns are this matrix's alone, and it is borrowed as long as the part.
         unsafe { self.slice.part(first + columns.start..first + columns.end) }
@@ -137,7 +141,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A matrix whose rows or columns threads divide. A thread gets `unit` of them for each of its items.
+/// A matrix whose rows or columns threads divide: `unit` of them for each item.
 pub struct Divided<'a, T> {
     matrix: Matrix<'a, T>,
     unit: usize,

@@ -80,7 +80,7 @@ pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32]) {
     unsafe { set.store(lanes, to.as_mut_ptr()) }
 }
 
-/// A grid of R x C registers that lie in a slice, at equal distances.
+/// R x C registers in a slice, at equal distances. The bounds are checked once, when it is created.
 #[derive(Clone, Copy)]
 pub struct Grid<'a, S, const R: usize, const C: usize> {
     set: S,
@@ -88,21 +88,21 @@ pub struct Grid<'a, S, const R: usize, const C: usize> {
     steps: [usize; 2],
 }
 
-/// The same for writing.
+/// A [`Grid`] that can be written.
 pub struct GridMut<'a, S, const R: usize, const C: usize> {
     set: S,
     to: &'a mut [f32],
     steps: [usize; 2],
 }
 
-/// Where the last register of a grid ends.
+/// Returns the end of the last register of a grid.
 #[inline(always)]
 fn extent<S: Vectors, const R: usize, const C: usize>([down, across]: [usize; 2]) -> usize {
     (R - 1).saturating_mul(down).saturating_add((C - 1).saturating_mul(across)).saturating_add(S::LANES)
 }
 
 impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
-    /// From the first float on, with so many floats from row to row and from column to column. Panics if it is longer than the slice.
+    /// `steps` are the floats from row to row and from column to column. Panics if the last register does not end in the slice.
     #[inline(always)]
     pub fn new(set: S, from: &'a [f32], steps: [usize; 2]) -> Self {
         Self { set, from: &from[..extent::<S, R, C>(steps)], steps }
@@ -117,7 +117,7 @@ impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
 }
 
 impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
-    /// As [`Grid::new`].
+    /// See [`Grid::new`].
     #[inline(always)]
     pub fn new(set: S, to: &'a mut [f32], steps: [usize; 2]) -> Self {
         Self { set, to: &mut to[..extent::<S, R, C>(steps)], steps }

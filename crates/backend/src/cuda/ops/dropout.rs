@@ -39,7 +39,7 @@ pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<d
     })
 }
 
-/// Plans an op that drops activations while the network learns: `drop(GPU, seed, from, to)`.
+/// Plans an operation that drops activations in training. `drop(gpu, seed, from, to)` launches its kernel.
 pub fn dropping(
     gpu: &Cuda,
     r: &PlanRequest<'_, Cuda>,

@@ -156,7 +156,7 @@ pub struct Spots {
     rows: [usize; CELLS],
     place: usize,
     places: usize,
-    /// The last float that may be the first of a spot.
+    /// The largest offset at which a spot begins.
     last: usize,
 }
 
@@ -169,7 +169,7 @@ impl Spots {
         Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Of row `r` and column `c` of the places, if `PLACES` are kept, else of the cells. At most [`Self::last`].
+    /// Returns the offset of row `r` and column `c` of the places, or, without `PLACES`, of the cells. It is at most `last`.
     #[inline(always)]
     fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
         let (spot, cell) = if PLACES {
@@ -183,14 +183,14 @@ impl Spots {
     }
 }
 
-/// A tile's spots in a strip, up to the end of the last one.
+/// The registers at a tile's spots in a strip.
 pub struct Grid<'a, S> {
     set: S,
     spots: &'a Spots,
     floats: &'a [f32],
 }
 
-/// The same for writing.
+/// A [`Grid`] that can be written.
 pub struct GridMut<'a, S> {
     set: S,
     spots: &'a Spots,
@@ -203,7 +203,7 @@ impl<'a, S: Vectors> Grid<'a, S> {
         Self { set, spots, floats: &floats[..spots.last + S::LANES] }
     }
 
-    /// A register, counted as in [`Spots::first`].
+    /// Returns the register at an offset of [`Spots::first`].
     #[inline(always)]
     pub fn get<const PLACES: bool>(&self, r: usize, c: usize) -> S::Lanes {
         // SAFETY: the slice has a register from `Spots::last` on.
@@ -217,7 +217,7 @@ impl<'a, S: Vectors> GridMut<'a, S> {
         Self { set, spots, floats: &mut floats[..spots.last + S::LANES] }
     }
 
-    /// Writes a register, counted as in [`Spots::first`].
+    /// Writes the register at an offset of [`Spots::first`].
     #[inline(always)]
     pub fn put<const PLACES: bool>(&mut self, (r, c): (usize, usize), lanes: S::Lanes) {
         // SAFETY: the slice has a register from `Spots::last` on.
