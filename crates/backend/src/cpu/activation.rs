@@ -1,4 +1,4 @@
-//! Functions of one element: one pass over flat memory, whatever the layout.
+//! Element-wise functions. Each is one pass over flat memory, so the layout does not matter.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -12,12 +12,12 @@ use super::vector::exp;
 use crate::elementwise::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
-/// y = f(x) of equally many elements; the number is the function's.
+/// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
-/// Turns the gradient of y into that of x, from x or from y.
+/// Overwrites the gradient of y with the gradient of x. `seen` is x or y of the forward pass.
 type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
 
-/// The tensor from which a function's slope is computed; none where it is 1.
+/// The tensor from which the function's slope is computed. `Nothing` if the slope is 1.
 #[derive(Clone, Copy, PartialEq)]
 enum Seen {
     X,
@@ -25,7 +25,6 @@ enum Seen {
     Nothing,
 }
 
-/// What runs a function.
 #[derive(Clone, Copy)]
 struct Loops {
     forward: Forward,
@@ -34,7 +33,7 @@ struct Loops {
     a: f32,
 }
 
-/// Declares the loops of functions: y of x, then dx of dy and of x or y.
+/// Declares the loops of functions. The first expression computes y from x, the second computes dx from dy and x or y.
 macro_rules! loops {
     ($($name:ident: |$x:ident, $a:ident| $value:expr, |$d:ident, $seen:ident: $which:ident| $slope:expr;)*) => {$(
         fn $name(a: f32) -> Loops {
@@ -108,10 +107,11 @@ fn ramp(x: f32) -> f32 {
     x.mul_add(1.0 / 6.0, 0.5).clamp(0.0, 1.0)
 }
 
-/// From here on GELU's approximation is x, and beyond its opposite 0: there its slope is 1 and 0, without x^3, which overflows.
+/// For x above this bound, the approximation of GELU equals x, and below its negative it equals 0. The derivative is
+/// computed from x clamped to this range, because x^3 would overflow.
 const STRAIGHT: f32 = 16.0;
 
-/// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 is the logistic function of 2 u.
+/// Returns 2 u with u = sqrt(2 / pi) (x + 0.044715 x^3). The logistic function of 2 u is (1 + tanh(u)) / 2.
 #[inline(always)]
 fn bend(x: f32) -> f32 {
     1.595_769 * x * (0.044715 * x).mul_add(x, 1.0)
@@ -122,7 +122,8 @@ fn slope_of_bend(x: f32) -> f32 {
     1.595_769 * (0.134_145 * x).mul_add(x, 1.0)
 }
 
-/// The normal distribution function within 1e-7, by formula 7.1.26 of Abramowitz and Stegun (1964), and its density.
+/// Returns the normal distribution function, accurate to 1e-7 (formula 7.1.26 of Abramowitz and Stegun, 1964), and its
+/// density.
 #[inline(always)]
 fn normal(x: f32) -> (f32, f32) {
     let t = 1.0 / (0.327_591_1 * FRAC_1_SQRT_2).mul_add(x.abs(), 1.0);
@@ -132,12 +133,11 @@ fn normal(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, 0.398_942_3 * bell)
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (threads, loops, desc) = (cpu.threads, loops(*op), r.x[0]);
     let mut zero = [0.0];
     (loops.forward)(&mut zero, &[0.0], loops.a);
-    // then what pads channel blocks must be cleared
+    // If f(0) is not 0, the padding channels must be cleared afterwards.
     let moves_zero = zero != [0.0];
     let keeps = match loops.seen {
         Seen::X => Keeps::INPUT,
@@ -156,7 +156,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
         let seen = match loops.seen {
             Seen::X => g.x[0].as_slice(),
             Seen::Y => g.y.as_slice(),
-            // the gradient stays what it is
+            // The slope is 1, so the gradient does not change.
             Seen::Nothing => return Ok(()),
         };
         threads.split(&mut g.dy.as_mut_slice()[..desc.elems()], UNIT, |unit, run| {

@@ -17,7 +17,6 @@ simd! {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Add, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (threads, n) = (cpu.threads, r.x[0].elems());
     let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {

@@ -1,4 +1,4 @@
-//! Convolutions and linear layers: three oneDNN primitives over one set of weights.
+//! Convolutions and linear layers. A layer has up to three oneDNN primitives, which share one set of weights.
 
 use std::rc::Rc;
 
@@ -21,14 +21,13 @@ use super::sys::Direction;
 use super::threads::Threads;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
-/// How the weights' gradient is made.
 enum WeightGradient {
     Primitive(Product),
-    /// By our own loops, then copied from plain order.
+    /// Our own loops compute the gradient in plain order, and the primitive copies it into the layout of the weights.
     Own(Box<dyn OwnGradient>, Primitive),
 }
 
-/// A convolution or linear layer of known sizes.
+/// A convolution or linear layer planned for one batch size.
 pub(super) struct Plan {
     engine: Rc<Engine>,
     threads: Threads,
@@ -36,23 +35,24 @@ pub(super) struct Plan {
     y: TensorDesc,
     relu: Relu,
     weights: Md,
-    /// Whether the weights lie in plain order because those of the largest batch do, by kernels of ours.
+    /// True if the weights are stored in plain order because the plan for the largest batch uses kernels of our own.
     as_given: bool,
     bias: Option<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,
     backward_data: Option<Product>,
-    /// The factors, where they are rounded.
+    /// The factors rounded to bf16, or `None` if the layer computes in f32.
     rounded: Option<Rounded>,
     scratch: Rc<Scratch>,
-    /// The input in plain order, where its padded channels keep the primitive from reading it.
+    /// A copy of the input in plain order. Used if the input has padding channels, because the primitive cannot skip
+    /// them.
     plain: Option<Unblocked>,
-    /// The input with its padding around it, where the primitive cannot pad by itself.
+    /// A copy of the input with its padding. Used if the primitive cannot add the padding itself.
     framed: Option<Framed>,
 }
 
 impl Plan {
-    /// Plans a convolution; its output is blocked.
+    /// Plans a convolution that writes channel blocks.
     pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let mut x = r.x[0];
         let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block, bf16: false };
@@ -76,8 +76,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has
-    /// no fast primitive for it.
+    /// Plans a convolution with a bf16 input or output. Returns `None` if both are f32. Returns an error if the input
+    /// is bf16 and oneDNN has no fast primitive for it.
     fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
         let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
         let y = TensorDesc { bf16: narrows, ..y };
@@ -92,7 +92,8 @@ impl Plan {
         }
     }
 
-    /// Plans a convolution whose input and output lie channels last and whose products are made in tiles; an error where oneDNN has none.
+    /// Plans a convolution that uses tile instructions (AMX) and reads and writes images channels last. Returns an
+    /// error if oneDNN has no such primitive.
     pub fn in_tiles(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let y = relaid::last(&TensorDesc::plain(x.n, r.output()?));
@@ -104,7 +105,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans a linear layer; it reads an image in the layout that it has.
+    /// Plans a linear layer. It reads an image in the image's own layout.
     pub fn linear(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
         if let Some(plan) = Self::matrix(cpu, r, op)? {
             return Ok(plan);
@@ -121,14 +122,15 @@ impl Plan {
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
     }
 
-    /// A linear layer over vectors of all elements of an image.
+    /// Describes a linear layer that reads all elements of an image as one vector.
     fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
         let elems = image.shape.elems();
         Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])
     }
 
-    /// Plans a linear layer over blocked images as one over vectors of what lies in memory, for which oneDNN has faster primitives, if
-    /// its weights then have a layout that can be told.
+    /// Plans a linear layer over blocked images as a layer over vectors in memory order, because oneDNN has faster
+    /// primitives for vectors. Returns `None` if the resulting weight layout cannot be described as a layout over
+    /// images.
     fn matrix(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Self>, Error> {
         let image = r.x[0];
         let Shape { c, h, w } = image.shape;
@@ -150,7 +152,8 @@ impl Plan {
         Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
     }
 
-    /// With factors in the precision of the backend; in f32 where oneDNN has no fast primitive for others.
+    /// Plans a layer with factors in the backend's precision, or in f32 if oneDNN has no fast primitive for that
+    /// precision.
     fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
         match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
             Some(plan) if !plan.is_slow() => Ok(plan),
@@ -169,7 +172,8 @@ impl Plan {
         let layer = |direction, w: Md| g.layer(r.name, direction, w, bf16)?.primitive(&engine, direction);
         let any = Md::any(&g.w_dims)?;
         let product = |direction, weights: Md| -> Result<Product, Error> {
-            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
+            // Prefer the layout of the arena, because it saves a copy. If only oneDNN's plain loops support it, let
+            // oneDNN choose a layout and copy.
             if let Ok((primitive, _)) = layer(direction, weights)
                 && let product = Product::new(primitive)
                 && !product.is_slow()
@@ -191,7 +195,7 @@ impl Plan {
             Some(Format::Plain(_)) => in_plain()?,
             _ => {
                 let (primitive, own) = layer(Direction::Forward, any)?;
-                // oneDNN 3.x has layouts without a name, which f32 cannot have
+                // oneDNN 3.x can choose layouts that have no name. They cannot be converted to f32.
                 own.in_f32().map_or_else(|_| in_plain(), |weights| Ok((Product::new(primitive), weights)))?
             }
         };
@@ -218,24 +222,23 @@ impl Plan {
         })
     }
 
-    /// The layout of the weights.
     pub fn weights(&self) -> &Md {
         &self.weights
     }
 
-    /// Whether it was planned for training.
+    /// Returns true if the plan can run a backward pass.
     pub fn trains(&self) -> bool {
         self.backward_weights.is_some()
     }
 
-    /// Whether a pass takes the plain-loop implementation.
+    /// Returns true if a pass uses oneDNN's plain loops.
     pub fn is_slow(&self) -> bool {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
 }
 
-/// The rounded factors of a layer with these weights.
+/// Creates the buffers for the rounded factors of a layer.
 fn rounded(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -248,7 +251,7 @@ fn rounded(
     Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
-/// Loops of our own for the weight gradient, where there are some for such a convolution.
+/// Returns our own loops for the weight gradient of a convolution, or `None` if there are none for its sizes.
 fn own_gradient(
     cpu: &Cpu,
     op: &Conv,
@@ -355,7 +358,7 @@ impl Planned<Cpu> for Plan {
 }
 
 impl WeightGradient {
-    /// From x and dy, into the parameters' gradients at these slots: the weights', then the bias's if there is one.
+    /// Computes the gradients of the weights (first slot) and of the bias (second slot, if present) from x and dy.
     fn run(
         &mut self,
         engine: &Engine,
@@ -396,7 +399,8 @@ struct Unblocked {
 }
 
 impl Unblocked {
-    /// For the first input; none where its channels fill their blocks.
+    /// Allocates the copies for the first input. Returns `None` if its channels fill their blocks, so that no copy is
+    /// needed.
     pub fn new(r: &PlanRequest<'_, Cpu>) -> Result<Option<Self>, Error> {
         let image = r.x[0];
         if image.shape.c.is_multiple_of(image.block) {
@@ -407,17 +411,16 @@ impl Unblocked {
         Ok(Some(Self { image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? }))
     }
 
-    /// Bytes of both.
     pub fn bytes(&self) -> usize {
         4 * (self.x.as_slice().len() + self.dx.as_slice().len())
     }
 
-    /// Copies the image.
+    /// Copies an image to plain order.
     pub fn fill(&mut self, image: &AlignedBuf) {
         self.image.to_plain(image.as_slice(), self.x.as_mut_slice());
     }
 
-    /// Copies the gradient back.
+    /// Copies the gradient back to the layout of the image.
     pub fn give_back(&self, dx: &mut AlignedBuf) {
         self.image.from_plain(self.dx.as_slice(), dx.as_mut_slice());
     }

@@ -1,4 +1,4 @@
-//! The plan of each operation, the loss and the optimizer's passes of the CPU.
+//! The CPU's implementation of `Backend`: plans of operations, the loss and the optimizer's passes.
 
 use base::bf16;
 use net::{Op, Reads, Shape, for_each_op};
@@ -13,11 +13,11 @@ use crate::{
     PlanRequest, Planned, SoftLoss, TensorDesc, Update,
 };
 
-/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
+/// Returns the layouts of the inputs as the operation must see them: a flattened image in plain order becomes a vector.
 fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     let block = r.x[0].block;
     let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
-        // a vector of whole blocks lies alike in both orders
+        // A vector of whole blocks has the same order in both layouts.
         true if s.plane() == 1 && s.c.is_multiple_of(block) => TensorDesc { shape: *s, block, ..*d },
         true => TensorDesc { shape: *s, ..*d },
         false => *d,
@@ -25,7 +25,7 @@ fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     r.x.iter().zip(r.shapes).map(seen).collect()
 }
 
-/// Errors where the channel blocks of an input would be taken for something else.
+/// Returns an error if the operation would misinterpret the channel blocks of an input.
 fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
     let whole = |d: &TensorDesc| d.block == d.shape.c;
@@ -52,7 +52,7 @@ macro_rules! plan_op {
 }
 for_each_op!(plan_op);
 
-/// Plans the op for inputs that lie as it must see them.
+/// Checks the layouts of the inputs and plans the operation.
 fn checked(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     check(r).and_then(|()| plan_op(cpu, r))
 }
@@ -75,7 +75,7 @@ impl Backend for Cpu {
     }
 
     fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
-        // of f32 alone
+        // The tables apply only to f32.
         self.bf16.is_none().then_some(self)
     }
 

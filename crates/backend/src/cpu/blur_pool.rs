@@ -1,4 +1,4 @@
-//! Blurred down-sampling, one channel block's plane at a time.
+//! Blurred downsampling. It processes one plane of a channel block at a time.
 
 use base::simd;
 use net::BlurPool;
@@ -9,7 +9,6 @@ use super::lanes::by_block;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     threads: Threads,
     x: TensorDesc,
@@ -17,12 +16,12 @@ struct Plan {
     grid: Grid,
 }
 
-/// The cells of each output in each direction, and the filter.
+/// The input rows and columns that each output row and column reads, and the filter's weights.
 struct Grid {
     rows: Vec<Vec<usize>>,
     columns: Vec<Vec<usize>>,
     weights: Vec<f32>,
-    /// Of a plane.
+    /// Width of an input plane.
     width: usize,
 }
 
@@ -65,7 +64,6 @@ simd! {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, wrong) = (r.x[0], |why| Error::Unsupported { op: r.name.into(), why });
     let (rows, columns) = (op.cells(x.shape, 0).map_err(wrong)?, op.cells(x.shape, 1).map_err(wrong)?);
@@ -74,7 +72,7 @@ pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result
 }
 
 impl Plan {
-    /// Elements of one channel block's plane, in and out.
+    /// Returns the number of elements in one plane of a channel block: of the input, then of the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }

@@ -8,23 +8,23 @@ use std::ops::Range;
 pub trait Divide: Sync {
     type Part;
 
-    /// Returns the part of a thread that takes these items.
+    /// Returns the part of the thread that processes these items.
     ///
     /// # Safety
-    /// No other call for this value has the same thread or any of the same items.
+    /// No other call for this value may have the same thread or any of the same items.
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part;
 }
 
-/// A mutable slice behind a pointer, for threads whose parts no type here describes.
+/// A mutable slice behind a pointer, for divisions that no other type of this module describes.
 pub struct Shared<'a, T> {
     data: *mut T,
     len: usize,
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: parts are disjoint by the promise of `part`, so sending it to a thread is sending a `&mut [T]`.
+// SAFETY: callers of `part` ensure that parts are disjoint, so sending it to a thread is like sending a `&mut [T]`.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
-// SAFETY: as above. `part` is the only access.
+// SAFETY: as for `Send`. `part` is the only access.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
@@ -32,25 +32,28 @@ impl<'a, T> Shared<'a, T> {
         Self { data: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
-    /// Returns the elements of a range. Panics if it does not lie in the slice.
+    /// Returns the elements of a range. Panics if the range is not inside the slice.
     ///
     /// # Safety
-    /// As long as the elements are in use, no other call returns any of them.
+    /// While the returned elements are in use, no other call may return any of them.
     #[inline(always)]
     pub unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
-        // SAFETY: in bounds of a slice that is borrowed for 'a; the caller promises that nobody else has these elements.
+        // SAFETY: the range is in bounds of a slice that is borrowed for 'a. The caller ensures that nobody else has
+        // these elements.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
     }
 }
 
-/// Returns the elements of some units of `unit` elements each, cut at `len`. Disjoint units have disjoint elements, even on overflow.
+/// Returns the elements of some units of `unit` elements each, limited to `len`. Disjoint units have disjoint elements,
+/// even if the product overflows.
 fn elements(units: Range<usize>, unit: usize, len: usize) -> Range<usize> {
     let end = |units: usize| units.saturating_mul(unit).min(len);
     end(units.start)..end(units.end)
 }
 
-/// A slice with `unit` elements for each item; the last item may have fewer. A thread gets the elements of its items.
+/// A slice with `unit` elements for each item, perhaps fewer for the last item. A thread gets the elements of its
+/// items.
 pub struct Items<'a, T> {
     slice: Shared<'a, T>,
     unit: usize,
@@ -66,7 +69,7 @@ impl<'a, T: Send> Divide for Items<'a, T> {
     type Part = &'a mut [T];
 
     unsafe fn part(&self, _: usize, items: Range<usize>) -> Self::Part {
-        // SAFETY: disjoint items have disjoint elements, and the caller promises that items are.
+        // SAFETY: disjoint items have disjoint elements, and the caller ensures that the items are disjoint.
         unsafe { self.slice.part(elements(items, self.unit, self.slice.len)) }
     }
 }
@@ -87,28 +90,28 @@ impl<'a, T: Send> Divide for PerThread<'a, T> {
     type Part = &'a mut [T];
 
     unsafe fn part(&self, thread: usize, _: Range<usize>) -> Self::Part {
-        // SAFETY: different threads have disjoint elements, and the caller promises that threads differ.
+        // SAFETY: different threads have disjoint elements, and the caller ensures that the threads differ.
         unsafe { self.slice.part(elements(thread..thread + 1, self.each, self.slice.len)) }
     }
 }
 
-/// Exclusive access to some rows and columns of a matrix whose rows follow each other in a slice.
+/// Exclusive access to some rows and columns of a row-major matrix in a slice.
 pub struct Matrix<'a, T> {
     slice: Shared<'a, T>,
-    /// Elements of a whole row.
+    /// Elements from one row to the next.
     stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// All whole rows of `stride` elements that lie in a slice.
+    /// Covers all complete rows of `stride` elements in the slice.
     pub fn new(slice: &'a mut [T], stride: usize) -> Self {
         let rows = 0..slice.len().checked_div(stride).unwrap_or(0);
         Self { slice: Shared::new(slice), stride, rows, columns: 0..stride }
     }
 
-    /// Returns some columns of a row. Both are counted in the whole matrix. Panics if they are not in its own rows and columns.
+    /// Returns some columns of a row. Both are counted in the whole matrix. Panics if they are outside this part.
     #[inline(always)]
     pub fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
         let has_row = self.rows.start <= row && row < self.rows.end;
@@ -117,31 +120,31 @@ impl<'a, T> Matrix<'a, T> {
             "outside of this part of the matrix"
         );
         let first = row * self.stride;
-        // SAFETY: these rows and columns are this matrix's alone, and it is borrowed as long as the part.
+        // SAFETY: only this part has these rows and columns, and it is borrowed while the returned elements are in use.
         unsafe { self.slice.part(first + columns.start..first + columns.end) }
     }
 
-    /// Returns the same matrix for a shorter time.
+    /// Returns the same part with a shorter lifetime.
     #[inline(always)]
     pub fn reborrow(&mut self) -> Matrix<'_, T> {
-        // SAFETY: this matrix is borrowed as long as the other is in use.
+        // SAFETY: this part is borrowed while the other one is in use.
         unsafe { self.section(self.rows.clone(), self.columns.clone()) }
     }
 
-    /// The address of the first element of the whole matrix, as a hint for the caches.
+    /// Returns the address of the first element of the whole matrix, for prefetch hints.
     pub fn as_ptr(&self) -> *const T {
         self.slice.data
     }
 
     /// # Safety
-    /// As long as the result is in use, nobody else has any of these rows and columns, which this matrix must have.
+    /// This part must contain these rows and columns, and nobody else may use them as long as the result is in use.
     unsafe fn section(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let slice = Shared { data: self.slice.data, len: self.slice.len, slice: PhantomData };
         Matrix { slice, stride: self.stride, rows, columns }
     }
 }
 
-/// A matrix whose rows or columns threads divide: `unit` of them for each item.
+/// A matrix that is divided by rows or by columns. Each item has `unit` of them.
 pub struct Divided<'a, T> {
     matrix: Matrix<'a, T>,
     unit: usize,
@@ -149,17 +152,17 @@ pub struct Divided<'a, T> {
 }
 
 impl<'a, T> Divided<'a, T> {
-    /// Divides the rows of `stride` elements that lie in a slice.
+    /// Divides the rows of a slice, which have `stride` elements each.
     pub fn by_rows(slice: &'a mut [T], stride: usize, unit: usize) -> Self {
         Self { matrix: Matrix::new(slice, stride), unit, by_columns: false }
     }
 
-    /// Divides the columns of the rows of `stride` elements that lie in a slice.
+    /// Divides the columns of a slice with rows of `stride` elements.
     pub fn by_columns(slice: &'a mut [T], stride: usize, unit: usize) -> Self {
         Self { matrix: Matrix::new(slice, stride), unit, by_columns: true }
     }
 
-    /// Returns the same for a shorter time.
+    /// Returns the same matrix with a shorter lifetime.
     pub fn reborrow(&mut self) -> Divided<'_, T> {
         Divided { matrix: self.matrix.reborrow(), ..*self }
     }
@@ -174,7 +177,7 @@ impl<'a, T: Send> Divide for Divided<'a, T> {
             false => (elements(items, self.unit, rows.end), columns.clone()),
             true => (rows.clone(), elements(items, self.unit, columns.end)),
         };
-        // SAFETY: disjoint items have disjoint rows or columns, and the caller promises that items are.
+        // SAFETY: disjoint items have disjoint rows or columns, and the caller ensures that the items are disjoint.
         unsafe { self.matrix.section(rows, columns) }
     }
 }
@@ -189,7 +192,7 @@ impl<P: Divide> Divide for Option<P> {
     type Part = Option<P::Part>;
 
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the promise of `part`.
         self.as_ref().map(|whole| unsafe { whole.part(thread, items) })
     }
 }
@@ -198,7 +201,7 @@ impl<A: Divide, B: Divide> Divide for (A, B) {
     type Part = (A::Part, B::Part);
 
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
-        // SAFETY: the caller's promise, for each of them.
+        // SAFETY: the caller keeps the promise of `part`, so it holds for both values.
         unsafe { (self.0.part(thread, items.clone()), self.1.part(thread, items)) }
     }
 }
@@ -207,7 +210,7 @@ impl<A: Divide, B: Divide, C: Divide> Divide for (A, B, C) {
     type Part = (A::Part, B::Part, C::Part);
 
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part {
-        // SAFETY: the caller's promise, for each of them.
+        // SAFETY: the caller keeps the promise of `part`, so it holds for all three values.
         unsafe { (self.0.part(thread, items.clone()), self.1.part(thread, items.clone()), self.2.part(thread, items)) }
     }
 }
@@ -221,7 +224,7 @@ mod tests {
     fn every_element_is_in_one_part() {
         for (threads, items) in [(1, 5), (2, 5), (3, 7), (4, 2)] {
             let threads = Threads(threads);
-            // the last item is cut short, and there is more than the threads need
+            // The last item is incomplete, and the slice is longer than the threads need.
             let (mut by_item, mut own) = (vec![0; items * 3 - 1], vec![0; threads.0 * 2 + 1]);
             let (mut rows, mut columns) = (vec![0; 2 * items * 4], vec![0; 3 * (items * 2 - 1)]);
             let matrices =

@@ -1,4 +1,5 @@
-//! Inverted dropout in any layout; the draws are the reference's, so both backends drop the same elements.
+//! Inverted dropout for any layout. It uses the same random draws as the reference backend, so both drop the same
+//! elements.
 
 use net::Dropout;
 
@@ -8,7 +9,7 @@ use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Dropout of known size, with the factors of its last batch.
+/// Dropout planned for one batch size, with the factors of its last batch.
 pub(super) struct Plan {
     threads: Threads,
     p: f32,
@@ -37,7 +38,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
 }

@@ -1,4 +1,4 @@
-//! Measures the cores: what a barrier costs, how fast they multiply and add, how fast memory is.
+//! Measures the cores: the time of a barrier, the rate of multiply-adds, and the bandwidth of memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -15,24 +15,25 @@ use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors, store};
 use crate::{Cores, Error, Regions};
 
-/// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
+/// Number of times that each loop is measured. The fastest counts, because other activity on the machine can only slow
+/// it down.
 const REPEATS: usize = 7;
 
-/// Empty regions of a repeat.
+/// Number of empty regions per repeat.
 const EMPTY: u32 = 3000;
 
-/// Rounds of a repeat: some milliseconds.
+/// Number of rounds per repeat, which takes some milliseconds.
 const ROUNDS: usize = 1_000_000;
 
-/// Elements of each of the three arrays: 128 MB, beyond the caches of a socket's share.
+/// Elements of each of the three arrays. An array has 128 MB, more than a rank's share of a socket's caches.
 const ARRAY: usize = 1 << 25;
 
-/// Products that are added to `N` sums side by side, so many times: as many sums as hide the latency of two units, and as there are
-/// registers for.
+/// Adds products to `N` independent sums, [`ROUNDS`] times. `N` is large enough to hide the latency of two units and
+/// small enough for the registers.
 struct Products<const N: usize>;
 
 impl<const N: usize> Job for Products<N> {
-    /// Multiplications and additions a thread.
+    /// Number of multiplications and additions of one thread.
     type Output = usize;
 
     #[inline(always)]
@@ -52,7 +53,7 @@ impl<const N: usize> Job for Products<N> {
     }
 }
 
-/// The same for processors without these sets, which have no fused multiply-add: multiplications and additions of their own.
+/// The same for processors without AVX2. They have no fused multiply-add, so it multiplies and adds separately.
 fn unfused() -> usize {
     const SUMS: usize = 32;
     let factor = std::hint::black_box(0.5f32);
@@ -67,7 +68,7 @@ fn unfused() -> usize {
 }
 
 simd! {
-    /// STREAM's triad.
+    /// The triad of the STREAM benchmark.
     fn triad(a: &mut [f32], b: &[f32], c: &[f32]) {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = 0.5f32.mul_add(*c, *b);
@@ -75,7 +76,7 @@ simd! {
     }
 }
 
-/// Seconds of the fastest repeat.
+/// Returns the time of the fastest repeat in seconds.
 fn fastest(mut work: impl FnMut()) -> f64 {
     let time = |_| {
         let start = Instant::now();
@@ -85,7 +86,8 @@ fn fastest(mut work: impl FnMut()) -> f64 {
     (0..REPEATS).map(time).fold(f64::INFINITY, f64::min)
 }
 
-/// Multiplications and additions a second of all threads, of work that gives its number of them.
+/// Returns the multiplications and additions per second of all threads together. `work` returns the number of
+/// operations that it has done.
 fn rate(threads: Threads, work: impl Fn() -> usize + Sync) -> f64 {
     let operations = AtomicUsize::new(0);
     let seconds = fastest(|| threads.each(threads.0, |_, _| operations.store(work(), Ordering::Relaxed)));

@@ -1,5 +1,6 @@
-//! Layer normalisation over the channels of each position, which are spread over blocks: a tile of positions after another, so that
-//! what is read again is still in the cache. Within a tile every number of a position is repeated for each channel of a block.
+//! Layer normalisation over the channels of each position. The channels of a position are in different blocks, so the
+//! loops process a tile of positions at a time, which stays in the cache between passes. Within a tile, every number
+//! that belongs to a position is repeated for each channel of a block.
 
 use std::ops::Range;
 
@@ -15,23 +16,22 @@ use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Elements of a tile in one block of channels.
+/// Elements of a tile in one channel block.
 const TILE: usize = 512;
 
 /// One number for each element of a tile.
 type Tile = [f32; TILE];
 
-/// Of known sizes, with the statistics of its last batch.
+/// A layer norm planned for one batch size, with the statistics of its last batch.
 struct Plan {
     threads: Threads,
     op: LayerNorm,
     x: TensorDesc,
-    /// Of each position of each sample: mean, 1 / standard deviation.
+    /// Mean and 1 / standard deviation of each position of each sample.
     statistics: Vec<[f32; 2]>,
     sums: ChannelSums,
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &LayerNorm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let x = r.x[0];
     let statistics = vec![[0.0; 2]; x.n * x.shape.plane()];
@@ -54,7 +54,7 @@ simd! {
     }
 }
 
-/// Statistics of a tile's elements, and one block's weights.
+/// The statistics for each element of a tile, and the weights of one block.
 struct Normal<'a> {
     mean: &'a Tile,
     inverse: &'a Tile,
@@ -72,8 +72,8 @@ simd! {
     }
 }
 
-/// What the backward pass sums: of each element of a tile the weighted gradient, and its product with the normalised value; of each
-/// channel the gradient's product with that value, and the gradient.
+/// The sums of the backward pass. For each element of a tile: the gradient times weight (`gradient`), and its product
+/// with the normalised value (`product`). For each channel: the gradient times the normalised value, and the gradient.
 struct Sums {
     gradient: Tile,
     product: Tile,
@@ -97,7 +97,8 @@ simd! {
 }
 
 simd! {
-    /// dx in place of dy, from the means of the weighted gradient and of its product with the normalised value.
+    /// Overwrites dy with dx. `gradient` and `product` are the means of the weighted gradient and of its product with
+    /// the normalised value.
     fn slope(t: &Normal<'_>, gradient: &Tile, product: &Tile, x: &[f32], dy: &mut [f32]) {
         for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks_mut(LANES)).enumerate() {
             let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
@@ -111,18 +112,17 @@ simd! {
     }
 }
 
-/// Some positions of one sample.
+/// A tile: some positions of one sample.
 struct Place {
     /// First element in the first block.
     first: usize,
-    /// Elements in each block.
+    /// Number of elements in each block.
     len: usize,
-    /// Positions.
     positions: Range<usize>,
 }
 
 impl Plan {
-    /// The tiles of a sample.
+    /// Returns the tiles of a sample.
     fn tiles(&self) -> impl Iterator<Item = Place> + use<> {
         let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {
@@ -131,26 +131,26 @@ impl Plan {
         })
     }
 
-    /// The elements of a tile in each block of channels.
+    /// Returns the elements of a tile in each channel block.
     fn blocks(&self, place: &Place) -> impl Iterator<Item = Range<usize>> + use<> {
         let (row, first, len) = (self.x.shape.plane() * self.x.block, place.first, place.len);
         (0..self.x.blocks()).map(move |block| first + block * row..first + block * row + len)
     }
 
-    /// Each position's mean over the channels of the tile's sums.
+    /// Returns the mean over the channels for each position, from the sums of a tile.
     fn means<'a>(&'a self, sums: &'a Tile, place: &Place) -> impl Iterator<Item = f64> + 'a {
         let sum = |elements: &[f32]| elements.iter().map(|s| f64::from(*s)).sum::<f64>();
         sums[..place.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
     }
 
-    /// One value of each position for each of its elements.
+    /// Repeats the value of each position for all its elements.
     fn spread(&self, values: impl Iterator<Item = f64>) -> Tile {
         let mut tile = [0.0; TILE];
         tile.chunks_exact_mut(self.x.block).zip(values).for_each(|(to, value)| to.fill(value as f32));
         tile
     }
 
-    /// The tile as a block must see it: as it is, but for a last block with padding, where that is zero, in a copy.
+    /// Returns the tile for use with a block. If the block has padding channels, they are set to zero in a copy.
     fn of_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
         let used = self.x.shape.c % self.x.block;
         if used == 0 || block + 1 < self.x.blocks() {
@@ -161,10 +161,10 @@ impl Plan {
         copy
     }
 
-    /// Mean and 1 / standard deviation of each position of a tile.
+    /// Computes mean and 1 / standard deviation of each position of a tile.
     fn measure(&self, x: &[f32], place: &Place, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
-        // offsets from the first channel, which lie within the spread of the data
+        // Sum offsets from the first channel, which is close to the other values, to lose less accuracy.
         let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
         for (block, elements) in self.blocks(place).enumerate() {
             add_offsets(&x[elements], self.of_block(&near, block, &mut copy), &mut sums);
@@ -180,17 +180,18 @@ impl Plan {
         }
     }
 
-    /// The statistics of a tile for each of its elements.
+    /// Repeats the statistics of a tile's positions for each element.
     fn statistics(&self, statistics: &[[f32; 2]]) -> [Tile; 2] {
         [0, 1].map(|k| self.spread(statistics.iter().map(|s| f64::from(s[k]))))
     }
 
-    /// A tile's statistics as a block needs them, with its weights.
+    /// Combines the statistics of a tile with the weights of a block.
     fn normal<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> Normal<'a> {
         Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
     }
 
-    /// The backward pass of one tile, whose sample has `statistics`; adds to the sums of all channels.
+    /// Runs the backward pass of one tile. `statistics` are those of the whole sample. Adds to `totals`, the sums of
+    /// all channels.
     fn tile_back(
         &self,
         (x, dy): (&[f32], &mut [f32]),

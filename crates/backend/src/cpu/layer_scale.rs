@@ -1,4 +1,4 @@
-//! A learned factor for each channel.
+//! Multiplication of each channel by a learned factor.
 
 use net::LayerScale;
 
@@ -12,14 +12,12 @@ use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     threads: Threads,
     x: TensorDesc,
     sums: ChannelSums,
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &LayerScale, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let x = r.x[0];
     Ok(Box::new(Plan { threads: cpu.threads, x, sums: ChannelSums::new(cpu.threads, x.blocks() * x.block) }))

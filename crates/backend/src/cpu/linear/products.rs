@@ -1,5 +1,5 @@
-//! The products of a linear layer over weights in panels: outputs, the gradient of inputs, and the gradients of weights and bias. Also
-//! the sizes of the layer and of the pieces in which the products are made.
+//! The products of a linear layer with weights in panels: outputs, the gradient of the inputs, and the gradients of
+//! weights and bias.
 
 use std::arch::x86_64 as x86;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use super::super::register_tile::{by_rows, outer, rows};
 use super::super::threads::Threads;
 use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
 
-/// Steps of a sum that are made at once: the weights of a panel for so many inputs, those that come next, and as many values of a few
-/// samples fit into the first cache.
+/// Number of steps of a sum that are computed at a time. The first-level cache holds the weights of a panel for this
+/// many inputs, the next weights, and the same number of values of a few samples.
 pub const DEPTH: usize = 128;
 
-/// Inputs whose gradients are made at once: of so many panels' width.
+/// Number of inputs whose gradients are computed at a time: the width of three panels.
 pub const GROUP: usize = 3 * PANEL;
 
-/// Of a layer with so many samples, inputs and outputs.
+/// Number of samples, inputs and outputs of a layer.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     pub n: usize,
@@ -26,27 +26,26 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Panels of weights.
     pub fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// The outputs of a panel that there are.
+    /// Returns the outputs of a panel, without padding.
     pub fn outputs_of(&self, panel: usize) -> std::ops::Range<usize> {
         panel * PANEL..((panel + 1) * PANEL).min(self.outputs)
     }
 
-    /// Elements of the outputs of all samples, in panels.
+    /// Returns the size of the outputs of all samples, stored in panels.
     pub fn in_panels(&self) -> usize {
         self.panels() * self.n * PANEL
     }
 
-    /// Elements of one thread's work space for the gradient of inputs: turned weights, and sums.
+    /// Returns the size of one thread's workspace for the gradient of the inputs: transposed weights and sums.
     pub fn inputs_work(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
 
-    /// Elements of work space for any pass.
+    /// Returns the size of the workspace for any pass.
     pub fn work(&self, threads: Threads) -> usize {
         let weights = self.in_panels() + threads.0 * self.n * GROUP;
         weights.max(threads.0 * self.inputs_work())
@@ -63,7 +62,7 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// With work space for the outputs in panels.
+    /// `work` receives the outputs in panels.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], y: &mut [f32]) {
         let sizes = self.sizes;
         let each = sizes.n * PANEL;
@@ -81,7 +80,7 @@ impl Forward<'_> {
     }
 }
 
-/// Adds the bias; ReLU keeps a NaN.
+/// Adds the bias and applies ReLU, which keeps NaN.
 fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
     y.copy_from_slice(sums);
     if let Some(bias) = bias {
@@ -92,7 +91,7 @@ fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
     }
 }
 
-/// The products' sums for some panels.
+/// Computes the sums of the products for some panels.
 struct Sums<'a> {
     layer: &'a Forward<'a>,
     panels: Range<usize>,
@@ -127,7 +126,7 @@ impl Job for Sums<'_> {
     }
 }
 
-/// The sums of T samples in a panel, and a few of the weights that come next.
+/// Computes the sums of T samples for a panel, and prefetches some of the next weights.
 #[inline(always)]
 pub fn tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -141,8 +140,8 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
     rows::<S, T, C>(set, x, u, (sums, PANEL), add);
 }
 
-// The gradient of inputs: each thread that of some inputs, a piece of the outputs at a time, whose weights are transposed so that
-// inputs lie side by side.
+// The gradient of the inputs. Each thread computes some inputs and processes a piece of the outputs at a time. It
+// transposes the weights of the piece, so that inputs are next to each other.
 
 /// dx = dy W.
 pub struct Inputs<'a> {
@@ -152,7 +151,7 @@ pub struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// With each thread's work space.
+    /// `work` has a part for each thread.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dx: &mut [f32]) {
         let Sizes { inputs, .. } = self.sizes;
         let parts = (PerThread::new(work, self.sizes.inputs_work()), Divided::by_columns(dx, inputs, PANEL));
@@ -162,7 +161,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Those of some blocks of [`PANEL`] inputs.
+/// Computes the gradients of some blocks of [`PANEL`] inputs.
 struct InputsShare<'a> {
     layer: &'a Inputs<'a>,
     set: Avx2,
@@ -212,8 +211,8 @@ impl Job for InputsShare<'_> {
 }
 
 impl Inputs<'_> {
-    /// The weights of some outputs, whole panels or the last ones, and of a group of inputs: blocks of [`PANEL`] inputs, with
-    /// [`DEPTH`] outputs each.
+    /// Transposes the weights of some outputs and of a group of inputs. The outputs are whole panels, except at the
+    /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
     fn turn(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, turned: &mut [f32]) {
         let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
@@ -229,8 +228,8 @@ impl Inputs<'_> {
     }
 }
 
-// The gradients of weights and bias: each thread those of some panels, a group of inputs at a time, whose values stay in the first
-// cache for all of them.
+// The gradients of weights and bias. Each thread computes some panels and processes a group of inputs at a time. The
+// values of the group stay in the first-level cache for all its panels.
 
 /// dW = dy^T x, and db = the sum of dy over samples.
 pub struct Weights<'a> {
@@ -240,7 +239,7 @@ pub struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// With work space for dy in panels and each thread's group of inputs.
+    /// `work` receives dy in panels and each thread's group of inputs.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
         let (dy, groups) = work.split_at_mut(self.sizes.in_panels());
@@ -258,7 +257,7 @@ impl Weights<'_> {
         });
     }
 
-    /// The gradients of a panel's outputs side by side, with zeros where there are none; gives their sums over samples.
+    /// Copies the gradients of a panel's outputs to `to`, with zeros for padding. Returns their sums over the samples.
     fn panel(&self, panel: usize, to: &mut [f32]) -> [f64; PANEL] {
         let outputs: Range<usize> = self.sizes.outputs_of(panel);
         let mut sums = [0.0; PANEL];
@@ -272,7 +271,7 @@ impl Weights<'_> {
     }
 }
 
-/// The weights' gradients of some panels.
+/// Computes the weight gradients of some panels.
 struct WeightsShare<'a> {
     layer: &'a Weights<'a>,
     dy: &'a [f32],
@@ -293,7 +292,8 @@ impl Job for WeightsShare<'_> {
                 to[..width].copy_from_slice(&x[first..][..width]);
             }
             for (dy, dw) in dy.chunks_exact(n * PANEL).zip(dw.chunks_exact_mut(inputs * PANEL)) {
-                // of the same inputs in the next panel, which may lie beyond the last
+                // The gradient of the same inputs in the next panel. The address may be beyond the end, because it is
+                // only a prefetch hint.
                 let next = dw.as_ptr().wrapping_add((inputs + first) * PANEL);
                 let dw = &mut dw[first * PANEL..][..width * PANEL];
                 for sample in (0..n).step_by(DEPTH) {
@@ -313,7 +313,8 @@ impl Job for WeightsShare<'_> {
     }
 }
 
-/// The gradients of T inputs' weights in a panel: the first ones, and `next` is what to fetch meanwhile, or added to those before.
+/// Computes the weight gradients of T inputs in a panel. If `next` is given, these are the first samples: it overwrites
+/// `dw` and prefetches the rows at `next`. Otherwise it adds to `dw`.
 #[inline(always)]
 fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -329,26 +330,27 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     outer::<S, T, C>(set, count, (x, GROUP), (dy, PANEL), dw, next.is_none());
 }
 
-// Weights that a product takes next, brought near while this one keeps the core busy: pieces of them come and go too quickly for the
-// processor to foresee them.
+// Weights for the next products are prefetched during the current ones. The hardware prefetcher does not recognise the
+// pattern, because the pieces are short.
 
-/// Weights of so many inputs in one panel after the other, a few inputs at a time: each is a cache line.
+/// Prefetches the weights of some inputs in one panel after the other, a few inputs at a time. The weights of an input
+/// in a panel fill one cache line.
 pub struct Ahead {
     next: *const f32,
     done: usize,
     inputs: usize,
-    /// Floats from panel to panel.
+    /// Number of floats from one panel to the next.
     panel: usize,
 }
 
 impl Ahead {
-    /// The weights of `inputs` inputs that begin with element `first`, and those of as many in the panels behind, which are `panel`
-    /// elements apart. They may lie beyond the last.
+    /// Begins with `inputs` inputs at element `first` of `w`, and continues with the same inputs in the next panels,
+    /// which are `panel` elements apart. Addresses may be beyond the end.
     pub fn new(w: &[f32], first: usize, inputs: usize, panel: usize) -> Self {
         Self { next: w.as_ptr().wrapping_add(first), done: 0, inputs, panel }
     }
 
-    /// Fetches those of as many inputs.
+    /// Prefetches the weights of the next `count` inputs.
     #[inline(always)]
     pub fn fetch<S: Vectors>(&mut self, set: S, mut count: usize) {
         while count > 0 {
@@ -364,14 +366,14 @@ impl Ahead {
     }
 }
 
-/// Side of a square: the lanes of a register.
+/// Side of a square that is transposed: the lanes of a register.
 pub const SIDE: usize = 8;
 
-/// Rows become columns; both have `step` floats from row to row.
+/// Transposes a square. Rows of `from` and `to` are `step` floats apart.
 #[inline(always)]
 pub fn transpose(set: Avx2, from: &[f32], to: &mut [f32], step: usize) {
     let (from, mut to) = (Grid::new(set, from, [step, 0]), GridMut::new(set, to, [step, 0]));
-    // SAFETY: the processor has AVX2, as there is a value of the set.
+    // SAFETY: a value of `Avx2` exists only if the processor has AVX2.
     unsafe { square(from, &mut to) }
 }
 

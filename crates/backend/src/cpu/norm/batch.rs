@@ -1,5 +1,5 @@
-//! The passes of batch normalisation over a batch: which rows it walks through, each a channel block of one sample, what it knows of a
-//! channel, and the backward pass.
+//! Batch norm for a whole batch: it selects the rows, computes the constants of each channel, and runs the backward
+//! pass. A row is one channel block of one sample.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use super::super::threads::Threads;
 use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 use crate::TensorDesc;
 
-/// gamma, where the op has it, and beta.
+/// gamma, if the operation has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
-/// What a thread writes in a forward pass, with a row of the matrix for each sample: y and, where ReLU stands behind a residual, what it
-/// lets through.
+/// The part of the output that a thread writes, with one matrix row per sample: y and, if ReLU follows a residual, the
+/// bits of the values that ReLU passed.
 pub struct Output<'a, Y> {
     pub y: Matrix<'a, Y>,
     pub bits: Option<Matrix<'a, Bits>>,
 }
 
-/// A batch of known sizes, which lies as (N, blocks, plane, block).
+/// A batch-norm layer planned for one batch size. The layout is (N, blocks, plane, block).
 pub struct Batch {
     pub threads: Threads,
     pub op: Norm,
@@ -31,44 +31,44 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Channels, padding included.
+    /// Returns the number of channels, including padding.
     pub fn channels(&self) -> usize {
         self.x.blocks() * self.x.block
     }
 
-    /// Values of a channel.
+    /// Returns the number of values per channel.
     pub fn count(&self) -> f64 {
         (self.x.n * self.x.shape.plane()) as f64
     }
 
-    /// The channels of a block, padding included.
+    /// Returns the channels of a block, including padding.
     pub fn block(&self, block: usize) -> Range<usize> {
         block * self.x.block..(block + 1) * self.x.block
     }
 
-    /// Those of them that are no padding.
+    /// Returns the channels of a block without padding.
     pub fn real(&self, block: usize) -> Range<usize> {
         let Range { start, end } = self.block(block);
         start..end.min(self.x.shape.c)
     }
 
-    /// Elements of the row of one sample and channel block.
+    /// Returns the number of elements of a row.
     pub fn row_len(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Where the row of one sample and channel block lies.
+    /// Returns the elements of the row for one sample and channel block.
     pub fn row(&self, n: usize, block: usize) -> Range<usize> {
         let at = (n * self.x.blocks() + block) * self.row_len();
         at..at + self.row_len()
     }
 
-    /// Divides a slice with `len` elements for each row among threads that take samples.
+    /// Divides a slice with `len` elements per row by samples.
     pub fn by_samples<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
         Divided::by_rows(slice, self.x.blocks() * len, 1)
     }
 
-    /// Divides a slice with `len` elements for each row among threads that take channel blocks.
+    /// Divides a slice with `len` elements per row by channel blocks.
     pub fn by_blocks_of<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
         Divided::by_columns(slice, self.x.blocks() * len, len)
     }
@@ -77,31 +77,32 @@ impl Batch {
         RELU * usize::from(self.op.relu) + RESIDUAL * usize::from(self.op.residual)
     }
 
-    /// Groups of lanes that make a block.
+    /// Returns the number of lane groups after which the channels of a row repeat.
     pub fn groups(&self) -> usize {
         period(self.x.block)
     }
 
-    /// One value for each lane of a block's rows.
+    /// Returns one value for each lane of a block's rows.
     pub fn lanes<T>(&self, block: &[T], to: impl Fn(&T) -> f32 + Copy) -> Vec<Lanes> {
         (0..self.groups()).map(|group| lanes(block, group, to)).collect()
     }
 
-    /// Whether threads take whole channel blocks, whose sums are then complete at once, so that the second reading of a block finds it in
-    /// the caches as far as these hold it; else each takes samples. Only where that keeps them busy, or as busy as samples would.
+    /// Returns true if threads divide the channel blocks, false if they divide the samples. With blocks, a thread has
+    /// the complete sums of a block immediately, and its second reading of the block finds data in the cache. This
+    /// requires enough blocks to keep the threads busy, or at least as busy as samples would.
     pub fn by_blocks(&self) -> bool {
         let (blocks, n) = (self.x.blocks(), self.x.n);
         let slots = |items: usize| items.next_multiple_of(self.threads.0);
         self.threads.are_busy(blocks) || slots(blocks) * n <= slots(n) * blocks
     }
 
-    /// Calls `f` with all channel blocks, the last one first: what was read last is what the caches still hold.
+    /// Calls `f` for all channel blocks in reverse order, because the cache still holds the blocks that were read last.
     pub fn each_block(&self, f: impl FnMut(usize)) {
         (0..self.x.blocks()).rev().for_each(f);
     }
 
-    /// Adds two sums for each channel of a block to those in `sums`, of which the first ones stand before all second ones:
-    /// `f(sample, first sum's lanes, second sum's lanes)` adds those of a row.
+    /// Computes two sums for each channel of a block and adds them to `sums`, which has the first sums of all channels,
+    /// then the second sums. `f(sample, lanes of the first sum, lanes of the second sum)` adds the sums of one row.
     pub fn add(
         &self,
         block: usize,
@@ -117,7 +118,7 @@ impl Batch {
             q.fill([0.0; LANES]);
             f(n, &mut s, &mut q);
             for (sums, to) in [(&s, &mut *first), (&q, &mut *second)] {
-                // the lanes of all groups are whole blocks
+                // The lanes of all groups together are a multiple of the block.
                 for sums in sums.as_flattened().chunks_exact(self.x.block) {
                     to.iter_mut().zip(sums).for_each(|(to, sum)| *to += f64::from(*sum));
                 }
@@ -125,7 +126,7 @@ impl Batch {
         }
     }
 
-    /// Each of a block's channels' mean over the first sample.
+    /// Returns the mean of each channel of a block over the first sample.
     pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
@@ -134,7 +135,7 @@ impl Batch {
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
 
-    /// Statistics of a block's channels from the sums of its moments.
+    /// Computes the statistics of a block's channels from the sums of (x - near) and its square.
     pub fn set_statistics(&self, block: usize, near: &[f32], sums: &[f64], channels: &mut [Channel]) {
         let (s, q) = sums.split_at(self.channels());
         for ((channel, near), i) in channels.iter_mut().zip(near).zip(self.block(block)) {
@@ -142,7 +143,7 @@ impl Batch {
         }
     }
 
-    /// Scale and shift of a block's channels; `of(channel, what is known of it)` gives a mean and the inverse of a standard deviation.
+    /// Computes scale and shift of a block's channels. `of(index, channel)` returns a mean and 1 / standard deviation.
     pub fn set_scale(
         &self,
         block: usize,
@@ -162,18 +163,18 @@ impl Batch {
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
     }
 
-    /// Words of the bits of one row.
+    /// Returns the number of words for the bits of a row.
     pub fn words(&self) -> usize {
         rows::words(self.row_len())
     }
 
-    /// Where the bits of the row of one sample and channel block lie.
+    /// Returns the words with the bits of the row for one sample and channel block.
     pub fn bits(&self, n: usize, block: usize) -> Range<usize> {
         let at = (n * self.x.blocks() + block) * self.words();
         at..at + self.words()
     }
 
-    /// y of some samples of a block, the last one first, by scale and shift of its channels.
+    /// Computes y for some samples of a block, the last first, from scale and shift of its channels.
     pub fn normalise<X: Number, Y: Number>(
         &self,
         (x, residual): (&[X], &[Y]),
@@ -193,82 +194,83 @@ impl Batch {
     }
 }
 
-/// Where a channel block lies in a sample with `len` elements for each block.
+/// Returns the elements of a channel block within a sample that has `len` elements per block.
 fn of(block: usize, len: usize) -> Range<usize> {
     block * len..(block + 1) * len
 }
 
-/// Statistics of a channel's last batch, and what follows from them; all zero in padding.
+/// Statistics of a channel in the last batch, and the constants computed from them. All are zero for padding channels.
 #[derive(Clone, Copy, Default)]
 pub struct Channel {
     pub mean: f64,
     /// Sum of squared offsets from the mean.
     pub m2: f64,
-    /// gamma / sqrt(var + eps), and beta - mean * that.
+    /// gamma / sqrt(var + eps). The shift is beta - mean * scale.
     pub scale: f32,
     pub shift: f32,
 }
 
 impl Channel {
-    /// From the sums of (x - near) and its square over `n` values.
+    /// `s` and `q` are the sums of (x - near) and its square over `n` values.
     pub fn set_statistics(&mut self, near: f32, [s, q]: [f64; 2], n: f64) {
         let offset = s / n;
         self.mean = f64::from(near) + offset;
         self.m2 = (q - n * offset * offset).max(0.0);
     }
 
-    /// For a mean and 1 / standard deviation.
     pub fn set_scale(&mut self, gamma: Option<f32>, beta: f32, [mean, inverse_std]: [f64; 2]) {
         let scale = gamma.map_or(1.0, f64::from) * inverse_std;
         self.scale = scale as f32;
         self.shift = (f64::from(beta) - mean * scale) as f32;
     }
 
-    /// 1 / sqrt(var + eps), of a batch of `n` values a channel.
+    /// Returns 1 / sqrt(var + eps) for `n` values per channel.
     pub fn inverse_std(&self, n: f64, eps: f32) -> f64 {
         1.0 / (self.m2 / n + f64::from(eps)).sqrt()
     }
 }
 
-/// Of group `group` of the lanes of a row, one value for each lane; a block's channels come again and again.
+/// Returns the values for one group of lanes of a row. The channels of a block repeat along the row.
 pub fn lanes<T>(block: &[T], group: usize, to: impl Fn(&T) -> f32) -> Lanes {
     std::array::from_fn(|lane| to(&block[(group * LANES + lane) % block.len()]))
 }
 
-/// What it reads.
+/// The tensors that the backward pass reads.
 pub struct Tensors<'a, X, Y> {
     pub x: &'a [X],
-    /// What ReLU let through; read with a residual alone.
+    /// The bits of the values that ReLU passed. Used only with a residual.
     pub bits: &'a [Bits],
-    /// Empty without a second summand.
+    /// A second gradient of y to add, or empty.
     pub second: &'a [Y],
-    /// Whether dx takes the place of dy, whose numbers are of the same kind; not with a residual, whose gradient stays there.
+    /// Whether dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
+    /// residual.
     pub in_place: bool,
 }
 
-/// The gradients that it writes: slices of a whole batch, or what a thread has of them.
+/// The gradients that the backward pass writes: slices of a whole batch, or one thread's parts.
 pub struct InputGradients<DY, DX> {
     pub dy: DY,
-    /// Where it has a place of its own and is wanted.
+    /// `None` if dx overwrites dy or is not needed.
     pub dx: Option<DX>,
 }
 
 type Own<'a, X, Y> = InputGradients<Matrix<'a, Y>, Matrix<'a, X>>;
 
-/// The pass over a batch whose channels know their statistics, over `n` values each.
+/// The backward pass of a batch. The statistics of the channels are computed over `n` values each.
 pub struct Backward<'a, X, Y> {
     pub batch: &'a Batch,
     pub channels: &'a [Channel],
     pub n: f64,
-    /// Whether statistics do not depend on x, so that dx is g times the scale.
+    /// Whether the statistics do not depend on x. Then dx is g times the scale.
     pub frozen: bool,
-    /// Whether dy is the gradient behind ReLU already.
+    /// Whether ReLU's mask has already been applied to dy.
     pub masked: bool,
     pub tensors: Tensors<'a, X, Y>,
 }
 
 impl<X: Number, Y: Number> Backward<'_, X, Y> {
-    /// The sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean); each thread makes its samples' part.
+    /// Returns the sums of g for all channels, then the sums of g (x - mean). g is dy after ReLU's mask. The threads
+    /// divide the samples.
     pub fn sums(&self, dy: &mut [Y], sums: &mut ChannelSums) -> Vec<f64> {
         let dy = self.batch.by_samples(dy, self.batch.row_len());
         sums.of(self.batch.x.n, dy, |samples, sums, mut dy| {
@@ -278,7 +280,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         })
     }
 
-    /// dx from the sums over the whole batch.
+    /// Computes dx from the sums over the whole batch.
     pub fn gradients(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &[f64]) {
         let (batch, len) = (self.batch, self.batch.row_len());
         let parts = (batch.by_samples(dy, len), dx.map(|dx| batch.by_samples(dx, len)));
@@ -290,7 +292,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         });
     }
 
-    /// Both, channel block by channel block; gives the sums.
+    /// Computes the sums and dx of one channel block after the other. Returns the sums.
     pub fn by_blocks(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &mut ChannelSums) -> Vec<f64> {
         let (batch, len) = (self.batch, self.batch.row_len());
         let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));
@@ -311,7 +313,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         mode + SECOND * usize::from(second) + STORES * usize::from(stores)
     }
 
-    /// Mean, scale and shift of a block's lanes.
+    /// Returns mean, scale and shift for the lanes of a block.
     fn constants(&self, block: usize) -> Vec<Constants> {
         let channels = &self.channels[self.batch.block(block)];
         let of = |group| Constants {
@@ -322,7 +324,8 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         (0..self.batch.groups()).map(of).collect()
     }
 
-    /// dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), as a g + b x + c, of a block's lanes.
+    /// Returns the coefficients of dx = a g + b x + c for the lanes of a block, from dx = scale (g - S(g)/n - (x -
+    /// mean) inverse^2 S(g (x - mean))/n).
     fn slopes(&self, block: usize, sums: &[f64]) -> Vec<Slope> {
         let (s, sx) = sums.split_at(self.batch.channels());
         let channels = &self.channels[self.batch.block(block)];
@@ -362,7 +365,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         });
     }
 
-    /// dx of some samples of a block, the last one first.
+    /// Computes dx for some samples of a block, the last first.
     fn gradient(
         &self,
         block: usize,

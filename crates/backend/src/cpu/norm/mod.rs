@@ -1,7 +1,9 @@
-//! Batch normalisation with residual and ReLU in one pass each way. Forward reads x twice, for its moments and for the result, backward
-//! reads dy and x twice; the second time as much of them as fits comes from the caches where a thread takes channel block by channel block.
-//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
-//! those of y, the residual and their gradients (Y).
+//! Batch norm with residual and ReLU, in one pass each way. Forward reads x twice, for the moments and for the result.
+//! Backward reads dy and x twice. If threads divide the channel blocks, much of the second reading comes from the
+//! cache.
+//!
+//! `batch` loops over a batch and `rows` computes a row. x and its gradient have the number type X. y, the residual and
+//! their gradients have the type Y.
 
 mod batch;
 pub(super) mod rows;
@@ -27,28 +29,28 @@ use super::number::{Number, by_numbers};
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Batch normalisation of known sizes, with the statistics of its last batch.
+/// A batch norm planned for one batch size, with the statistics of its last batch.
 struct Plan {
     batch: Batch,
     /// Layout of the output and of the residual.
     y: TensorDesc,
     channels: Vec<Channel>,
-    /// Values a channel behind the statistics: this rank's, or the whole batch's.
+    /// Number of values per channel in the statistics, of this rank or of the whole batch.
     n: f64,
-    /// Two for each channel.
+    /// Two sums for each channel.
     sums: ChannelSums,
-    /// What the convolution whose output it alone reads has summed.
+    /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
-    /// For the convolution that alone reads its output, which may compute it.
+    /// The offer to the convolution that is the only reader of the output. It may compute the output.
     normal: Option<Rc<Normal>>,
-    /// With ReLU behind a residual: what it let through in the last training pass. Empty else.
+    /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
-    /// Whether its output may be made anew in backward.
+    /// Whether backward may recompute the output.
     recomputes: bool,
 }
 
 impl Plan {
-    /// Statistics of all channels and y, channel block by channel block.
+    /// Computes the statistics of all channels and y, one channel block after the other.
     fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, y: &mut [Y], notes: bool) {
         let Self { batch, channels, sums, n, bits, .. } = self;
         let (each, n) = (batch.x.block, *n);
@@ -66,7 +68,7 @@ impl Plan {
         });
     }
 
-    /// Statistics of all channels, of which each thread makes its samples' part.
+    /// Computes the statistics of all channels. The threads divide the samples.
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
         let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
@@ -80,7 +82,8 @@ impl Plan {
         }
     }
 
-    /// Statistics of all channels from what the convolution that made x has summed, if it has.
+    /// Computes the statistics from the moments of the convolution that produced x. Returns false if there are no
+    /// moments.
     fn known_statistics(&mut self) -> bool {
         let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
         let n = self.batch.count();
@@ -90,7 +93,7 @@ impl Plan {
         true
     }
 
-    /// Statistics of the whole batch from those of the ranks.
+    /// Combines the statistics of all ranks into those of the whole batch.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
@@ -101,14 +104,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Scale and shift of all channels; `of(channel, what is known of it)` gives a mean and the inverse of a standard deviation.
+    /// Computes scale and shift of all channels. `of(index, channel)` returns a mean and 1 / standard deviation.
     fn set_scale(&mut self, affine: Affine<'_>, of: impl Fn(usize, &Channel) -> [f64; 2]) {
         for block in 0..self.batch.x.blocks() {
             self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &of);
         }
     }
 
-    /// y by scale and shift of all channels.
+    /// Computes y from scale and shift of all channels.
     fn normalise<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), y: &mut [Y], notes: bool) {
         let Self { batch, channels, bits, .. } = self;
         let parts = (batch.by_samples(y, batch.row_len()), notes.then(|| batch.by_samples(bits, batch.words())));
@@ -120,18 +123,18 @@ impl Plan {
         });
     }
 
-    /// Where a convolution computes its output.
+    /// Returns the shared state if a convolution computes the output.
     fn computed_elsewhere(&self) -> Option<&Normal> {
         self.normal.as_deref().filter(|normal| normal.by().is_some())
     }
 
-    /// What that convolution must know of the channels.
+    /// Returns the constants that this convolution needs.
     fn constants(&self) -> Constants {
         let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
         Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
     }
 
-    /// Whether the gradient of x takes the place of y's.
+    /// Returns true if the gradient of x overwrites the gradient of y.
     fn in_place(&self) -> bool {
         !self.batch.op.residual && self.batch.x.bf16 == self.y.bf16
     }
@@ -196,7 +199,8 @@ impl Plan {
             return Ok(());
         }
         let mut sums = known.unwrap_or_else(|| backward.sums(&mut *own.dy, &mut self.sums));
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        // The gradients of the parameters are later summed over the ranks with all others. dx needs the sums of the
+        // whole batch now.
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
@@ -206,7 +210,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Gradients of gamma and beta from both sums of all channels.
+    /// Computes the gradients of gamma and beta from both sums of all channels.
     fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
         if pass.frozen {
             return;
@@ -222,12 +226,11 @@ impl Plan {
     }
 }
 
-/// Whether its output, and with it its residual, is in bf16.
+/// Returns true if the output is in bf16. Then the residual is in bf16 too.
 pub(super) fn narrows(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
     r.may_narrow && cpu.narrows
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
     let y = TensorDesc { bf16: narrows(cpu, r), ..r.x[0] };
@@ -259,7 +262,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn keeps(&self) -> Keeps {
-        // without a residual, what ReLU let through is computed again from the input
+        // Without a residual, backward computes ReLU's mask again from the input.
         Keeps::INPUT
     }
 
@@ -304,7 +307,7 @@ impl Planned<Cpu> for Plan {
         for (i, channel) in self.channels[..c].iter().enumerate() {
             let d = channel.mean - f64::from(running[i]);
             sums[i] += n * d;
-            // this rank's share of the whole batch's
+            // This rank's share of the sum for the whole batch.
             sums[c + i] += n * (channel.m2 / self.n + d * d);
         }
         n as u64
