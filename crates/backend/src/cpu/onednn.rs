@@ -1,5 +1,5 @@
-//! oneDNN's C API: convolution and inner product primitives, reorders; every status is checked. What versions 2.x and 3.x declare
-//! differently is `version`'s.
+//! oneDNN's C API: primitives of convolutions and inner products, and reorders. Every status is checked. `version` has
+//! the declarations that differ between oneDNN 2.x and 3.x.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -11,7 +11,6 @@ use super::threads;
 use super::version::{self, Descriptor};
 use crate::Error;
 
-/// Names of the execution arguments.
 pub mod arg {
     use super::super::sys;
     pub const SRC: i32 = sys::DNNL_ARG_SRC_0 as i32;
@@ -25,14 +24,14 @@ pub mod arg {
     pub(super) const SCRATCHPAD: i32 = sys::DNNL_ARG_SCRATCHPAD as i32;
 }
 
-/// Version of the library that was loaded.
+/// Returns the name and version of the loaded library.
 pub fn version() -> String {
-    // SAFETY: returns a pointer to a static structure.
+    // SAFETY: the function returns a pointer to a static structure.
     let v = unsafe { &*sys::dnnl_version() };
     format!("oneDNN {}.{}.{}", v.major, v.minor, v.patch)
 }
 
-/// The CPU engine, its stream, and the work space that all primitives share (they run one at a time).
+/// The CPU engine, its stream, and the workspace that all primitives share, because they run one at a time.
 pub struct Engine {
     stream: Owned<sys::dnnl_stream>,
     engine: Owned<sys::dnnl_engine>,
@@ -40,11 +39,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For a pool of this many OpenMP threads, owned by the calling thread.
+    /// Creates an engine for a pool of `threads` OpenMP threads. The pool belongs to the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
-        // the team below inherits it
+        // The new threads inherit the signal mask.
         threads::leave_to_others()?;
-        // SAFETY: both set per-thread variables of libgomp. A team of changing size is nothing that oneDNN's plans can bear.
+        // SAFETY: both calls only set variables of libgomp for this thread. The team's size must be fixed, because
+        // oneDNN plans for it.
         unsafe {
             sys::omp_set_dynamic(0);
             sys::omp_set_num_threads(threads as i32);
@@ -59,9 +59,9 @@ impl Engine {
         Self::without_team()
     }
 
-    /// For primitives that the calling thread runs alone.
+    /// Creates an engine for primitives that run only on the calling thread.
     pub(super) fn without_team() -> Result<Self, Error> {
-        // SAFETY: out-pointers are valid; the stream is made from the engine just created.
+        // SAFETY: out-pointers are valid, and the stream belongs to the new engine.
         let (engine, stream) = unsafe {
             let create = |to: &mut _| sys::dnnl_engine_create(to, sys::dnnl_cpu, 0);
             let engine: Owned<sys::dnnl_engine> = Owned::new("dnnl_engine_create", "the CPU", create)?;
@@ -72,13 +72,13 @@ impl Engine {
         Ok(Self { stream, engine, scratch: RefCell::default() })
     }
 
-    /// Bytes of shared work space so far.
+    /// Returns the current size of the shared workspace.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch.borrow().as_slice().len() * 4
     }
 }
 
-/// A primitive with its argument slots.
+/// A primitive and the slots for its arguments.
 pub struct Primitive {
     memories: Vec<Memory>,
     primitive: Owned<sys::dnnl_primitive>,
@@ -86,7 +86,7 @@ pub struct Primitive {
     op: String,
 }
 
-/// The slot of an argument: the library's object without storage, and the f32 words that its layout takes.
+/// The slot of an argument: oneDNN's memory object without storage, and the size of its layout in f32 words.
 struct Memory {
     argument: i32,
     object: Owned<sys::dnnl_memory>,
@@ -95,7 +95,7 @@ struct Memory {
 
 impl Memory {
     fn new(engine: &Engine, argument: i32, md: &Md, op: &str) -> Result<Self, Error> {
-        // SAFETY: valid descriptor, engine and out-pointer; the handle is set before every execution.
+        // SAFETY: descriptor, engine and out-pointer are valid. The data handle is set before every execution.
         let object = unsafe {
             let create = |to: &mut _| sys::dnnl_memory_create(to, md.0.raw(), engine.engine.raw(), ptr::null_mut());
             Owned::new("dnnl_memory_create", op, create)?
@@ -103,20 +103,20 @@ impl Memory {
         Ok(Self { argument, object, elems: md.elems() })
     }
 
-    /// Whether primitives write it.
+    /// Returns true if primitives write to this argument.
     fn is_written(&self) -> bool {
         [arg::DST, arg::DIFF_SRC, arg::DIFF_WEIGHTS, arg::DIFF_BIAS, arg::SCRATCHPAD].contains(&self.argument)
     }
 }
 
-/// An argument's memory.
+/// The memory of an argument.
 pub enum Data<'a> {
     Read(&'a [f32]),
     Written(&'a mut [f32]),
 }
 
 impl Data<'_> {
-    /// Address, length, and whether it may be written.
+    /// Returns address, length, and whether the memory may be written.
     fn raw(&mut self) -> (*mut f32, usize, bool) {
         match self {
             Self::Read(data) => (data.as_ptr().cast_mut(), data.len(), false),
@@ -125,7 +125,7 @@ impl Data<'_> {
     }
 }
 
-/// A description, which knows its layouts before the primitive is made.
+/// A primitive descriptor. It can be asked for layouts before the primitive is created.
 struct PrimitiveDesc(Owned<sys::dnnl_primitive_desc>);
 
 impl PrimitiveDesc {
@@ -135,7 +135,8 @@ impl PrimitiveDesc {
         let window = window.as_ref().map(|w| [&w.stride, &w.gaps, &w.before, &w.after].map(|values| values.as_ptr()));
         let bias = layer.bias.as_ref().map_or(ptr::null(), |b| b.0.raw());
         let tensors = [layer.x.0.raw(), layer.w.0.raw(), bias, layer.y.0.raw()];
-        // SAFETY: all handles and out-pointers are valid, descriptors outlive the call, and spatial arrays hold at least two values.
+        // SAFETY: all handles and out-pointers are valid, descriptors outlive the call, and the spatial arrays have at
+        // least two values.
         unsafe {
             let attr: Owned<sys::dnnl_primitive_attr> =
                 Owned::new("dnnl_primitive_attr_create", op, |to| sys::dnnl_primitive_attr_create(to))?;
@@ -155,7 +156,8 @@ impl PrimitiveDesc {
     }
 
     fn md(&self, argument: i32) -> Result<Md, Error> {
-        // SAFETY: the query returns a pointer into the descriptor (or to a static empty one), copied before it can go away.
+        // SAFETY: the query returns a pointer into the descriptor or to a static empty descriptor, which is copied
+        // while it is valid.
         let md = unsafe {
             Descriptor::copied(sys::dnnl_primitive_desc_query_md(self.0.raw(), sys::dnnl_query_exec_arg_md, argument))
         };
@@ -165,12 +167,12 @@ impl PrimitiveDesc {
     fn name(&self) -> String {
         let mut text: *const std::ffi::c_char = ptr::null();
         let out = (&raw mut text).cast();
-        // SAFETY: writes a pointer to a string that lives as long as the descriptor.
+        // SAFETY: the query writes a pointer to a string that lives as long as the descriptor.
         let status = unsafe { sys::dnnl_primitive_desc_query(self.0.raw(), sys::dnnl_query_impl_info_str, 0, out) };
         if status != sys::dnnl_success || text.is_null() {
             return "?".into();
         }
-        // SAFETY: a NUL-terminated string, see above.
+        // SAFETY: the pointer is not null and points to a NUL-terminated string.
         unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
@@ -187,7 +189,7 @@ fn room_for_code(op: &str) -> Result<(), Error> {
 impl Primitive {
     fn new(engine: &Engine, desc: &PrimitiveDesc, arguments: &[(i32, Md)], op: &str) -> Result<Self, Error> {
         room_for_code(op)?;
-        // SAFETY: valid descriptor and out-pointer.
+        // SAFETY: descriptor and out-pointer are valid.
         let primitive =
             unsafe { Owned::new("dnnl_primitive_create", op, |to| sys::dnnl_primitive_create(to, desc.0.raw()))? };
         let memory = |(argument, md): &(i32, Md)| Memory::new(engine, *argument, md, op);
@@ -203,12 +205,13 @@ impl Primitive {
         Ok(Self { memories, primitive, name: desc.name(), op: op.into() })
     }
 
-    /// The library's name of the chosen implementation.
+    /// Returns oneDNN's name of the implementation.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs it; `data` gives each argument's memory, which must be as long as its layout.
+    /// Runs the primitive. `data` has the memory of each argument. Returns an error if an argument is missing, too
+    /// short, or not writable although the primitive writes it.
     pub fn run(&self, engine: &Engine, data: &mut [(i32, Data<'_>)]) -> Result<(), Error> {
         let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
         let mut scratch = engine.scratch.borrow_mut();
@@ -230,8 +233,9 @@ impl Primitive {
             };
         }
         let (count, stream) = (self.memories.len() as i32, engine.stream.raw());
-        // SAFETY: live objects, one for each of `count` arguments, with the addresses of slices that are as long as the layouts. Those that
-        // the primitive writes are exclusively borrowed, and it is done when the call to wait returns.
+        // SAFETY: all objects are alive, there is one for each of the `count` arguments, and their addresses are slices
+        // that are at least as long as the layouts. Slices that the primitive writes are exclusively borrowed, and it
+        // has finished when the wait returns.
         unsafe {
             for ((to, memory), handle) in arguments.iter_mut().zip(&self.memories).zip(handles) {
                 let status = sys::dnnl_memory_set_data_handle(memory.object.raw(), handle.cast());
@@ -245,18 +249,18 @@ impl Primitive {
     }
 }
 
-/// How a convolution's kernel moves over an image.
+/// How the kernel of a convolution moves over an image.
 #[derive(Clone, Copy)]
 pub struct Window {
-    /// Vertical, horizontal step.
+    /// Vertical and horizontal step.
     pub stride: [usize; 2],
-    /// Vertical, horizontal distance of the kernel's cells.
+    /// Vertical and horizontal distance between the kernel's cells.
     pub dilation: [usize; 2],
-    /// Zeros at top, left, bottom, right.
+    /// Zeros at the top, left, bottom and right.
     pub pads: [usize; 4],
 }
 
-/// A [`Window`] as the library takes it.
+/// A [`Window`] in oneDNN's form.
 struct Spatial {
     stride: [sys::dnnl_dim_t; 2],
     gaps: [sys::dnnl_dim_t; 2],
@@ -267,32 +271,30 @@ struct Spatial {
 impl Spatial {
     fn new(Window { stride, dilation: [down, across], pads: [top, left, bottom, right] }: Window) -> Self {
         let dims = |values: [usize; 2]| values.map(|value| value as i64);
-        // oneDNN counts the cells between those of the kernel
+        // oneDNN counts the cells between two cells of the kernel.
         let gaps = dims([down - 1, across - 1]);
         Self { stride: dims(stride), gaps, before: dims([top, left]), after: dims([bottom, right]) }
     }
 }
 
-/// Layouts and geometry of a convolution or, without `window`, of an inner product.
+/// Layouts and geometry of a convolution, or of an inner product if `window` is `None`.
 pub struct Layer<'a> {
-    /// Node, for messages.
+    /// Name of the node, for messages.
     pub op: &'a str,
     /// x or dx.
     pub x: Md,
-    /// w or dw; may be [`Md::any`].
+    /// w or dw. It may be [`Md::any`].
     pub w: Md,
-    /// Bias, if there is one.
     pub bias: Option<Md>,
     /// y or dy.
     pub y: Md,
-    /// How a convolution's kernel moves.
     pub window: Option<Window>,
-    /// ReLU after the forward pass.
+    /// Whether the forward pass applies ReLU.
     pub relu: bool,
 }
 
 impl Layer<'_> {
-    /// The primitive of one pass, and the weights' layout that it settled on.
+    /// Creates the primitive of one pass. Also returns the layout of the weights that oneDNN has chosen.
     pub fn primitive(&self, engine: &Engine, pass: Direction) -> Result<(Primitive, Md), Error> {
         let desc = PrimitiveDesc::new(engine, self, pass)?;
         let (x, w, b, y) = match pass {
@@ -309,10 +311,10 @@ impl Layer<'_> {
     }
 }
 
-/// The primitive that copies one layout into another.
+/// Creates a primitive that copies one layout into another.
 pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitive, Error> {
     let e = engine.engine.raw();
-    // SAFETY: valid descriptors, engine and out-pointer; default attributes.
+    // SAFETY: descriptors, engine and out-pointer are valid, and null means default attributes.
     let desc = unsafe {
         Owned::new("dnnl_reorder_primitive_desc_create", op, |desc| {
             sys::dnnl_reorder_primitive_desc_create(desc, from.0.raw(), e, to.0.raw(), e, ptr::null())
@@ -321,20 +323,20 @@ pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitiv
     Primitive::new(engine, &PrimitiveDesc(desc), &[(arg::SRC, *from), (arg::DST, *to)], op)
 }
 
-// The environment variables of oneDNN, read before another thread changes the environment: getenv(3) beside setenv(3) is undefined in C,
-// and MPI libraries call the latter while they start.
+// oneDNN reads its environment variables before another thread changes the environment. In C, a getenv(3) that runs at
+// the same time as setenv(3) is undefined behaviour, and MPI libraries call setenv while they start.
 
-/// Of the tensor that is copied: one block of channels, few pixels.
+/// Size of the tensor that is copied: one channel block and a few pixels.
 const CHANNELS: usize = 8;
 const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
 const VALUES: usize = 4 * CHANNELS;
 
-/// Has oneDNN read all its variables, which it does once: some with the first engine and primitive, some when it generates code, which a
-/// copy into another layout needs, some with the first execution, and the hints on the width of registers (`ONEDNN_CPU_ISA_HINTS`) where
-/// they are asked for, which that copy does on some processors only.
+/// Makes oneDNN read all its environment variables. It reads each once: some with the first engine and primitive, some
+/// when it generates code (a copy into another layout does that), and some with the first execution. It reads
+/// `ONEDNN_CPU_ISA_HINTS` when the hints are queried, which that copy does only on some processors.
 pub fn read_environment() -> Result<(), Error> {
-    // SAFETY: the first sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of
-    // threads. The other returns a number. Which hints there are does not matter here.
+    // SAFETY: the first call sets a variable of libgomp for this thread. The engine of a run sets it again, and nothing
+    // here needs a team of threads. The second call returns a number, which is not needed.
     unsafe {
         sys::omp_set_num_threads(1);
         sys::dnnl_get_cpu_isa_hints();
@@ -364,7 +366,7 @@ mod tests {
         assert_eq!(from, to);
     }
 
-    /// What it is for is tested from outside, in tests/faults.
+    /// `tests/faults` checks from outside that the variables are read early.
     #[test]
     fn it_may_be_read_again() {
         super::read_environment().unwrap();

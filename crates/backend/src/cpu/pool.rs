@@ -1,5 +1,6 @@
-//! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time. The kernels take a
-//! stretch of a block's channels; from pixel to pixel it is `step` elements.
+//! Pooling in any layout, with PyTorch's rules for padding and ceil mode. It processes one plane of a channel block at
+//! a time. The kernels process some channels of a block, and `step` is the number of elements from one pixel to the
+//! next.
 
 use std::rc::Rc;
 
@@ -14,10 +15,10 @@ use super::lanes::{by_block, each_stretch};
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// The winner of a window that passes no gradient on.
+/// Stands for the winner of a window that passes no gradient.
 const NONE: u32 = u32::MAX;
 
-/// Pooling of known sizes; max pooling remembers which cell won.
+/// A pooling planned for one batch size. Max pooling remembers which cell of each window has won.
 pub(super) struct Plan {
     threads: Threads,
     kind: PoolKind,
@@ -25,29 +26,29 @@ pub(super) struct Plan {
     y: TensorDesc,
     grid: Grid,
     winners: Vec<u32>,
-    /// The ReLU before it, if this pooling computes its gradient, too.
+    /// The ReLU of the previous operation, if this pooling also computes its gradient.
     relu: Option<Rc<OfferedRelu>>,
 }
 
-/// The windows down the rows and along the columns of a plane that is `width` wide.
+/// The windows along both axes of a plane with `width` columns.
 struct Grid {
     rows: Vec<Window>,
     columns: Vec<Window>,
     width: usize,
-    /// Cells of the widest window in a row: numbers a window's cells.
+    /// Number of columns in the widest window. It is used to number the cells of a window.
     stride: usize,
-    /// Whether each pixel lies in exactly one window, so that gradients need not be added up.
+    /// Whether each pixel is in exactly one window, so that gradients need not be added.
     partition: bool,
 }
 
-/// Whether each of so many pixels lies in exactly one window.
+/// Returns true if each of `pixels` positions is in exactly one window.
 fn is_partition(windows: &[Window], pixels: usize) -> bool {
     let end = windows.iter().try_fold(0, |end, window| (window.from == end).then_some(window.to));
     end == Some(pixels)
 }
 
 simd! {
-    /// With `stops`, windows whose largest value is not above 0 have no winner.
+    /// If `stops` is set, windows with a maximum of at most 0 have no winner.
     fn max_plane<B: usize>(g: &Grid, step: usize, stops: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {
@@ -88,7 +89,7 @@ simd! {
                         let cell = ((h - r.from) * g.stride + w - c.from) as u32;
                         let dx = &mut dx[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
-                            // a mask instead of a branch: all lanes at once
+                            // A mask instead of a branch, so that all lanes are computed at once.
                             let mask = u32::from(who[lane] == cell).wrapping_neg();
                             let won = f32::from_bits(dy[lane].to_bits() & mask);
                             dx[lane] = if g.partition { won } else { dx[lane] + won };
@@ -146,7 +147,7 @@ simd! {
     }
 }
 
-/// 1 / divisor of an average.
+/// Returns 1 / divisor of an average.
 fn share(r: Window, c: Window, padded: bool) -> f32 {
     let cells = if padded { r.padded * c.padded } else { (r.to - r.from) * (c.to - c.from) };
     1.0 / cells as f32
@@ -172,13 +173,12 @@ impl Plan {
         Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
     }
 
-    /// Elements of one channel block's plane, in and out.
+    /// Returns the elements of one plane of a channel block: of the input, then of the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }

@@ -1,5 +1,5 @@
-//! One pass of a convolution or linear layer: its direction, layouts and sizes, its primitive, and the copy of the weights (or of their
-//! gradient) if the primitive needs another layout than the arena's.
+//! One pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or of
+//! their gradient if the primitive needs another layout than the arena.
 
 use std::rc::Rc;
 
@@ -12,41 +12,41 @@ use super::onednn::{Data, Engine, Layer, Primitive, Window, arg};
 use super::sys::Direction;
 use crate::{Error, TensorDesc};
 
-/// A primitive and the detour that its weights may take.
+/// A primitive and, if needed, the copy of its weights.
 pub(super) struct Product {
     primitive: Primitive,
     detour: Option<Detour>,
 }
 
-/// Work space for weights in the primitive's layout, and the copy between them and the arena's.
+/// Workspace for weights in the primitive's layout, and the primitive that copies between this layout and the arena's.
 struct Detour {
     copy: Primitive,
     weights: Rc<Scratch>,
 }
 
 impl Product {
-    /// Whose weights lie as the primitive wants them.
+    /// Creates a pass whose primitive uses the arena's layout of the weights.
     pub fn new(primitive: Primitive) -> Self {
         Self { primitive, detour: None }
     }
 
-    /// Whose weights are copied before the pass; their gradient, after it. `weights` has room for the primitive's layout, and is borrowed
-    /// for no longer than a pass.
+    /// Adds a copy: of the weights before the pass, or of their gradient after it. `weights` must have room for the
+    /// primitive's layout. It is borrowed only during a pass.
     pub fn with_detour(self, copy: Primitive, weights: Rc<Scratch>) -> Self {
         Self { detour: Some(Detour { copy, weights }), ..self }
     }
 
-    /// Whether only the plain-loop implementation takes it.
+    /// Returns true if oneDNN uses its plain loops (`ref`).
     pub fn is_slow(&self) -> bool {
         self.primitive.name().starts_with("ref")
     }
 
-    /// The primitive's name, for tables.
+    /// Returns the primitive's name for tables.
     pub fn name(&self) -> String {
         format!("{}{}", self.primitive.name(), if self.detour.is_some() { "+reorder" } else { "" })
     }
 
-    /// Runs a pass that reads weights; `data` has the other arguments.
+    /// Runs a pass that reads weights. `data` has the other arguments.
     pub fn run_from(&mut self, engine: &Engine, w: &[f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
         let mut data = data;
         let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
@@ -61,7 +61,7 @@ impl Product {
         self.primitive.run(engine, &mut data)
     }
 
-    /// Runs the pass that makes the gradient of weights; `data` has the other arguments.
+    /// Runs the pass that computes the gradient of the weights. `data` has the other arguments.
     pub fn run_into(&mut self, engine: &Engine, dw: &mut [f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
         let mut data = data;
         let Some(d) = &self.detour else {
@@ -76,7 +76,7 @@ impl Product {
     }
 }
 
-/// Of one layer.
+/// Layouts and sizes of one layer.
 pub(super) struct Geometry {
     pub x: Md,
     pub w_dims: Vec<usize>,
@@ -87,14 +87,14 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of a linear layer; `inputs` are the sizes of one of n samples.
+    /// Describes a linear layer. `inputs` are the dimensions of one of the `n` samples.
     pub fn linear(op: &Linear, x: Md, n: usize, inputs: &[usize]) -> Result<Self, Error> {
         let outputs = op.out_features;
         let (w_dims, bias) = ([&[outputs], inputs].concat(), op.bias.then_some(outputs));
         Ok(Self { x, w_dims, bias, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
     }
 
-    /// Of a convolution.
+    /// Describes a convolution.
     pub fn new(
         op: &Conv,
         x: &TensorDesc,
@@ -112,7 +112,8 @@ impl Geometry {
         })
     }
 
-    /// One pass of the layer, with weights (or their gradient) that lie so, and its factors in bf16 if they shall be.
+    /// Describes one pass of the layer. `w` is the layout of the weights or of their gradient. `bf16` tells how factors
+    /// are rounded, if at all.
     pub fn layer<'a>(&self, op: &'a str, pass: Direction, w: Md, bf16: Option<Bf16>) -> Result<Layer<'a>, Error> {
         let factor = |md| Bf16::factor(bf16, md);
         let (x, w, y) = match pass {
@@ -125,13 +126,14 @@ impl Geometry {
     }
 }
 
-/// An image in channel blocks.
+/// Returns the layout of an image in channel blocks.
 pub(super) fn activation(d: &TensorDesc) -> Result<Md, Error> {
     let md = Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)?;
     if d.bf16 { md.in_bf16() } else { Ok(md) }
 }
 
-/// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
+/// Reduces the padding at the end, because oneDNN requires windows to use the padding completely. With a stride, some
+/// of it may be unused.
 fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
     let [top, left, ..] = op.pads;
     let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];

@@ -1,8 +1,8 @@
-//! Matrix products whose sums stay in registers: a few rows of one or two registers of columns.
+//! Matrix products that keep their sums in registers. A tile has a few rows, and one or two registers of columns.
 
 use super::vector::{Vectors, load, store};
 
-/// Calls a kernel for runs of as many rows as it takes and for what is left.
+/// Calls a kernel for as many rows at a time as possible, until all rows are done.
 macro_rules! by_rows {
     ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;
@@ -20,11 +20,12 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Steps of a sum that follow each other without a test for the end of the loop: its instructions would be a seventh of all, which costs
-/// time where another hyperthread shares the core.
+/// Number of steps of a sum without a test for the end of the loop. The test would be a seventh of all instructions,
+/// which costs time if another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
-/// The body [`UNROLLED`] times: loops around what is [in order](Vectors::in_order) stay loops, whatever their length.
+/// Repeats the body [`UNROLLED`] times. The compiler does not unroll loops that contain
+/// [`in_order`](Vectors::in_order).
 macro_rules! unrolled {
     (|$k:ident| $body:expr) => {
         unrolled!($k $body, 0 1 2 3 4 5 6 7)
@@ -34,7 +35,7 @@ macro_rules! unrolled {
     };
 }
 
-/// The first C registers of a slice.
+/// Loads the first C registers of a slice.
 #[inline(always)]
 fn load_row<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
     let mut row = [set.zero(); C];
@@ -44,7 +45,7 @@ fn load_row<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
     row
 }
 
-/// Writes C registers to the front of a slice.
+/// Stores C registers to the start of a slice.
 #[inline(always)]
 fn store_row<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32]) {
     for (c, lanes) in row.into_iter().enumerate() {
@@ -55,7 +56,7 @@ fn store_row<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f
 /// sums[t] += v[t] u, with `step` floats from v[t] to v[t + 1].
 ///
 /// # Safety
-/// T values of v and C registers of u are there.
+/// `v` must point to T values at this distance, and `u` to C registers.
 #[inline(always)]
 unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -63,7 +64,7 @@ unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     (v, step): (*const f32, usize),
     u: *const f32,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller ensures that the values are there.
     unsafe {
         let mut row = [set.zero(); C];
         for (c, lanes) in row.iter_mut().enumerate() {
@@ -78,8 +79,8 @@ unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     }
 }
 
-/// m[t] = v[t] u for T rows of v, `v_step` apart, and the columns of u; added to what is there if `add` says so. The rows are as long as
-/// u has registers of them, a multiple of [`UNROLLED`].
+/// m[t] = v[t] u for T rows of v and the columns of u, or m[t] += v[t] u if `add` is set. Rows of v are `v_step` apart.
+/// They have as many values as u has rows of C registers, which must be a multiple of [`UNROLLED`].
 #[inline(always)]
 pub fn rows<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -95,7 +96,8 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     let m = &mut m[..(T - 1) * m_step + width];
     let mut acc = [[set.zero(); C]; T];
     for i in 0..len / UNROLLED {
-        // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends where the slice taken above does.
+        // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends at the end of the slice taken
+        // above.
         unsafe {
             let (v, u) = (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width));
             unrolled!(|k| rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)));
@@ -111,8 +113,8 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     }
 }
 
-/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and one group of columns, `v_step` and `d_step` floats from tile to tile; added
-/// to what is there if `add` says so.
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and one group of columns. If `add` is set, it is added to
+/// du. `v_step` and `d_step` are the floats from tile to tile.
 #[inline(always)]
 pub fn outer<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -132,7 +134,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
             *acc = load_row(set, du);
         }
     }
-    // pointers that advance: multiples of the distances, for all steps written out, would need too many registers
+    // Advance the pointers in each step. Unrolled code with multiples of the distances would need too many registers.
     let mut next = || {
         let at = (v, d);
         (v, d) = (v.wrapping_add(v_step), d.wrapping_add(d_step));
@@ -141,7 +143,8 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     for _ in 0..tiles / UNROLLED {
         unrolled!(|_k| {
             let (v, d) = next();
-            // SAFETY: a tile's T values and C registers; the last one's end where the slices taken above do.
+            // SAFETY: the pointers are at T values and C registers of a tile. Those of the last tile end at the end of
+            // the slices taken above.
             unsafe { rank_one(set, &mut acc, (v, 1), d) }
         });
     }

@@ -1,4 +1,5 @@
-//! oneDNN 3.x: tensors are described by handles, which are interned here, so that a layout stays a value; primitives are described at once.
+//! oneDNN 3.x describes tensors by handles. They are interned here, so that a layout can be copied like a value.
+//! Primitives are described in one call.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -7,19 +8,20 @@ use std::{ptr, slice};
 use super::super::sys::{self, Direction, Owned};
 use crate::Error;
 
-/// A tensor's description, as the library takes it.
+/// Pointer to a tensor's descriptor for calls of oneDNN.
 pub type Raw = sys::const_dnnl_memory_desc_t;
 
-/// Sizes, type and places of a tensor's elements: a handle that lives as long as the process, the only one of its value.
+/// Dimensions, element type and memory layout of a tensor. The handle lives as long as the process, and equal layouts
+/// have the same handle.
 #[derive(Clone, Copy)]
 pub struct Descriptor(sys::dnnl_memory_desc_t);
 
-// SAFETY: what it points to is never changed or freed.
+// SAFETY: the object behind the handle is never changed or freed.
 unsafe impl Send for Descriptor {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Descriptor {}
 
-/// All that there are.
+/// All interned handles.
 static KNOWN: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
 
 /// A handle that is freed unless it is interned.
@@ -29,7 +31,7 @@ impl Own {
     fn tagged(dims: &[i64], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
         d.iter_mut().zip(dims).for_each(|(to, from)| *to = *from);
-        // SAFETY: `d` holds at least `dims.len()` values, the out-pointer is valid; the call makes a new handle.
+        // SAFETY: `d` has at least `dims.len()` values, the out-pointer is valid, and the call creates a new handle.
         unsafe {
             let create = |to: &mut _| sys::dnnl_memory_desc_create_with_tag(to, dims.len() as i32, d.as_ptr(), of, tag);
             Owned::new("dnnl_memory_desc_create_with_tag", "a layout", create).map(Self)
@@ -40,10 +42,10 @@ impl Own {
         Descriptor(self.0.raw())
     }
 
-    /// The handle of this value that lives on.
+    /// Returns the permanent handle that equals this one.
     fn intern(self) -> Descriptor {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: reads two valid descriptors.
+        // SAFETY: both descriptors are valid and only read.
         let equal = known.iter().find(|k| unsafe { sys::dnnl_memory_desc_equal(k.0, self.0.raw()) != 0 });
         if let Some(equal) = equal {
             return *equal;
@@ -54,30 +56,29 @@ impl Own {
 }
 
 impl Descriptor {
-    /// Of elements of this type in the order of a tag.
+    /// Describes a tensor with elements of type `of` in the layout `tag`.
     pub fn tagged(dims: &[usize], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
         Own::tagged(&dims, of, tag).map(Own::intern)
     }
 
-    /// A copy of one that the library holds.
+    /// Copies a descriptor that belongs to oneDNN.
     ///
     /// # Safety
-    /// It must be valid.
+    /// `from` must be valid.
     pub unsafe fn copied(from: Raw) -> Result<Self, Error> {
-        // SAFETY: the caller's promise; the call makes a new handle.
+        // SAFETY: the caller ensures that `from` is valid, and the call creates a new handle.
         let copy =
             unsafe { Owned::new("dnnl_memory_desc_clone", "a layout", |to| sys::dnnl_memory_desc_clone(to, from))? };
         Ok(Own(copy).intern())
     }
 
-    /// For calls of the library.
     pub fn raw(&self) -> Raw {
         self.0
     }
 
-    /// The same places, for elements of another type: the library cannot change the type, so the layout is looked for among all that have
-    /// names.
+    /// Returns the same layout for elements of another type. oneDNN 3.x cannot change the type, so this searches all
+    /// layouts that have a name.
     pub fn with_type(self, of: sys::dnnl_data_type_t) -> Result<Self, Error> {
         if self.query::<sys::dnnl_data_type_t>(sys::dnnl_query_data_type) == Some(of) {
             return Ok(self);
@@ -93,17 +94,16 @@ impl Descriptor {
         same.map(Own::intern).ok_or_else(|| unknown(dims))
     }
 
-    /// The sizes.
     pub fn dims(&self) -> &[i64] {
         self.values(sys::dnnl_query_dims, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Elements from one outermost block to the next, of each dimension.
+    /// Returns, for each dimension, the number of elements from one outermost block to the next.
     pub fn strides(&self) -> &[i64] {
         self.values(sys::dnnl_query_strides, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Size and dimension of the blocks, the innermost last.
+    /// Returns the size and the dimension of each block, the innermost last.
     pub fn blocks(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> {
         let count = self.count(sys::dnnl_query_inner_nblks_s32);
         let (sizes, of) =
@@ -117,16 +117,16 @@ impl Descriptor {
 
     fn values(&self, what: sys::dnnl_query_t, count: usize) -> &[i64] {
         match self.query::<*const i64>(what) {
-            // SAFETY: the array lies in the descriptor, which lives on, and holds `count` values.
+            // SAFETY: the array is part of the descriptor, which is never freed, and has `count` values.
             Some(values) if count > 0 && !values.is_null() => unsafe { slice::from_raw_parts(values, count) },
             _ => &[],
         }
     }
 
-    /// Of a type that the library writes for this query.
+    /// Returns the answer to a query. `T` must be the type that oneDNN writes for it.
     fn query<T: Copy>(&self, what: sys::dnnl_query_t) -> Option<T> {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
-        // SAFETY: a valid descriptor; the library writes a `T` where it succeeds.
+        // SAFETY: the descriptor is valid, and oneDNN writes a `T` if it succeeds.
         unsafe {
             let status = sys::dnnl_memory_desc_query(self.0, what, value.as_mut_ptr().cast::<c_void>());
             (status == sys::dnnl_success).then(|| value.assume_init())
@@ -141,20 +141,21 @@ fn unknown(dims: &[i64]) -> Error {
     }
 }
 
-/// Appends ReLU to what follows a primitive.
+/// Appends ReLU to the operations after a primitive.
 ///
 /// # Safety
 /// `ops` must be valid.
 pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller ensures that `ops` is valid.
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass over x, w, bias and y: of a convolution with steps, gaps between the kernel's cells, and padding before and after.
-/// Without these it is one of an inner product.
+/// Describes one pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
+/// and the padding before and after. Without it, the primitive is an inner product.
 ///
 /// # Safety
-/// All pointers must be valid, but for the bias, which may be null; those of the window to a value for each spatial dimension.
+/// All pointers must be valid, except that the bias may be null. Each pointer of the window must point to a value for
+/// each spatial dimension.
 pub unsafe fn describe(
     to: &mut sys::dnnl_primitive_desc_t,
     (engine, attr): (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
@@ -163,7 +164,8 @@ pub unsafe fn describe(
     window: Option<[*const sys::dnnl_dim_t; 4]>,
 ) -> sys::dnnl_status_t {
     let (kind, direct, hint) = (sys::dnnl_forward_training, sys::dnnl_convolution_direct, ptr::null());
-    // SAFETY: the caller's promise; the layouts say all that a hint could.
+    // SAFETY: the caller ensures that pointers are valid. No hint is needed, because the layouts already determine
+    // everything.
     unsafe {
         match (pass, window) {
             (Direction::Forward, Some([s, g, b, a])) => sys::dnnl_convolution_forward_primitive_desc_create(
