@@ -1,5 +1,5 @@
-//! Transforms between plain OIHW filters and the A x B grid, by the matrices G of F(2x4, 3x3) and F(2x2, 5x5): as many filters at
-//! a time as a register has lanes, the groups of columns shared among the threads.
+//! Transforms between plain OIHW filters and the A x B grid, with the matrices G of F(2x4, 3x3) and F(2x2, 5x5). They
+//! process as many filters at a time as a register has lanes. The threads divide the groups of columns.
 
 use super::super::divide::{Divide, Divided, Matrix};
 use super::super::threads::Threads;
@@ -11,10 +11,10 @@ use super::strip::{PAD, padded, width};
 use super::transform::transpose;
 use super::transform::{FAR, NEAR, kernel};
 
-/// Taps of the longest side of a filter.
+/// Largest side of a filter.
 const SIDE: usize = 5;
 
-/// G g of one column or row of a filter for a stride.
+/// Returns G g for one column or row of a filter. `stride` is that of the convolution.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -51,12 +51,12 @@ fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S
     u
 }
 
-/// The points of an axis by phases, whose lines have so many filters.
+/// Returns the points of an axis for phases. [`LINE`] filters in a line identify columns, other lengths rows.
 fn axis<const A: usize>() -> Points {
     if A == LINE { COLUMNS } else { ROWS }
 }
 
-/// G^T u of one column or row.
+/// Returns G^T u for one column or row.
 #[inline(always)]
 fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
     if stride == 2 {
@@ -94,33 +94,34 @@ fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, 
     ]
 }
 
-/// How a grid of filters lies: groups of `width` columns, and floats from one to the next group, row of a group, line of the grid, and
-/// place of a line.
+/// Layout of a grid of filters. Filters are in groups of `width` columns. The other fields are the floats from one
+/// group, row of a group, line of the grid, or place of a line to the next.
 #[derive(Clone, Copy)]
 struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    /// From line to line of the grid, which lies in each group of columns; `None` if each place is a matrix of all groups.
+    /// Floats between lines if each group of columns has a grid of its own. `None` if each place is a matrix with all
+    /// groups.
     line: Option<usize>,
     place: usize,
 }
 
 impl Layout {
-    /// Row and column of a place on the grid, where a register lies at `at` of the first place. The grid has a row for each place if these
-    /// are matrices, else a single one.
+    /// Returns row and column of a place in the matrix `grid`, for a register at offset `at` of the first place. The
+    /// matrix has a row for each place if places are matrices, otherwise a single row.
     #[inline(always)]
     fn spot<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
         self.line.map_or((B * r + c, at), |line| (0, at + r * line + c * self.place))
     }
 
-    /// Floats of a row of the grid.
+    /// Returns the floats per row of the matrix `grid`.
     fn stride(&self, grid: &[f32]) -> usize {
         if self.line.is_some() { grid.len() } else { self.place }
     }
 }
 
-/// A register of filters: their row, the first of their columns, and where they stand at the first place of the grid.
+/// A register of filters: their row, the first of their columns, and their offset at the first place of the grid.
 #[derive(Clone, Copy)]
 struct Register {
     row: usize,
@@ -128,57 +129,58 @@ struct Register {
     at: usize,
 }
 
-/// Plain filters as the product sees them: `columns` run along the lanes, `rows` are summed over.
+/// How plain filters become the matrix of a product: `columns` are in the lanes, and the product sums over `rows`.
 pub struct Filters {
     rows: usize,
     columns: usize,
-    /// Floats from one to the next.
+    /// Floats from one row to the next, and from one column to the next.
     row_step: usize,
     column_step: usize,
-    /// Turned by 180 degrees.
+    /// Whether filters are rotated by 180 degrees.
     turned: bool,
-    /// Of the convolution: 2 for filters of phases.
+    /// Stride of the convolution. 2 means filters of phases.
     stride: usize,
 }
 
 impl Filters {
-    /// For the forward pass and the weights' gradient: from input to output channels.
+    /// For the forward pass and the gradient of the weights: rows are input channels, columns are output channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
     }
 
-    /// For the gradient of the input: from output to input channels, turned.
+    /// For the gradient of the input: rows are output channels, columns are input channels, and filters are rotated.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }
     }
 
-    /// The same for the phases at stride 2.
+    /// Returns the same for phases at stride 2.
     pub fn of_phases(self) -> Self {
         Self { stride: 2, ..self }
     }
 
-    /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::strip), and their gradient.
+    /// Returns the layout of `columns` columns, or of their gradient, for the products of [`strip`](super::strip): each
+    /// place is a matrix.
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
         Layout { width, group: rows * width, row: width, line: None, place }
     }
 
-    /// Where they lie for [`folded`].
+    /// Returns the layout for [`folded`].
     fn by_line<S: Vectors, const A: usize, const B: usize>(&self) -> Layout {
         let row = B * S::LANES;
         let line = padded(self.rows) * row;
         Layout { width: S::LANES, group: A * line, row, line: Some(line), place: S::LANES }
     }
 
-    /// How many of the columns of a register that begins with `first` are there.
+    /// Returns how many columns of a register exist. `first` is its first column.
     fn lanes<S: Vectors>(&self, first: usize) -> usize {
         self.columns.saturating_sub(first).min(S::LANES)
     }
 
-    /// Runs `f` for all registers of one group of columns.
+    /// Calls `f` for all registers of one group of columns.
     fn each_of<S: Vectors>(&self, layout: Layout, group: usize, mut f: impl FnMut(Register)) {
         for row in 0..padded(self.rows) {
             for lane in (0..layout.width).step_by(S::LANES) {
@@ -188,7 +190,8 @@ impl Filters {
         }
     }
 
-    /// Runs `f(register, the thread's part of what groups divide)` for all registers, every group of columns on one thread.
+    /// Divides the groups of columns among the threads and calls `f(register, the thread's part of `parts`)` for all
+    /// registers.
     fn each<S: Vectors, P: Divide>(
         &self,
         threads: Threads,
@@ -201,12 +204,12 @@ impl Filters {
         });
     }
 
-    /// Divides plain filters of a forward pass among threads that take groups of `width` columns: a row for each column.
+    /// Divides plain filters of a forward pass by groups of `width` columns. The matrix has a row for each column.
     pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> Divided<'a, f32> {
         Divided::by_rows(w, self.column_step, width)
     }
 
-    /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
+    /// Computes G g G^T of all filters in the layout that the products need. Padding channels become zero.
     pub fn transform<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -223,7 +226,8 @@ impl Filters {
         });
     }
 
-    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::strip), in a grid of their own.
+    /// Does the same for group `group` of [`PAD`] columns, in a separate grid for the products of
+    /// [`strip`](super::strip).
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -238,7 +242,7 @@ impl Filters {
         });
     }
 
-    /// One tap of as many filters as a register has lanes, the first `lanes` of which exist.
+    /// Loads one tap of the filters of a register. Only the first `lanes` of them exist.
     #[inline(always)]
     fn tap<S: Vectors>(&self, set: S, w: &[f32], tap: usize, lanes: usize) -> S::Lanes {
         let mut values = [0.0; MOST_LANES];
@@ -248,7 +252,7 @@ impl Filters {
         load(set, &values, 0)
     }
 
-    /// The threads' gradients on the grid, added in their order, to plain filters.
+    /// Adds the threads' gradients on the grid in order and transforms them to plain filters.
     pub fn gradient<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -264,8 +268,8 @@ impl Filters {
         });
     }
 
-    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters, which
-    /// [`Self::by_columns`] has divided.
+    /// Transforms the gradient of group `group` of [`PAD`] columns, in a separate grid, and adds it to plain filters
+    /// that [`Self::by_columns`] has divided.
     pub fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -280,7 +284,7 @@ impl Filters {
         });
     }
 
-    /// Runs `f(tap's gradient in dw, what the grid says of it)` for a register of filters.
+    /// Calls `f(the tap's gradient in dw, its value from the grid)` for all taps of a register of filters.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -302,7 +306,7 @@ impl Filters {
     }
 }
 
-/// G g G^T of one register of filters, at every place.
+/// Computes G g G^T of one register of filters for every place.
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     w: &'a [f32],
@@ -338,7 +342,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
     }
 }
 
-/// G^T u G of one register of filters, u summed over so many grids: row, column, lane.
+/// Computes G^T u G of one register of filters, where u is the sum of `count` grids. The result has the dimensions row,
+/// column, lane.
 struct Back<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,

@@ -1,5 +1,6 @@
-//! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
-//! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
+//! Outputs of F(2x4, 3x3) that are folded before the products leave the registers, one line of the grid at a time. The
+//! grid of products, which is three times as large as the outputs, is never written. Instruction sets need enough
+//! registers for these sums.
 
 use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
@@ -11,39 +12,39 @@ use super::transform::output_line;
 
 /// Lines of the grid.
 const A: usize = 4;
-/// Places of a line.
+/// Places per line.
 const B: usize = 6;
-/// Columns of outputs.
+/// Output columns per tile.
 const M: usize = 4;
-/// Tiles at once: their 24 sums leave registers for the factors.
+/// Number of tiles at a time. Their 24 sums leave registers for the factors.
 const TILES: usize = 4;
-/// Registers that this takes.
+/// Minimum number of registers.
 const REGISTERS: usize = 32;
-/// Tiles of a strip. Their grid stays in the caches.
+/// Tiles per strip. Their grid stays in the caches.
 const STRIP: usize = 16;
-/// Channels beyond which filters come from memory, once for each strip, so that longer strips are better.
+/// With more channels, filters are read from memory for each strip, so longer strips are better.
 const MOST_CHANNELS: usize = 256;
-/// Lines in the order in which they are added: the second and third touch both rows of outputs, the others one.
+/// The order in which lines are added. The second and third contribute to both rows of outputs, the others to one.
 const LINES: [usize; A] = [1, 2, 0, 3];
 
-/// Whether a convolution between so many padded channels on a grid of side `a` is computed in this way.
+/// Returns true if a convolution on a grid with `a` lines is computed in this way. `ci` and `co` are padded channels.
 pub fn suits<S: Vectors>(a: usize, ci: usize, co: usize) -> bool {
     S::REGISTERS >= REGISTERS && a == A && ci.max(co) <= MOST_CHANNELS
 }
 
-/// How inputs and outputs of a strip lie.
+/// Returns the layouts of a strip's inputs and outputs.
 fn orders<S: Vectors>(ci: usize, co: usize) -> (Order, Order) {
     (Order::by_tile::<S>(ci, A * B, M), Order::by_tile::<S>(co, 2 * M, M))
 }
 
-/// Floats of a strip.
+/// Returns the floats of a strip.
 pub fn work<S: Vectors>(ci: usize, co: usize) -> usize {
     let (v, m) = orders::<S>(ci, co);
     STRIP * (v.tile + m.tile)
 }
 
-/// One line of the grid, of T tiles and one register of output channels: `u` has their filters (input channel, place, lane), `m` the
-/// 2 x 4 outputs of each tile.
+/// One line of the grid for T tiles and one register of output channels. `u` has the line's filters (input channel,
+/// place, lane), `m` the 2 x 4 outputs of each tile.
 struct Line<'a> {
     v: &'a [f32],
     v_order: Order,
@@ -61,7 +62,7 @@ impl Line<'_> {
         for (t, sums) in sums.into_iter().enumerate() {
             let mut m = GridMut::<S, 2, M>::new(set, &mut m[t * m_order.tile..], [M * S::LANES, S::LANES]);
             for (c, sum) in output_line::<S, B, M>(set, sums).into_iter().enumerate() {
-                // A^T has the rows 1 1 1 0 and 0 1 -1 -1; the second line of the grid is the first to come
+                // A^T has the rows 1 1 1 0 and 0 1 -1 -1. The second line of the grid is processed first.
                 match line {
                     0 => m.put(0, c, set.add(m.get(0, c), sum)),
                     1 => m.put(1, c, sum),
@@ -76,7 +77,7 @@ impl Line<'_> {
         }
     }
 
-    /// The products' sums over the input channels: tile, place.
+    /// Returns the sums of the products over the input channels, as (tile, place).
     #[inline(always)]
     fn sums<S: Vectors, const T: usize>(set: S, v: &[f32], order: Order, u: &[f32]) -> [[S::Lanes; B]; T] {
         let mut sums = [[set.zero(); B]; T];
@@ -87,7 +88,7 @@ impl Line<'_> {
                     // SAFETY: the slice has a register for each place.
                     let u = unsafe { set.load(u.as_ptr().add(place * S::LANES)) };
                     for (t, sums) in sums.iter_mut().enumerate() {
-                        // SAFETY: the last tile's last place ends where `v` does.
+                        // SAFETY: the last place of the last tile ends where `v` ends.
                         let v = set.splat(*unsafe { v.get_unchecked(t * order.tile + place * S::LANES + lane) });
                         sums[place] = set.mul_add(v, u, sums[place]);
                     }
@@ -98,7 +99,7 @@ impl Line<'_> {
     }
 }
 
-/// All tiles of a thread's samples.
+/// Computes all tiles of a thread's samples.
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
     pub from: Side<'a>,

@@ -1,4 +1,5 @@
-//! From the grid back to images, by A^T m A, and what is done with an output before it is written: bias, ReLU, normalisation, sums.
+//! Transforms the products on the grid back to images (A^T m A) and processes the outputs before they are written:
+//! bias, ReLU, a norm's mask, sums.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use super::transform::transpose;
 use super::transform::{Normalised, NormalisedBlock, Side};
 use crate::{Arena, Pass, PlanRequest, TensorDesc};
 
-/// A pass from one side to the other: x to y, or dy to dx.
+/// A pass from x to y, or from dy to dx.
 pub struct Convolution<'a> {
     pub from: Side<'a>,
     pub to: TensorDesc,
@@ -28,31 +29,31 @@ pub struct Convolution<'a> {
     pub finish: Finish<'a>,
 }
 
-/// What follows the products.
+/// The processing of outputs before they are written.
 #[derive(Clone, Copy)]
 pub struct Finish<'a> {
-    /// For every channel, padding included.
+    /// The bias of every channel, including padding.
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
-    /// Whether the moments of all channels are summed.
+    /// Whether to sum the moments of all channels.
     pub moments: bool,
-    /// In place of all of these, where the outputs are the gradient of a norm.
+    /// If set, the outputs are the gradient of a norm, and the other fields are not used.
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// The gradient of a norm that the convolution computes: it becomes that behind ReLU, g.
+/// The norm that the convolution computes. Its gradient is masked by the norm's ReLU, which gives g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub normal: Normalised<'a>,
-    /// What the norm reads, in the layout of the gradient.
+    /// The norm's input, in the layout of the gradient.
     pub x: &'a [f32],
 }
 
 impl Finish<'_> {
-    /// As the outputs are, if nothing else is asked for.
+    /// Writes the outputs unchanged.
     pub const PLAIN: Self = Self { bias: None, relu: false, moments: false, gradient: None };
 
-    /// From sample `first` of the outputs on, which have the layout `to`.
+    /// Skips the samples before `first`. `to` is the layout of the outputs.
     pub fn skip(self, to: &TensorDesc, first: usize) -> Self {
         let gradient =
             self.gradient.map(|gradient| NormGradient { x: &gradient.x[first * to.sample_elems()..], ..gradient });
@@ -60,13 +61,13 @@ impl Finish<'_> {
     }
 }
 
-/// What a thread writes.
+/// The memory that a thread writes.
 pub struct Output<'a> {
-    /// Images, a row for each sample.
+    /// The images, one row per sample.
     pub y: Matrix<'a, f32>,
-    /// The moments of all channels, in the first row; see [`Finish::moments`].
+    /// The moments of all channels, in the first row. See [`Finish::moments`].
     pub moments: Matrix<'a, Moments>,
-    /// The sums of g of all channels, then, in the second row, those of g (x - mean); see [`Finish::gradient`].
+    /// The sums of g of all channels in the first row, and of g (x - mean) in the second row. See [`Finish::gradient`].
     pub sums: Matrix<'a, f64>,
 }
 
@@ -77,7 +78,7 @@ impl Output<'_> {
     }
 }
 
-/// The lanes of a register.
+/// Returns the lanes of a register.
 #[inline(always)]
 fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
     let mut values = [0.0; MOST_LANES];
@@ -85,16 +86,16 @@ fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
     values
 }
 
-/// What is done with the outputs of a channel block of one sample.
+/// Processes the outputs in a channel block of one sample.
 pub trait Epilogue<S: Vectors> {
-    /// Comes before all others, with the first row of them.
+    /// Called first, with the first row of outputs of the strip's first tile.
     fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
 
-    /// What is written for an output in this column of its tile, `at` floats behind the first of its plane.
+    /// Returns the value to write for an output. `column` is its column in the tile, `at` its offset in the plane.
     fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes;
 }
 
-/// A bias, then ReLU if requested.
+/// Adds a bias and applies ReLU if requested.
 #[derive(Clone, Copy)]
 pub struct Affine<L> {
     bias: L,
@@ -102,7 +103,7 @@ pub struct Affine<L> {
 }
 
 impl<L: Copy> Affine<L> {
-    /// Of the channels from `first` on.
+    /// `first` is the first channel.
     #[inline(always)]
     pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
         let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));
@@ -114,13 +115,13 @@ impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, _: usize, _: usize) -> S::Lanes {
         let sum = set.add(output, self.bias);
-        // a NaN in the second operand stays
+        // `max` returns its second operand if one is NaN, so NaN stays.
         if self.relu { set.max(set.zero(), sum) } else { sum }
     }
 }
 
-/// The same, and the moments of what is written: offsets from the mean of the first row of a tile, in two sums each, so that neither waits
-/// for the other.
+/// Like [`Affine`], and sums the moments of the written values. The offsets are from the mean of a tile's first row.
+/// There are two sums of each kind, so that they do not wait for each other.
 struct Summed<L> {
     affine: Affine<L>,
     near: L,
@@ -134,7 +135,7 @@ impl<L: Copy> Summed<L> {
         Self { affine, near: zero, offsets: [zero; 2], squares: [zero; 2] }
     }
 
-    /// Adds the moments of `n` outputs to those of their channels.
+    /// Adds the moments of `n` outputs to the moments of their channels.
     #[inline(always)]
     fn add_to<S: Vectors<Lanes = L>>(&self, set: S, n: usize, moments: &mut [Moments]) {
         let near = values(set, self.near);
@@ -167,10 +168,10 @@ impl<S: Vectors> Epilogue<S> for Summed<S::Lanes> {
     }
 }
 
-/// The gradient behind a norm's ReLU, and its sums, in two each.
+/// Masks the gradient with a norm's ReLU and sums it. There are two sums of each kind.
 struct Masked<'a, L> {
     normal: NormalisedBlock<L>,
-    /// What the norm reads, of this channel block of this sample.
+    /// The norm's input in this channel block of this sample.
     x: &'a [f32],
     mean: L,
     g: [L; 2],
@@ -188,7 +189,7 @@ impl<S: Vectors> Epilogue<S> for Masked<'_, S::Lanes> {
     }
 }
 
-/// A^T m A of one tile, whose places are `place` floats apart.
+/// Returns A^T m A of one tile. Its places are `place` floats apart.
 #[inline(always)]
 fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -208,7 +209,7 @@ fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
 }
 
-/// Two rows of M outputs that are ready, side by side.
+/// Loads two rows of M outputs that have already been transformed.
 #[inline(always)]
 fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
     let mut y = [[set.zero(); M]; 2];
@@ -220,8 +221,8 @@ fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M];
     y
 }
 
-/// A tile's pixels, from row `top` and column `left` on, into a channel block's plane of [h, w] pixels; those beyond it are left out. Gives
-/// their number.
+/// Writes the pixels of a tile that starts at row `top` and column `left` to a plane of [h, w] pixels. Leaves out
+/// pixels outside the plane. Returns the number of pixels written.
 #[inline(always)]
 pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     set: S,
@@ -240,7 +241,7 @@ pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     rows * columns
 }
 
-/// The outputs of a strip in a channel block of one sample, and where they go.
+/// The outputs of a strip in a channel block of one sample, and the plane that receives them.
 struct Block<'a, const A: usize, const B: usize, const M: usize> {
     strip: Strip,
     m: &'a [f32],
@@ -248,7 +249,7 @@ struct Block<'a, const A: usize, const B: usize, const M: usize> {
 }
 
 impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
-    /// Writes them; gives their number.
+    /// Writes the outputs and returns their number.
     #[inline(always)]
     fn write<S: Vectors>(self, set: S, epilogue: &mut impl Epilogue<S>) -> usize {
         let Self { strip, m, plane } = self;
@@ -267,7 +268,7 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         written
     }
 
-    /// Writes them with bias and ReLU, and adds their moments; they are those of channels from `first` on.
+    /// Writes the outputs with bias and ReLU and adds their moments. `first` is the block's first channel.
     #[inline(always)]
     fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize, moments: &mut Matrix<'_, Moments>) {
         let mut affine = Affine::new(set, &finish, first);
@@ -280,7 +281,8 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
 
-    /// Writes them as the gradient behind a norm's ReLU, and adds its sums; the norm reads `x` there.
+    /// Writes the outputs as the gradient after a norm's ReLU and adds its sums. `x` is the norm's input in this block,
+    /// `first` the block's first channel.
     #[inline(always)]
     fn gradient<S: Vectors>(
         self,
@@ -302,8 +304,8 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
     }
 }
 
-/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
-/// outputs that a tile's products were folded to.
+/// Transforms the products of a run of tiles, in some channel blocks, to pixels. The products are on an A x B grid. If
+/// A is 0, they have already been folded to outputs.
 #[inline(always)]
 pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -331,12 +333,12 @@ pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// A bias or none, and ReLU or none, of a convolution with this output.
+/// The bias and the ReLU of a convolution. Both are optional.
 pub struct BiasRelu {
     threads: Threads,
     y: TensorDesc,
     pub relu: Relu,
-    /// Padded with zeros; empty without one.
+    /// Padded with zeros. Empty if there is no bias.
     bias: Vec<f32>,
 }
 
@@ -357,7 +359,7 @@ impl BiasRelu {
         size_of_val(&self.bias[..])
     }
 
-    /// Takes the bias of a pass.
+    /// Copies the bias from the parameters of a pass.
     pub fn take(&mut self, pass: &Pass<'_, Cpu>) {
         if !self.bias.is_empty() {
             let channels = self.y.shape.c;
@@ -365,17 +367,17 @@ impl BiasRelu {
         }
     }
 
-    /// The bias that was taken.
+    /// Returns the bias that [`Self::take`] has copied.
     pub fn bias(&self) -> Option<&[f32]> {
         (!self.bias.is_empty()).then_some(&self.bias)
     }
 
-    /// Leaves of dy what ReLU let through.
+    /// Zeroes dy where ReLU's output is 0.
     pub fn mask(&self, dy: &mut AlignedBuf, y: &AlignedBuf) {
         self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
-    /// The bias's gradient.
+    /// Computes the gradient of the bias.
     pub fn gradient(&self, pass: &Pass<'_, Cpu>, dy: &[f32], gradients: &mut Arena<Cpu>) {
         if !self.bias.is_empty() {
             let db = &mut gradients.get_mut(pass.slots[1])[..self.y.shape.c];
@@ -384,7 +386,7 @@ impl BiasRelu {
     }
 }
 
-/// Sum of dy over images and pixels, by channel.
+/// Sums dy over images and pixels for each channel.
 fn sum<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[f32], db: &mut [f32]) {
     let (row, blocks, samples) = (desc.shape.plane() * BLOCK, desc.blocks(), desc.n);
     threads.split(db, BLOCK, |first, db| {

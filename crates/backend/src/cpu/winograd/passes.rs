@@ -1,5 +1,5 @@
-//! The three passes of a convolution, strip by strip: outputs from inputs, which is also the gradient of the input from that of the
-//! output, and the gradient of the filters from both.
+//! The three passes of a convolution, strip by strip: outputs from inputs, the gradient of the inputs from that of the
+//! outputs (the same computation), and the gradient of the filters from both.
 
 use super::super::divide::{Items, Matrix, PerThread};
 use super::super::moments::Moments;
@@ -10,8 +10,9 @@ use super::outputs::{self, Convolution, Finish, Output};
 use super::strip::{self, Ahead, Order, Run, padded, tiles};
 use super::transform::Side;
 
-/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
-/// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+/// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
+/// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
+/// multiple of the kernel's rows.
 pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
     let wanted = (ci * co / (ci + co)).clamp(least, most);
@@ -20,7 +21,7 @@ pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> u
 }
 
 impl Convolution<'_> {
-    /// With work space for each thread's strip.
+    /// `work` has a part for each thread's strip.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -50,7 +51,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of one strip.
 struct ConvolvedStrip<'a, const A: usize, const B: usize, const M: usize> {
     convolution: &'a Convolution<'a>,
     from: Side<'a>,
@@ -88,7 +89,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
     }
 }
 
-/// The gradient of the filters, from inputs and the gradient of the outputs.
+/// The gradient of the filters, from the inputs and the gradient of the outputs.
 pub struct Correlation<'a> {
     pub x: Side<'a>,
     pub dy: Side<'a>,
@@ -96,7 +97,7 @@ pub struct Correlation<'a> {
 }
 
 impl Correlation<'_> {
-    /// Sums it over all tiles, each thread's on a grid of its own.
+    /// Sums the gradient over all tiles. Each thread has a separate grid.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -112,7 +113,8 @@ impl Correlation<'_> {
         });
     }
 
-    /// `f(x, dy, number of samples, work space, gradient)` on each thread, from its first sample on; gradients begin as zeros.
+    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread, with x and dy from its first sample on.
+    /// Gradients start as zeros.
     pub fn each_thread(
         &self,
         threads: Threads,
@@ -129,7 +131,7 @@ impl Correlation<'_> {
     }
 }
 
-/// Adds what one strip gives to the filters' gradient.
+/// Adds the contribution of one strip to the gradient of the filters.
 struct CorrelatedStrip<'a, const A: usize, const B: usize, const M: usize> {
     x: Side<'a>,
     dy: Side<'a>,

@@ -1,6 +1,6 @@
-//! Convolutions between so many channels that the transformed filters, or their gradient, do not fit into the caches. The transformed
-//! inputs of many tiles are kept, and each thread computes a few output channels of all of these tiles at a time, for which it needs the
-//! filters of these channels alone.
+//! Convolutions with so many channels that the transformed filters, or their gradient, do not fit into the caches. The
+//! transformed inputs of many tiles are kept. Each thread computes a few output channels for all of these tiles at a
+//! time, so it needs only the filters of these channels.
 
 use super::super::divide::{Divided, Items, PerThread};
 use super::super::moments::Moments;
@@ -13,39 +13,41 @@ use super::strip::{Order, Run, tiles};
 use super::transform::Side;
 use crate::TensorDesc;
 
-/// Channels beyond which this is the way from one side to the other.
+/// With more channels, passes from x to y and from dy to dx use this method.
 pub const MOST_CHANNELS: usize = 256;
-/// Tiles of the longest strips.
+/// Maximum number of tiles per strip.
 const STRIP: usize = 64;
-/// Tiles that lie on the grid at once, or a few more: enough that making the filters costs little beside the products, few enough for the
-/// caches.
+/// Number of tiles on the grid at a time, rounded up to strips. It is large enough that transforming the filters costs
+/// little compared with the products, and small enough for the caches.
 const TILES: usize = 256;
 
-/// Channels beyond which it is the way to the filters' gradient: several threads that take samples need a grid of it each, which leaves
+/// Returns the number of channels above which the gradient of the filters uses this method. The limit is lower with
+/// more than one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill
 /// the caches sooner.
 pub fn most_channels_of_gradients(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
 
-/// Whether a pass between so many padded channels is computed in this way: there are more than `most`, and both sides have groups of them
-/// for all threads.
+/// Returns true if a pass uses this method: it has more than `most` channels, and both sides have enough groups of
+/// channels to keep all threads busy. `ci` and `co` are padded channels.
 pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
 
-/// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
+/// Returns the number of tiles per strip. It is a multiple of the kernel's rows, and small enough that there are strips
+/// for all threads if possible.
 pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
     let most = (TILES / threads.0).clamp(1, STRIP);
     tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
 }
 
-/// How the work space of a pass over inputs of so many channels is cut.
+/// How the workspace of a pass is divided.
 struct Room {
     /// Floats of the inputs of one strip.
     strip: usize,
-    /// Strips at once.
+    /// Number of strips at a time.
     strips: usize,
-    /// Floats of the filters of [`PAD`] output channels, and of what has their channels.
+    /// Floats of the filters of [`PAD`] output channels, and floats of these channels in a strip.
     filters: usize,
     outputs: usize,
 }
@@ -66,7 +68,8 @@ impl Room {
     }
 }
 
-/// Floats of work space for all passes between so many padded channels; `of` are the tiles of a strip and of the batch.
+/// Returns the floats of workspace for all passes. `ci` and `co` are padded channels, and `of` the tiles of a strip and
+/// of the batch.
 pub fn work<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],
@@ -77,17 +80,17 @@ pub fn work<S: Vectors>(
     [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
 }
 
-/// A convolution whose threads divide the output channels: its input, or dy for the gradient of the input, and its filters.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the gradient of the inputs.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
     pub from: Side<'a>,
     pub filters: Filters,
-    /// Tiles of a strip.
+    /// Tiles per strip.
     pub strip: usize,
 }
 
-/// Strips whose inputs lie on the grid: the run of tiles of each, with the inputs behind each other.
+/// Strips with their inputs on the grid: the tiles of each, and their inputs one after the other, `len` floats each.
 struct Strips<'a> {
     runs: &'a [Run],
     order: Order,
@@ -102,7 +105,7 @@ impl Strips<'_> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// `to`, x's y or dy's dx, by plain filters `w`.
+    /// Computes `to`, which is y for x or dx for dy, with plain filters `w`.
     pub fn convolve<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
@@ -123,7 +126,7 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    /// Computes the gradient of the filters in plain order from x and `dy`.
     pub fn correlate<const A: usize, const B: usize, const M: usize>(
         &self,
         dy: Side<'_>,
@@ -143,8 +146,9 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips,
-    /// the thread's part of `y` and the totals)` for all channels of the other side, whose tiles these are; until no strip is left.
+    /// Transforms the inputs of as many strips as fit into `work`. Then it calls `f(group of PAD channels, filters,
+    /// outputs, strips, the thread's part of `y` and the totals)` for all groups of channels of `to`, which also
+    /// defines the tiles. It repeats this until all strips are done.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
@@ -176,17 +180,17 @@ impl<S: Vectors> Wide<'_, S> {
     }
 }
 
-/// The channel blocks of a group of [`PAD`] channels that exist.
+/// Returns the existing channel blocks of a group of [`PAD`] channels.
 pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
     let each = PAD / S::LANES;
     group * each..desc.blocks().min((group + 1) * each)
 }
 
-/// Inputs of one strip.
+/// Transforms the inputs of one strip.
 struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
     from: Side<'a>,
     run: Run,
-    /// The side whose tiles these are.
+    /// Layout of the tensor that defines the tiles.
     of: &'a TensorDesc,
     order: Order,
     v: &'a mut [f32],
@@ -203,7 +207,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M>
     }
 }
 
-/// Products and outputs of one strip in a group of channels.
+/// Computes products and outputs of one strip in a group of channels.
 struct Products<'a, const A: usize, const B: usize, const M: usize> {
     to: &'a TensorDesc,
     group: usize,
@@ -232,7 +236,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
     }
 }
 
-/// Adds what one strip gives to the gradient of the filters of a group of channels.
+/// Adds the contribution of one strip to the gradient of the filters of a group of channels.
 struct Sums<'a, const A: usize, const B: usize, const M: usize> {
     dy: Side<'a>,
     group: usize,

@@ -1,5 +1,5 @@
-//! The three passes by phases, strip by strip: outputs from inputs, the gradient of the input from that of the output, and the gradient of
-//! the filters from both.
+//! The three passes for phases, strip by strip: outputs from inputs, the gradient of the inputs from that of the
+//! outputs, and the gradient of the filters from both.
 
 use super::super::super::divide::{Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
@@ -15,34 +15,35 @@ use super::transform;
 use super::transform::{To, gradients};
 use crate::TensorDesc;
 
-/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that the tiles
-/// stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+/// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
+/// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
+/// multiple of the kernel's rows.
 pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let wanted = (ci * co / (ci + co)).clamp(32, 64);
     let strips = tiles.div_ceil(wanted).max(1);
     tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
-/// Floats of one thread's strip, in any pass.
+/// Returns the floats of one thread's strip, in any pass.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
     let place = |channels| Order::by_place::<S>(channels, strip, WIDE).place;
     PLACES * place(ci) + CELLS * place(co)
 }
 
-/// A pass from one side to the other.
+/// A pass from x to y, or from dy to dx.
 #[derive(Clone, Copy)]
 pub struct Convolution<'a> {
     pub way: Way,
     pub from: Side<'a>,
     pub to: &'a TensorDesc,
     pub filters: &'a [f32],
-    /// Tiles that a thread takes through all stages at once.
+    /// Number of tiles that a thread takes through all stages at a time.
     pub strip: usize,
     pub finish: Finish<'a>,
 }
 
 impl Convolution<'_> {
-    /// With work space for each thread's strip.
+    /// `work` has a part for each thread's strip.
     pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
         let share = work.len() / threads.0;
         let sample = self.to.sample_elems();
@@ -59,7 +60,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of one strip.
 struct ConvolvedStrip<'a> {
     convolution: Convolution<'a>,
     tiles: Tiles,
@@ -83,7 +84,7 @@ impl Job for ConvolvedStrip<'_> {
     }
 }
 
-/// Sums the gradient of the filters over all tiles, each thread's on a grid of its own.
+/// Sums the gradient of the filters over all tiles. Each thread has a separate grid.
 pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
     let (outputs, strip) = (of.dy.desc, of.strip);
     of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
@@ -94,7 +95,7 @@ pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work
     });
 }
 
-/// Adds what one strip gives to the filters' gradient.
+/// Adds the contribution of one strip to the gradient of the filters.
 struct CorrelatedStrip<'a> {
     x: Side<'a>,
     dy: Side<'a>,
@@ -121,10 +122,10 @@ impl Job for CorrelatedStrip<'_> {
     }
 }
 
-// The two ways between images, and the products on the grid: cells sum those of all their places, forward; back, each place is a product
-// of its cell.
+// The two directions between images, and the products on the grid. In the forward direction, a cell is the sum of the
+// products at all its places. In the backward direction, each place is a product with its cell.
 
-/// Which way a pass goes.
+/// The direction of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From x to y.
@@ -134,7 +135,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Places or cells of what is read, and of what is computed.
+    /// Returns the number of places or cells that are read, and the number that are computed.
     pub fn spots(self) -> [usize; 2] {
         match self {
             Self::Forward => [PLACES, CELLS],
@@ -142,7 +143,7 @@ impl Way {
         }
     }
 
-    /// Brings what is read to the grid, with zeros in the padded channels.
+    /// Transforms the pass's input to the grid, with zeros in the padding channels.
     #[inline(always)]
     pub fn inputs<S: Vectors>(self, set: S, from: Side<'_>, tiles: &Tiles, order: Order, v: &mut [f32]) {
         let of = (tiles, 0..from.desc.blocks());
@@ -153,7 +154,7 @@ impl Way {
         }
     }
 
-    /// Brings what is computed from the grid to the images.
+    /// Transforms the products on the grid to images.
     #[inline(always)]
     pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
         match self {
@@ -163,7 +164,7 @@ impl Way {
     }
 }
 
-/// All products of a run of tiles: `m` of `v` and the filters `u`, between so many channels; meanwhile, pixels are fetched.
+/// Computes all products of a run of tiles: `m` from `v` and the filters `u`. Prefetches pixels meanwhile.
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
@@ -179,14 +180,15 @@ pub fn multiply<S: Vectors>(
             let [from, to] = if way == Way::Forward { [place, cell] } else { [cell, place] };
             let u = &u[filter * ci * co..][..ci * co];
             let (v, m) = (&v[from * v_order.place..], &mut m[to * m_order.place..]);
-            // sums of each phase for itself are shorter, and so are their rounding errors
+            // Each phase is summed separately and then added, because shorter sums have smaller rounding errors.
             strip::multiply(set, tiles.count[cell], v, u, (ci, co), m, way == Way::Forward && i > 0);
             ahead.iter_mut().for_each(|ahead| ahead.fetch(set));
         }
     }
 }
 
-/// Adds the contribution of some tiles to the gradient `du` of the filters. `v`: inputs, `d`: gradients of the outputs.
+/// Adds the contribution of some tiles to the gradient `du` of the filters. `v` are the inputs and `d` the gradients of
+/// the outputs.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(
     set: S,

@@ -1,5 +1,6 @@
-//! Transforms of the phases between images and the grid, for tiles of H x W outputs: B^T d B of inputs and of the gradient of outputs,
-//! A y A^T of the gradient of outputs, A^T m A to outputs and to the gradient of inputs.
+//! Transforms of the phases between images and the grid, for tiles of H x W outputs. B^T d B is used for inputs and for
+//! the gradient of the outputs, A y A^T for the gradient of the outputs, and A^T m A gives outputs and the gradient of
+//! the inputs.
 
 use std::ops::Range;
 
@@ -13,18 +14,18 @@ use super::grid::{COLUMNS, FINITE, ROWS};
 use super::grid::{Grid, GridMut, Spots, by_size, has_place};
 use crate::TensorDesc;
 
-/// Pixels of a plane from a row and a column on, which may lie before it; zeros around it.
+/// Pixels of a plane from a row and column on. Pixels outside the plane are zero.
 #[derive(Clone, Copy)]
 struct Patch<'a> {
     plane: &'a [f32],
     size: [usize; 2],
-    /// How far before the plane it may begin, then row and column from there on.
+    /// The maximum distance from the patch's start to the plane's start. Row and column in `at` are counted from there.
     before: usize,
     at: [usize; 2],
 }
 
 impl Patch<'_> {
-    /// Whether so many rows and columns of it lie in the plane.
+    /// Returns true if the first rows and columns of the patch, `extent` of them, are inside the plane.
     #[inline(always)]
     fn is_inside<S: Vectors>(&self, extent: [usize; 2]) -> bool {
         let inside =
@@ -32,13 +33,13 @@ impl Patch<'_> {
         inside(0) && inside(1) && self.plane.len() == self.size[0] * self.size[1] * S::LANES
     }
 
-    /// Of `INSIDE`, a pixel of the extent that [`Self::is_inside`] has been asked for.
+    /// Returns a pixel. With `INSIDE`, it must be in an extent for which [`Self::is_inside`] has returned true.
     #[inline(always)]
     fn pixel<S: Vectors, const INSIDE: bool>(&self, set: S, r: usize, c: usize) -> S::Lanes {
         let (r, c) = ((self.at[0] + r).wrapping_sub(self.before), (self.at[1] + c).wrapping_sub(self.before));
         let at = r.wrapping_mul(self.size[1]).wrapping_add(c).wrapping_mul(S::LANES);
         if INSIDE {
-            // SAFETY: row and column are inside of the plane, as the caller has made sure.
+            // SAFETY: the caller ensures that row and column are inside the plane.
             unsafe { set.load(self.plane.as_ptr().add(at)) }
         } else if r < self.size[0] && c < self.size[1] {
             load(set, self.plane, at)
@@ -48,9 +49,10 @@ impl Patch<'_> {
     }
 }
 
-/// B^T d B of a tile's pixels, odd and even rows and columns apart; the patch begins with an odd row and column.
+/// Computes B^T d B of a tile's pixels, separately for odd and even rows and columns. The patch starts with an odd row
+/// and column.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
@@ -83,9 +85,9 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     }
 }
 
-/// B^T d B of the gradient of a tile's outputs, and of those below and right of it.
+/// Computes B^T d B of the gradient of a tile's outputs and of the outputs below and to the right of it.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
@@ -114,9 +116,9 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     }
 }
 
-/// A y A^T of the gradient of a tile's outputs.
+/// Computes A y A^T of the gradient of a tile's outputs.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
@@ -145,8 +147,9 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
     }
 }
 
-/// A transform of pixels: of a run of tiles, in some channel blocks of a side, by `$f`, to so many places, each tile from `$scale` times
-/// its first row and column on, `$before` pixels before that; `$extent` is what a whole tile reads.
+/// Defines the transform of a run of tiles in some channel blocks of `side`. `$f` transforms one tile to `$places`
+/// places. The pixels of a tile start at `$scale` times its first row and column, minus `$before`. `$extent` is the
+/// number of pixels that a whole tile reads.
 macro_rules! transform {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal, $before:literal, $extent:expr) => {
         $(#[$doc])*
@@ -180,21 +183,21 @@ macro_rules! transform {
 }
 
 transform!(
-    /// Inputs at all places.
+    /// Transforms the inputs to all places.
     inputs, place_inputs, PLACES, 2, 1, [2 * HIGH + 1, 2 * WIDE + 1]
 );
 transform!(
-    /// The gradient of outputs in all cells, for that of the input.
+    /// Transforms the gradient of the outputs to all cells, for the gradient of the inputs.
     cells, place_cells, CELLS, 1, 0, [HIGH + 1, WIDE + 1]
 );
 transform!(
-    /// The gradient of outputs in all cells, for that of the filters.
+    /// Transforms the gradient of the outputs to all cells, for the gradient of the filters.
     gradients, place_gradients, CELLS, 1, 0, [HIGH, WIDE]
 );
 
-// From the grid to images.
+// Transforms from the grid to images.
 
-/// A^T m A of a tile's cells.
+/// Returns A^T m A of a tile's cells.
 #[inline(always)]
 fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
@@ -223,7 +226,7 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// A^T m A of all phases of a tile: pixels of the gradient of the input.
+/// Returns A^T m A of all phases of a tile: pixels of the inputs' gradient.
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
@@ -256,7 +259,8 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// What a pass computes, in a tensor of such sizes, in some channel blocks: how the products lie, and what follows.
+/// The result of a pass: the layout of the tensor, the channel blocks to compute, the layout of the products, and the
+/// processing of the outputs.
 pub struct To<'a> {
     pub desc: &'a TensorDesc,
     pub blocks: Range<usize>,
@@ -264,8 +268,8 @@ pub struct To<'a> {
     pub finish: Finish<'a>,
 }
 
-/// What a pass computes, from the products of a run of tiles at so many places, by `$f`, each tile's from `$scale` times its first row and
-/// column on.
+/// Defines the computation of a pass's result from the products of a run of tiles at `$places` places. `$f` transforms
+/// one tile, whose pixels start at `$scale` times its first row and column.
 macro_rules! finished {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal) => {
         $(#[$doc])*
@@ -291,11 +295,11 @@ macro_rules! finished {
 
 impl To<'_> {
     finished!(
-        /// Outputs, from cells.
+        /// Computes the outputs from the cells.
         outputs, outputs_of, CELLS, 1
     );
     finished!(
-        /// The gradient of the input, from places.
+        /// Computes the gradient of the inputs from the places.
         pixels, pixels_of, PLACES, 2
     );
 }

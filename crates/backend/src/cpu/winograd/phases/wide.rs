@@ -1,6 +1,6 @@
-//! Convolutions by phases between so many channels that the transformed filters, or their gradient, do not fit into the caches: as in
-//! [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes a few output channels of all of
-//! these tiles at a time.
+//! Convolutions by phases with so many channels that the transformed filters, or their gradient, do not fit into the
+//! caches. As in [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes
+//! a few output channels for all of these tiles at a time.
 
 use super::super::super::divide::{Divided, Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
@@ -17,10 +17,10 @@ use super::transform::To;
 use super::transform::gradients;
 use crate::TensorDesc;
 
-/// Tiles whose inputs are kept at once, or a few more.
+/// Number of tiles with inputs on the grid at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats of a thread's filters for a group of [`PAD`] of the other side's channels, and of what these channels have in a strip.
+/// Floats of a thread's filters for a group of [`PAD`] output channels, and floats of these channels' spots in a strip.
 #[derive(Clone, Copy)]
 struct Own {
     filters: usize,
@@ -37,7 +37,8 @@ impl Own {
     }
 }
 
-/// Floats of work space for all passes between so many padded channels, for so many tiles in strips of `strip`.
+/// Returns the floats of workspace for all passes. `ci` and `co` are padded channels, `strip` and `tiles` the tiles of
+/// a strip and of the batch.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
     let room = |channels: usize, [spots, others]: [usize; 2]| {
         let inputs = spots * Order::by_place::<S>(channels, strip, WIDE).place;
@@ -46,18 +47,18 @@ pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), th
     room(ci, Way::Forward.spots()).max(room(co, Way::Back.spots()))
 }
 
-/// A pass whose threads divide the channels of the other side: its input, or dy for the gradient of the input, and its filters.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the gradient of the inputs.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
     pub way: Way,
     pub from: Side<'a>,
     pub filters: Filters,
-    /// Tiles of a strip.
+    /// Tiles per strip.
     pub strip: usize,
 }
 
-/// A strip whose inputs lie on the grid.
+/// A strip with its inputs on the grid.
 struct Strip<'a> {
     tiles: &'a Tiles,
     order: Order,
@@ -65,7 +66,7 @@ struct Strip<'a> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// `to`, x's y or dy's dx, by plain filters `w`.
+    /// Computes `to`, which is y for x or dx for dy, with plain filters `w`.
     pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, work: &mut [f32], y: &mut [f32]) {
         let outputs = if self.way == Way::Forward { to } else { &self.from.desc };
         let parts = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
@@ -78,7 +79,7 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    /// Computes the gradient of the filters in plain order from x and `dy`.
     pub fn correlate(&self, dy: Side<'_>, work: &mut [f32], dw: &mut [f32]) {
         dw.fill(0.0);
         self.each_group(&dy.desc, &dy.desc, work, self.filters.by_columns(dw, PAD), |group, u, d, strips, dw| {
@@ -90,8 +91,9 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Brings the inputs of as many strips of the tiles of `outputs` to the grid as there is room for, then runs `f(group of channels,
-    /// filters, products, strips, the thread's part of what groups divide)` for all channels of `to`; until no strip is left.
+    /// Transforms the inputs of as many strips of the tiles of `outputs` as fit into `work`. Then it calls `f(group of
+    /// channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels of `to`. It
+    /// repeats this until all strips are done.
     fn each_group(
         &self,
         outputs: &TensorDesc,
@@ -125,7 +127,7 @@ impl<S: Vectors> Wide<'_, S> {
     }
 }
 
-/// Inputs of one strip.
+/// Transforms the inputs of one strip.
 struct Inputs<'a> {
     way: Way,
     from: Side<'a>,
@@ -144,7 +146,7 @@ impl Job for Inputs<'_> {
     }
 }
 
-/// Products and outputs of one strip in a group of channels.
+/// Computes products and outputs of one strip in a group of channels.
 struct Products<'a> {
     way: Way,
     to: &'a TensorDesc,
@@ -169,7 +171,7 @@ impl Job for Products<'_> {
     }
 }
 
-/// Adds what one strip gives to the gradient of the filters of a group of channels.
+/// Adds the contribution of one strip to the gradient of the filters of a group of channels.
 struct Sums<'a> {
     dy: Side<'a>,
     group: usize,
