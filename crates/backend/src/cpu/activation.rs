@@ -1,4 +1,4 @@
-//! Element-wise functions. Each is one pass over flat memory, so the layout does not matter.
+//! Element-wise functions. Each is a single pass over flat memory, so the layout does not matter.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -14,7 +14,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
-/// Overwrites the gradient of y with the gradient of x. `seen` is x or y of the forward pass.
+/// Overwrites dy with dx. `seen` is x or y from the forward pass.
 type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
 
 /// The tensor from which the function's slope is computed. `Nothing` if the slope is 1.

@@ -1,4 +1,4 @@
-//! Convolutions and linear layers. A layer has up to three oneDNN primitives, which share one set of weights.
+//! Convolutions and linear layers. A layer has up to three oneDNN primitives, which share its weights.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ enum WeightGradient {
     Own(Box<dyn OwnGradient>, Primitive),
 }
 
-/// A convolution or linear layer planned for one batch size.
+/// A convolution or linear layer planned for a fixed batch size.
 pub(super) struct Plan {
     engine: Rc<Engine>,
     threads: Threads,
@@ -122,7 +122,7 @@ impl Plan {
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
     }
 
-    /// Describes a linear layer that reads all elements of an image as one vector.
+    /// Describes a linear layer that reads an image as a vector.
     fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
         let elems = image.shape.elems();
         Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])

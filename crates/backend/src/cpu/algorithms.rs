@@ -9,7 +9,7 @@ use super::isa::Isa;
 use super::{affine, conv, linear, onednn, winograd};
 use crate::{AlgorithmChoice, Algorithms, Backend, Error, Implementation, Implementations, PlanRequest};
 
-/// The only operation with an entry in [`Algorithms`], because one table covers all convolutions.
+/// The only operation with an entry in [`Algorithms`], because a table covers all convolutions.
 const ALGORITHMS_OF: &str = "convolutions";
 
 impl Cpu {

@@ -1,4 +1,4 @@
-//! The CPU's implementation of `Backend`: plans of operations, the loss and the optimizer's passes.
+//! Implements `Backend` for the CPU: plans operations, computes the loss, and runs the optimizer.
 
 use base::bf16;
 use net::{Op, Reads, Shape, for_each_op};

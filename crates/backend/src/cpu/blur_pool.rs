@@ -1,4 +1,4 @@
-//! Blurred downsampling. It processes one plane of a channel block at a time.
+//! Blurred downsampling. It processes the plane of a channel block at a time.
 
 use base::simd;
 use net::BlurPool;
@@ -72,7 +72,7 @@ pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result
 }
 
 impl Plan {
-    /// Returns the number of elements in one plane of a channel block: of the input, then of the output.
+    /// Returns the elements per channel-block plane, first in the input, then in the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }

@@ -41,9 +41,9 @@ impl AlignedBuf {
         Self::touched_by(Threads(1), len, what)
     }
 
-    /// Allocates `len` zeros and lets all threads write them together, because a page is placed in the memory of the
-    /// socket whose core writes to it first. Each thread writes the range that `Threads::split` assigns to it. Loops
-    /// over images use almost the same ranges: only the ends differ, because each image belongs to one thread.
+    /// Allocates `len` zeros. All threads write them together, because the system places a page near the core that
+    /// writes to it first. Each thread writes the range that `Threads::split` assigns to it. Loops over images use
+    /// almost the same ranges: only the ends differ, because an image belongs to a single thread.
     pub fn touched_by(threads: Threads, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());
@@ -52,8 +52,8 @@ impl AlignedBuf {
         let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: the layout has a non-zero size.
         let data: NonNull<f32> = NonNull::new(unsafe { alloc(layout) }.cast()).ok_or_else(fail)?;
-        // SAFETY: `data` is valid for `len` elements, `MaybeUninit` needs no initial value, and nobody else has the
-        // pointer.
+        // SAFETY: `data` is valid for `len` elements, `MaybeUninit` needs no initial value, and nothing else uses the
+        // memory yet.
         let fresh = unsafe { std::slice::from_raw_parts_mut(data.as_ptr().cast::<MaybeUninit<f32>>(), len) };
         match len < SHARED {
             true => fresh.fill(MaybeUninit::zeroed()),
@@ -128,7 +128,7 @@ pub(super) fn halves_of(words: &[f32]) -> &[u16] {
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
 }
 
-/// Workspace that operations share, because only one runs at a time. Its content is undefined when a pass begins.
+/// Workspace that operations share, because they run one after another. Its content is undefined when a pass begins.
 #[derive(Default)]
 pub(super) struct Scratch(RefCell<AlignedBuf>);
 

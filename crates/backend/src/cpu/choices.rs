@@ -1,7 +1,7 @@
-//! Tables of convolutions. oneDNN and our Winograd kernels can both compute some convolutions. A table selects one of
-//! them for each size that `trireme bench ops --table` has measured on a kind of processor. Nothing is timed while a
-//! network is planned, and the choice does not depend on the number of images, so all ranks, batches and restarts of a
-//! run choose the same. A rule decides for sizes that are not in the table, see [`conv`](super::conv).
+//! Tables of convolutions. oneDNN and our Winograd kernels can both compute some convolutions. For each size that
+//! `trireme bench ops --table` has measured on a kind of processor, a table selects the kernels. Nothing is timed while
+//! a network is planned, and the choice does not depend on the number of images, so all ranks, batches and restarts
+//! choose the same. A rule decides for sizes that are not in the table, see [`conv`](super::conv).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ const NONE: &str = "none";
 /// The environment variable that selects another table than this processor's.
 pub(super) const VARIABLE: &str = "TRIREME_CPU_TABLE";
 
-/// Separates the name and the rows of a table that is written in one line.
+/// Separates the name and the rows of a table in a single line.
 const SEPARATOR: &str = "; ";
 
 /// The kernels to use for each convolution size.
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// Returns the name and all rows in one line, for other ranks and for checkpoints.
+    /// Formats the name and all rows as a single line, for other ranks and for checkpoints.
     pub fn in_a_line(&self) -> String {
         let rows = self.kernels.iter().map(|(sizes, kernels)| format!("{SEPARATOR}{sizes} {}", kernels.name()));
         std::iter::once(self.name.clone()).chain(rows).collect()
@@ -90,7 +90,7 @@ impl Table {
     }
 }
 
-// The text of a table: lines that begin with # are comments, and each other line is a row for one size.
+// The text of a table: lines that begin with # are comments, and each other line is a row for a size.
 
 /// Start of the line that says where and how the rows were measured. It is replaced whenever rows are added.
 const TAKEN: &str = "# Measured ";
@@ -124,8 +124,8 @@ impl Kernels {
     }
 }
 
-/// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. The number of images is not
-/// one of them.
+/// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. It does not depend on the
+/// number of images.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sizes([usize; 6]);
 
@@ -143,7 +143,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// The kernels that are selected for one size.
+/// The kernels that are selected for a size.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub sizes: Sizes,

@@ -71,7 +71,7 @@ impl Planned<Cpu> for Plan {
         let y = &mut y.as_mut_slice()[..n];
         clear_padding(self.threads, &to, y);
         let shared = Shared::new(y);
-        // An item is one input of one sample, so that all threads have work even if there are few samples.
+        // An item is a sample's part of an input, so that all threads have work even if there are few samples.
         self.threads.each(self.y.n * self.parts.len(), |_, items| {
             for (n, i) in items.map(|item| (item / self.parts.len(), item % self.parts.len())) {
                 let (part, x) = (&self.parts[i], x[i].as_slice());

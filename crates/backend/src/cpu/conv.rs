@@ -3,8 +3,7 @@
 //! 1. oneDNN with tile instructions (AMX), if the processor has them and the precision is bf16. It reads and writes
 //!    images channels last. All other implementations use channel blocks.
 //! 2. Winograd kernels, if they are chosen for the sizes.
-//! 3. oneDNN, or oneDNN with merged groups or a dense kernel (`spread`) if it has no fast primitive for the original
-//!    weights.
+//! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel dense.
 //! 4. If oneDNN has only plain loops, perhaps because of the padding, the same without padding on images copied into
 //!    frames of zeros.
 
@@ -31,7 +30,7 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
     // Weights in plain order show that the plan for the largest batch spreads them. A smaller batch must do the same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
-        // A 1x1 kernel without padding reads only one pixel per step of the stride, so only these pixels are copied.
+        // A 1x1 kernel without padding skips the pixels between the steps of the stride, so they are not copied.
         let (step, stride) = match op.kernel == [1, 1] && op.pads == [0; 4] {
             true => (op.stride, [1, 1]),
             false => ([1, 1], op.stride),
@@ -109,7 +108,7 @@ pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels 
     cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(rule()))
 }
 
-/// A plan, and true if one of its passes uses oneDNN's plain loops.
+/// A plan, and true if any pass uses oneDNN's plain loops.
 pub(super) type Judged = (Box<dyn Planned<Cpu>>, bool);
 
 /// Plans a convolution without padding, by calling `of`, on images that are copied into frames of zeros. oneDNN has

@@ -16,7 +16,7 @@ use super::threads::Threads;
 use super::{flat, onednn, update};
 use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Precision, Region, Slot, Unavailable};
 
-/// Maximum number of compute threads of one rank, more than any node has cores.
+/// Maximum number of compute threads per rank, more than any node has cores.
 const MOST_THREADS: usize = 1024;
 
 /// oneDNN and our loops on the cores of this rank. Use it only from the thread that created it, because the OpenMP pool

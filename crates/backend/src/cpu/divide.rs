@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Data that a parallel loop divides into one part per thread. See [`Threads::divide`](super::threads::Threads::divide).
+/// Data that a parallel loop divides into a part per thread. See [`Threads::divide`](super::threads::Threads::divide).
 pub trait Divide: Sync {
     type Part;
 
@@ -39,7 +39,7 @@ impl<'a, T> Shared<'a, T> {
     #[inline(always)]
     pub unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
-        // SAFETY: the range is in bounds of a slice that is borrowed for 'a. The caller ensures that nobody else has
+        // SAFETY: the range is in bounds of a slice that is borrowed for 'a. The caller ensures that nothing else uses
         // these elements.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
     }
@@ -98,7 +98,7 @@ impl<'a, T: Send> Divide for PerThread<'a, T> {
 /// Exclusive access to some rows and columns of a row-major matrix in a slice.
 pub struct Matrix<'a, T> {
     slice: Shared<'a, T>,
-    /// Elements from one row to the next.
+    /// Elements from a row to the next.
     stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
@@ -127,7 +127,7 @@ impl<'a, T> Matrix<'a, T> {
     /// Returns the same part with a shorter lifetime.
     #[inline(always)]
     pub fn reborrow(&mut self) -> Matrix<'_, T> {
-        // SAFETY: this part is borrowed while the other one is in use.
+        // SAFETY: this part is borrowed while the result is in use.
         unsafe { self.section(self.rows.clone(), self.columns.clone()) }
     }
 
@@ -137,7 +137,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 
     /// # Safety
-    /// This part must contain these rows and columns, and nobody else may use them as long as the result is in use.
+    /// This part must contain these rows and columns, and nothing else may use them while the result is in use.
     unsafe fn section(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let slice = Shared { data: self.slice.data, len: self.slice.len, slice: PhantomData };
         Matrix { slice, stride: self.stride, rows, columns }

@@ -1,4 +1,4 @@
-//! Stochastic depth: one random factor per sample.
+//! Stochastic depth: a random factor per sample.
 
 use net::DropPath;
 

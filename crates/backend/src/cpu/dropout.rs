@@ -9,7 +9,7 @@ use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Dropout planned for one batch size, with the factors of its last batch.
+/// Dropout planned for a fixed batch size, with the factors of its last batch.
 pub(super) struct Plan {
     threads: Threads,
     p: f32,

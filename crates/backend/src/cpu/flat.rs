@@ -1,4 +1,4 @@
-//! Loops over flat arrays that several operations share.
+//! Loops over flat arrays that operations share.
 
 use base::bf16;
 use base::simd;
@@ -6,7 +6,8 @@ use base::simd;
 use super::threads::Threads;
 use crate::TensorDesc;
 
-/// Minimum number of elements per thread. It is a multiple of a cache line, so that no two threads write to one line.
+/// Minimum number of elements per thread. It is a multiple of a cache line, so that no two threads write to the same
+/// line.
 pub(super) const UNIT: usize = 1024;
 
 simd! {
@@ -30,7 +31,7 @@ simd! {
     }
 }
 
-/// `to += from` up to the length of the shorter one, because shared buffers may be longer than their content.
+/// `to += from` up to the shorter length, because shared buffers may be longer than their content.
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
     let n = to.len().min(from.len());
     threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));

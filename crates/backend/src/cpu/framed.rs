@@ -1,4 +1,4 @@
-//! Images in frames of zeros, for convolutions whose padding oneDNN does not support.
+//! Images in frames of zeros, for convolutions with padding that oneDNN does not support.
 
 use net::{Conv, Shape};
 
@@ -26,7 +26,7 @@ pub(super) struct Framed {
 
 impl Framed {
     /// Allocates the copies for convolutions that oneDNN 2.x supports on AVX2 only without padding: kernels wider than
-    /// 7 with a stride, such as the first layer of AlexNet. Returns `None` for all others.
+    /// 7 with a stride, such as AlexNet's first layer. Returns `None` for all other convolutions.
     pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
         let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
         if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {

@@ -24,7 +24,7 @@ pub struct Fusion {
 // gradient to windows with a maximum of at most 0. That already is ReLU's gradient, so the pass over output and
 // gradient is not needed.
 
-/// A ReLU whose gradient the only reader of its output may compute.
+/// A ReLU that offers the only reader of its output to compute its gradient.
 pub struct OfferedRelu {
     /// Name of the operation that ends with this ReLU.
     pub of: String,
@@ -91,8 +91,8 @@ pub(super) struct Normal {
     by: OnceCell<String>,
     /// Constants of the last forward pass.
     constants: RefCell<Constants>,
-    /// Sums of the last backward pass until they are read. g is the gradient after ReLU's mask. First the sums of g for
-    /// all channels, then the sums of g (x - mean).
+    /// Sums of the last backward pass until they are read: first g for all channels, then g (x - mean). g is the
+    /// gradient after ReLU's mask.
     sums: RefCell<Option<Vec<f64>>>,
 }
 

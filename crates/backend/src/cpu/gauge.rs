@@ -1,4 +1,4 @@
-//! Measures the cores: the time of a barrier, the rate of multiply-adds, and the bandwidth of memory.
+//! Measures the cores: barrier time, multiply-adds per second, and memory bandwidth.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -25,7 +25,7 @@ const EMPTY: u32 = 3000;
 /// Number of rounds per repeat, which takes some milliseconds.
 const ROUNDS: usize = 1_000_000;
 
-/// Elements of each of the three arrays. An array has 128 MB, more than a rank's share of a socket's caches.
+/// Elements in each of the three arrays. An array has 128 MB, more than a rank's share of a socket's caches.
 const ARRAY: usize = 1 << 25;
 
 /// Adds products to `N` independent sums, [`ROUNDS`] times. `N` is large enough to hide the latency of two units and
@@ -33,7 +33,7 @@ const ARRAY: usize = 1 << 25;
 struct Products<const N: usize>;
 
 impl<const N: usize> Job for Products<N> {
-    /// Number of multiplications and additions of one thread.
+    /// Multiplications and additions per thread.
     type Output = usize;
 
     #[inline(always)]

@@ -14,12 +14,12 @@ use super::norm::rows::{self, Constants, Row, Slope};
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A group norm planned for one batch size, with the statistics of its last batch.
+/// A group norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     threads: Threads,
     op: GroupNorm,
     x: TensorDesc,
-    /// Mean and 1 / standard deviation of each group of each sample.
+    /// Mean and 1 / standard deviation for each group of each sample.
     statistics: Vec<[f64; 2]>,
     sums: ChannelSums,
 }
@@ -52,12 +52,12 @@ impl Plan {
         self.x.blocks() * self.x.block
     }
 
-    /// Elements of a row: the plane of one channel block of a sample.
+    /// Elements in the plane of a channel block, which is a row.
     fn row(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Returns the number of channels of a group, and the number of its values in a sample.
+    /// Returns the number of channels per group, and the number of values of a group in a sample.
     fn group(&self) -> (usize, f64) {
         let channels = self.x.shape.c / self.op.groups;
         (channels, (channels * self.x.shape.plane()) as f64)
@@ -105,7 +105,7 @@ impl Plan {
         (0..self.x.shape.c).map(|c| f(statistics[c / channels], c) as f32).collect()
     }
 
-    /// Returns the coefficients of dx = a dy + b x + c for each channel of a sample. `sums` are the sums of dy and of
+    /// Returns the coefficients in dx = a dy + b x + c for each channel of a sample. `sums` has the sums of dy and of
     /// dy (x - mean).
     fn slopes(&self, statistics: &[[f64; 2]], weight: &[f32], sums: &Pair) -> Vec<Slope> {
         let (channels, values) = self.group();

@@ -10,7 +10,7 @@ pub enum Isa {
     Avx2,
     /// AVX-512 as in server processors (`avx512_core`).
     Avx512,
-    /// Adds products of pairs of bf16 numbers.
+    /// Adds products of bf16 pairs.
     Avx512Bf16,
     /// Adds tile instructions.
     Amx,
@@ -45,7 +45,7 @@ impl Isa {
         }
     }
 
-    /// Returns the number of channels per block, which is the number of f32 lanes in a vector register.
+    /// Returns the channels per block: the f32 lanes in a vector register.
     pub fn block(self) -> usize {
         if self >= Self::Avx512 { 16 } else { 8 }
     }

@@ -1,6 +1,6 @@
-//! Loops over rows. A row is the plane of one channel block, (plane, block), and is processed in groups of [`LANES`]
-//! elements. Lane i of a group belongs to channel i % block. The module also has products of rows with one factor per
-//! channel, and their gradients.
+//! Loops over rows. A row is the plane of a channel block, (plane, block). The loops process groups of [`LANES`]
+//! elements, and lane i of a group belongs to channel i % block. The module also multiplies rows by a factor per
+//! channel and computes the gradients of these products.
 
 use base::simd;
 
@@ -44,7 +44,7 @@ pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
 }
 
 /// Returns `at`, the first element of a group, and hides its origin from the compiler. If the compiler knew that groups
-/// have equal distances, it would combine the same lane of several groups with shuffles, which is half as fast.
+/// have equal distances, it would use shuffles to combine the same lane from different groups, which is half as fast.
 #[inline(always)]
 pub(super) fn group(at: usize) -> usize {
     std::hint::black_box(at)

@@ -1,6 +1,6 @@
-//! Layer normalisation over the channels of each position. The channels of a position are in different blocks, so the
-//! loops process a tile of positions at a time, which stays in the cache between passes. Within a tile, every number
-//! that belongs to a position is repeated for each channel of a block.
+//! Layer normalisation over the channels of each position. These channels are in different blocks, so the loops process
+//! a tile of positions at a time, which stays in the cache between passes. Within a tile, numbers that belong to a
+//! position are repeated for each channel in a block.
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Elements of a tile in one channel block.
+/// Elements of a tile in a channel block.
 const TILE: usize = 512;
 
-/// One number for each element of a tile.
+/// A number for each element of a tile.
 type Tile = [f32; TILE];
 
-/// A layer norm planned for one batch size, with the statistics of its last batch.
+/// A layer norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     threads: Threads,
     op: LayerNorm,
     x: TensorDesc,
-    /// Mean and 1 / standard deviation of each position of each sample.
+    /// Mean and 1 / standard deviation for each position of each sample.
     statistics: Vec<[f32; 2]>,
     sums: ChannelSums,
 }
@@ -54,7 +54,7 @@ simd! {
     }
 }
 
-/// The statistics for each element of a tile, and the weights of one block.
+/// The statistics for each element of a tile, and a block's weights.
 struct Normal<'a> {
     mean: &'a Tile,
     inverse: &'a Tile,
@@ -112,7 +112,7 @@ simd! {
     }
 }
 
-/// A tile: some positions of one sample.
+/// A tile: some positions of a sample.
 struct Place {
     /// First element in the first block.
     first: usize,
@@ -161,7 +161,7 @@ impl Plan {
         copy
     }
 
-    /// Computes mean and 1 / standard deviation of each position of a tile.
+    /// Computes mean and 1 / standard deviation for each position of a tile.
     fn measure(&self, x: &[f32], place: &Place, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
         // Sum offsets from the first channel, which is close to the other values, to lose less accuracy.
@@ -185,13 +185,13 @@ impl Plan {
         [0, 1].map(|k| self.spread(statistics.iter().map(|s| f64::from(s[k]))))
     }
 
-    /// Combines the statistics of a tile with the weights of a block.
+    /// Combines a tile's statistics with a block's weights.
     fn normal<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> Normal<'a> {
         Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
     }
 
-    /// Runs the backward pass of one tile. `statistics` are those of the whole sample. Adds to `totals`, the sums of
-    /// all channels.
+    /// Runs the backward pass of a tile. `statistics` has the values for the whole sample. Adds to `totals`, which has
+    /// the sums for all channels.
     fn tile_back(
         &self,
         (x, dy): (&[f32], &mut [f32]),

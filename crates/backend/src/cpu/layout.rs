@@ -1,5 +1,5 @@
-//! Memory layouts in oneDNN's description, layouts of parameters, and copies to and from plain order. The copies are
-//! loops of our own, so that threads which only read the weights of a training thread need no oneDNN.
+//! Memory layouts in oneDNN's description, layouts of parameters, and copies to and from plain order. These copies are
+//! our own loops, because some threads only read weights that a training thread has left, and they need no oneDNN.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::sys;
 use super::version::Descriptor;
 use crate::{Error, ParamFormat};
 
-/// Pairs of layouts with the same order of elements: weights over images, and matrices.
+/// Pairs of layouts with the same element order: weights over images, and matrices.
 const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
     [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
     [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],
@@ -56,8 +56,8 @@ impl Md {
         Self::tagged(dims, sys::dnnl_format_tag_any)
     }
 
-    /// For weights (outputs, C, H, W) over images with blocks of 16 channels: returns the layout of the same memory as
-    /// a matrix (outputs, elements of an image in memory order). Returns `None` if there is no such layout.
+    /// For weights (outputs, C, H, W) over images with blocks of 16 channels, returns the same memory's layout as a
+    /// matrix (outputs, image elements in memory order). Returns `None` if there is no such layout.
     pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         let [outputs, c, h, w] = dims[..] else { return Ok(None) };
@@ -72,7 +72,7 @@ impl Md {
         Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
     }
 
-    /// Finds the pair whose first layout equals `self` and returns its second layout, with the dimensions `to`.
+    /// Finds the pair with the first layout `self` and returns its second layout, with the dimensions `to`.
     fn same_place(
         &self,
         pairs: [[sys::dnnl_format_tag_t; 2]; 3],
@@ -114,8 +114,8 @@ impl Md {
         self.0.dims().iter().product::<i64>() as usize
     }
 
-    /// Returns the offset of each index of dimension `d`. The offset of an element is the sum of the offsets of its
-    /// indices, because every block belongs to one dimension.
+    /// Returns the offset of each index in dimension `d`. An element's offset is the sum of its indices' offsets,
+    /// because every block belongs to a single dimension.
     fn offsets(&self, d: usize) -> Vec<usize> {
         let blocks: Vec<(usize, usize)> =
             self.0.blocks().rev().map(|(size, of)| (size as usize, of as usize)).collect();
@@ -174,7 +174,7 @@ impl fmt::Debug for Md {
     }
 }
 
-/// The memory layout of one parameter.
+/// The memory layout of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     /// Weights in a layout that oneDNN has chosen.
@@ -225,7 +225,7 @@ impl ParamFormat for Format {
     }
 }
 
-/// Returns an error if one side of a copy of weights is shorter than its layout.
+/// Returns an error if a slice in a weight copy is shorter than its layout.
 fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
     for (what, elems, len) in [("plain", elems[0], plain.len()), ("packed", elems[1], packed.len())] {
         if len < elems {

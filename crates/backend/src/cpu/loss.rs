@@ -102,14 +102,14 @@ impl Normalizer {
         Self { top, log_total: total.ln(), temperature }
     }
 
-    /// Returns the logarithm of the probability of a score.
+    /// Returns the logarithm of a score's probability.
     fn log(&self, score: f32) -> f32 {
         (score - self.top) / self.temperature - self.log_total
     }
 }
 
-/// Returns the loss and writes the gradient of the scores to `slopes`. With h_c = dL / d log p_c, the gradient of score
-/// k is h_k - p_k (sum of h).
+/// Returns the loss and writes its gradient with respect to the scores to `slopes`. With h_c = dL / d log p_c, the
+/// gradient of score k is h_k - p_k (sum of h).
 fn softmax(row: &[f32], targets: &[f32], objective: Objective, slopes: &mut [f32]) -> f64 {
     let (normalizer, gamma) = (Normalizer::of(row, 1.0), objective.gamma);
     let (mut loss, mut total) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! Local response normalisation. It processes all channels of one position at a time.
+//! Local response normalisation. It processes all channels of a position at a time.
 
 use base::simd;
 use net::Lrn;
@@ -14,7 +14,7 @@ pub(super) struct Plan {
     x: TensorDesc,
 }
 
-/// The channels of one position. `padded` has `radius` zeros on both sides, because windows are summed over it.
+/// The channels of a position. `padded` has `radius` zeros on both sides, because windows are summed over it.
 struct Column {
     /// Number of channels without padding. The rest of the last block is zero.
     real: usize,

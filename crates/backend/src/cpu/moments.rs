@@ -7,8 +7,8 @@ use std::ops::Range;
 use super::divide::{Divide, PerThread};
 use super::threads::Threads;
 
-/// Sums of (x - near) and of its square over some values of a channel. `near` is a mean of a few of the values, so the
-/// sums are accurate even if all values are far from zero.
+/// Sums of (x - near) and of its square over some values of a channel. `near` is the mean of a few values, so the sums
+/// are accurate even if all values are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
     /// Number of values.
@@ -19,7 +19,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Adds the sums of other values of the same channel.
+    /// Adds the sums over more values of the same channel.
     #[inline(always)]
     pub fn add(&mut self, other: &Self) {
         if self.n == 0.0 {
@@ -37,7 +37,7 @@ impl Moments {
 pub(super) struct OutputMoments {
     pub by: String,
     wanted: Cell<bool>,
-    /// The moments of all channels, including padding, of the last batch until they are read.
+    /// The last batch's moments for all channels, including padding, until they are read.
     of_channels: RefCell<Option<Vec<Moments>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Multiplication by one factor for each channel of a sample.
+//! Multiplication by a factor for each channel and sample.
 
 use net::Multiply;
 
@@ -12,7 +12,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (threads, desc) = (cpu.threads, r.x[0]);
-    // A row is one channel block of a sample.
+    // A row is a channel block of a sample.
     let (row, rows, block) = (desc.shape.plane() * desc.block, desc.n * desc.blocks(), desc.block);
     let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
         let (x, s) = (x[0].as_slice(), x[1].as_slice());

@@ -77,7 +77,7 @@ macro_rules! by_numbers {
 pub(super) use by_numbers;
 
 // Products in bf16: how their factors are rounded, and where they are stored if the tensors themselves are not bf16.
-// Sums, weights and their gradients are f32. The gradient of a bias is the sum of the rounded dy.
+// Sums, weights and their gradients are f32. The bias gradient is the sum of the rounded dy.
 
 /// How the bf16 factors of convolutions and linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +135,11 @@ impl Bf16 {
     }
 }
 
-/// The rounded factors of one layer. During a pass, they are in the shared workspace: first x or dy, then the weights.
+/// The rounded factors of a layer. During a pass, they are in the shared workspace: first x or dy, then the weights.
 pub(super) struct Rounded {
     bf16: Bf16,
     threads: Threads,
-    /// Number of elements of x, w and y.
+    /// Elements in x, w and y.
     elems: [usize; 3],
     /// Whether x is already bf16, and whether y and its gradient are.
     narrow: [bool; 2],
@@ -212,7 +212,7 @@ mod tests {
     use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than one range per
+    /// Values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range per
     /// thread, with an incomplete range at the end.
     fn values() -> Vec<f32> {
         let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];

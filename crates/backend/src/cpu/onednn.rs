@@ -31,7 +31,7 @@ pub fn version() -> String {
     format!("oneDNN {}.{}.{}", v.major, v.minor, v.patch)
 }
 
-/// The CPU engine, its stream, and the workspace that all primitives share, because they run one at a time.
+/// The CPU engine, its stream, and the workspace that all primitives share, because they run one after another.
 pub struct Engine {
     stream: Owned<sys::dnnl_stream>,
     engine: Owned<sys::dnnl_engine>,
@@ -129,7 +129,7 @@ impl Data<'_> {
 struct PrimitiveDesc(Owned<sys::dnnl_primitive_desc>);
 
 impl PrimitiveDesc {
-    /// Describes one pass of a layer.
+    /// Describes a pass of a layer.
     fn new(engine: &Engine, layer: &Layer<'_>, pass: Direction) -> Result<Self, Error> {
         let (op, window) = (layer.op, layer.window.map(Spatial::new));
         let window = window.as_ref().map(|w| [&w.stride, &w.gaps, &w.before, &w.after].map(|values| values.as_ptr()));
@@ -177,7 +177,8 @@ impl PrimitiveDesc {
     }
 }
 
-/// Free address space needed to generate one primitive, in bytes. The code and oneDNN's other allocations took a few hundred KB in tests.
+/// Free address space, in bytes, that generating a primitive needs. The code and oneDNN's other allocations took a few
+/// hundred KB in tests.
 const CODE: usize = 8 << 20;
 
 /// Returns an error if the limit of the address space is too low for oneDNN's generated code. oneDNN does not check its own allocations.
@@ -233,9 +234,9 @@ impl Primitive {
             };
         }
         let (count, stream) = (self.memories.len() as i32, engine.stream.raw());
-        // SAFETY: all objects are alive, there is one for each of the `count` arguments, and their addresses are slices
-        // that are at least as long as the layouts. Slices that the primitive writes are exclusively borrowed, and it
-        // has finished when the wait returns.
+        // SAFETY: all objects are alive, `arguments` has `count` valid entries, and their addresses are slices at least
+        // as long as the layouts. Slices that the primitive writes are exclusively borrowed, and it has finished when
+        // the wait returns.
         unsafe {
             for ((to, memory), handle) in arguments.iter_mut().zip(&self.memories).zip(handles) {
                 let status = sys::dnnl_memory_set_data_handle(memory.object.raw(), handle.cast());
@@ -294,7 +295,7 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Creates the primitive of one pass. Also returns the layout of the weights that oneDNN has chosen.
+    /// Creates the primitive of a pass. Also returns the layout of the weights that oneDNN has chosen.
     pub fn primitive(&self, engine: &Engine, pass: Direction) -> Result<(Primitive, Md), Error> {
         let desc = PrimitiveDesc::new(engine, self, pass)?;
         let (x, w, b, y) = match pass {
@@ -311,7 +312,7 @@ impl Layer<'_> {
     }
 }
 
-/// Creates a primitive that copies one layout into another.
+/// Creates a primitive that copies between layouts.
 pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitive, Error> {
     let e = engine.engine.raw();
     // SAFETY: descriptors, engine and out-pointer are valid, and null means default attributes.
@@ -326,7 +327,7 @@ pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitiv
 // oneDNN reads its environment variables before another thread changes the environment. In C, a getenv(3) that runs at
 // the same time as setenv(3) is undefined behaviour, and MPI libraries call setenv while they start.
 
-/// Size of the tensor that is copied: one channel block and a few pixels.
+/// Size of the tensor that is copied: a channel block with a few pixels.
 const CHANNELS: usize = 8;
 const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
 const VALUES: usize = 4 * CHANNELS;

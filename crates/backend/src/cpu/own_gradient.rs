@@ -15,7 +15,7 @@ pub(super) trait OwnGradient {
     /// Returns the bytes of workspace.
     fn bytes(&self) -> usize;
 
-    /// Returns the gradient of the weights in plain OIHW order and writes the gradient of the bias to `db`.
+    /// Returns the weight gradient in plain OIHW order and writes the bias gradient to `db`.
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32];
 }
 
@@ -44,7 +44,7 @@ pub(super) struct FewChannels {
 }
 
 simd! {
-    /// Adds dy[row, column, :] * x[row, column of each tap] over all outputs of one channel block to `sums`.
+    /// Adds dy[row, column, :] * x[row, column of each tap] over all outputs of a channel block to `sums`.
     fn accumulate<B: usize>(x: &[f32], taps: &[usize; TAPS], step: (usize, usize), rows: usize, dy: &[f32], sums: &mut [[f32; B]; TAPS]) {
         let columns = dy.len() / rows / B;
         let mut acc = *sums;
@@ -65,7 +65,7 @@ simd! {
 }
 
 simd! {
-    /// Adds dy[row, column, :] over all outputs of one channel block to `sums`.
+    /// Adds dy[row, column, :] over all outputs of a channel block to `sums`.
     fn add_up<B: usize>(dy: &[f32], sums: &mut [f32; B]) {
         let mut acc = *sums;
         for dy in dy.as_chunks::<B>().0 {
@@ -117,7 +117,7 @@ impl FewChannels {
                     let dy = &dy[(n * blocks + block) * row..][..row];
                     let sums = &mut sums[block * B * (count + 1)..][..B * (count + 1)];
                     for first in (0..count).step_by(TAPS) {
-                        // If fewer taps are left, the last one is summed again and ignored.
+                        // If fewer taps are left, the last tap is summed again and ignored.
                         let group = std::array::from_fn(|i| taps[(first + i).min(count - 1)]);
                         let mut acc = [[0.0; B]; TAPS];
                         accumulate::<B>(framed, &group, (stride[0] * frame[3], stride[1]), rows, dy, &mut acc);
@@ -175,7 +175,7 @@ pub(super) fn put_in_frame(
 
 // Depthwise convolutions. oneDNN 2.x has no vectorised primitive for kernels larger than 3x3.
 
-/// Number of independent sums of a row.
+/// Number of independent sums per row.
 const ABREAST: usize = 4;
 
 /// The gradient for depthwise convolutions.
@@ -183,8 +183,7 @@ pub(super) struct Depthwise {
     x: TensorDesc,
     y: TensorDesc,
     grid: Grid,
-    /// For each channel block: the sums of each tap, then of the bias, with the channels of the block next to each
-    /// other.
+    /// For each channel block, the sums for each tap, then for the bias. The channels of a block are contiguous.
     sums: ChannelSums,
     /// The gradient in plain order.
     dw: AlignedBuf,
@@ -202,7 +201,7 @@ struct Tap {
     /// Rows and columns of the outputs for which this cell is inside the image.
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
-    /// Row and column of this cell for the first of these outputs.
+    /// Row and column in the image where this cell is, for the first such output.
     first: [usize; 2],
 }
 
@@ -229,8 +228,8 @@ simd! {
     }
 }
 
-/// Returns the outputs for which a cell is inside the image, and the position of the cell for the first of them.
-/// `offset` is the distance of the cell from the start of its window.
+/// Returns the outputs for which a cell is inside the image, and the cell's position for the first such output.
+/// `offset` is the cell's distance from the start of its window.
 fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize) -> (std::ops::Range<usize>, usize) {
     let from = pad.saturating_sub(offset).div_ceil(stride).min(outputs);
     let to = (size + pad).saturating_sub(offset).div_ceil(stride).min(outputs);
@@ -238,7 +237,8 @@ fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize)
 }
 
 impl Depthwise {
-    /// Plans the gradient of a convolution in channel blocks whose groups have one input and one output channel.
+    /// Plans the gradient of a convolution in channel blocks. Its groups have a single input and a single output
+    /// channel.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
         let tap = |t: usize| {
@@ -284,7 +284,7 @@ impl OwnGradient for Depthwise {
     }
 }
 
-/// Adds the sums over one plane of a channel block: first for each tap, then the sum of dy.
+/// Adds the sums over the plane of a channel block: first for each tap, then the sum of dy.
 fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64]) {
     let [from_width, width] = grid.widths;
     let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);

@@ -1,6 +1,5 @@
-//! Pooling in any layout, with PyTorch's rules for padding and ceil mode. It processes one plane of a channel block at
-//! a time. The kernels process some channels of a block, and `step` is the number of elements from one pixel to the
-//! next.
+//! Pooling in any layout, with PyTorch's rules for padding and ceil mode. It processes the plane of a channel block at
+//! a time. The kernels process some channels of a block, and `step` is the number of elements from a pixel to the next.
 
 use std::rc::Rc;
 
@@ -18,7 +17,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 /// Stands for the winner of a window that passes no gradient.
 const NONE: u32 = u32::MAX;
 
-/// A pooling planned for one batch size. Max pooling remembers which cell of each window has won.
+/// A pooling planned for a fixed batch size. Max pooling remembers which cell of each window has won.
 pub(super) struct Plan {
     threads: Threads,
     kind: PoolKind,
@@ -173,7 +172,7 @@ impl Plan {
         Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
     }
 
-    /// Returns the elements of one plane of a channel block: of the input, then of the output.
+    /// Returns the elements per channel-block plane, first in the input, then in the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }

@@ -1,5 +1,5 @@
-//! One pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or of
-//! their gradient if the primitive needs another layout than the arena.
+//! A pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or their
+//! gradient if the primitive needs another layout than the arena.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ struct Detour {
 }
 
 impl Product {
-    /// Creates a pass whose primitive uses the arena's layout of the weights.
+    /// Creates a pass with a primitive that uses the arena's weight layout.
     pub fn new(primitive: Primitive) -> Self {
         Self { primitive, detour: None }
     }
@@ -61,7 +61,7 @@ impl Product {
         self.primitive.run(engine, &mut data)
     }
 
-    /// Runs the pass that computes the gradient of the weights. `data` has the other arguments.
+    /// Runs the pass that computes the weight gradient. `data` has the other arguments.
     pub fn run_into(&mut self, engine: &Engine, dw: &mut [f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
         let mut data = data;
         let Some(d) = &self.detour else {
@@ -76,7 +76,7 @@ impl Product {
     }
 }
 
-/// Layouts and sizes of one layer.
+/// Layouts and sizes of a layer.
 pub(super) struct Geometry {
     pub x: Md,
     pub w_dims: Vec<usize>,
@@ -87,7 +87,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Describes a linear layer. `inputs` are the dimensions of one of the `n` samples.
+    /// Describes a linear layer. `inputs` are the dimensions of a sample, and `n` is the number of samples.
     pub fn linear(op: &Linear, x: Md, n: usize, inputs: &[usize]) -> Result<Self, Error> {
         let outputs = op.out_features;
         let (w_dims, bias) = ([&[outputs], inputs].concat(), op.bias.then_some(outputs));
@@ -112,8 +112,8 @@ impl Geometry {
         })
     }
 
-    /// Describes one pass of the layer. `w` is the layout of the weights or of their gradient. `bf16` tells how factors
-    /// are rounded, if at all.
+    /// Describes a pass of the layer. `w` is the layout of the weights or their gradient. `bf16` tells how factors are
+    /// rounded, if at all.
     pub fn layer<'a>(&self, op: &'a str, pass: Direction, w: Md, bf16: Option<Bf16>) -> Result<Layer<'a>, Error> {
         let factor = |md| Bf16::factor(bf16, md);
         let (x, w, y) = match pass {

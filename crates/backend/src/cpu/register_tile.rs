@@ -1,4 +1,4 @@
-//! Matrix products that keep their sums in registers. A tile has a few rows, and one or two registers of columns.
+//! Matrix products that keep their sums in registers. A tile has a few rows, and a register or two of columns.
 
 use super::vector::{Vectors, load, store};
 
@@ -20,8 +20,8 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Number of steps of a sum without a test for the end of the loop. The test would be a seventh of all instructions,
-/// which costs time if another hyperthread shares the core.
+/// Steps of a sum without a test for the loop's end. The test would be a seventh of all instructions, which costs time
+/// if another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
 /// Repeats the body [`UNROLLED`] times. The compiler does not unroll loops that contain
@@ -113,8 +113,8 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     }
 }
 
-/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and one group of columns. If `add` is set, it is added to
-/// du. `v_step` and `d_step` are the floats from tile to tile.
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, it is added to du.
+/// `v_step` and `d_step` are the floats from tile to tile.
 #[inline(always)]
 pub fn outer<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -143,8 +143,8 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     for _ in 0..tiles / UNROLLED {
         unrolled!(|_k| {
             let (v, d) = next();
-            // SAFETY: the pointers are at T values and C registers of a tile. Those of the last tile end at the end of
-            // the slices taken above.
+            // SAFETY: the pointers are at a tile's T values and C registers. For the last tile, they end where the
+            // slices taken above end.
             unsafe { rank_one(set, &mut acc, (v, 1), d) }
         });
     }

@@ -2,7 +2,7 @@
 //!
 //! - images with channels last, for operations that only have loops for channel blocks, and the reverse
 //! - the network's own image next to the output of a convolution
-//! - a flattened image if its features are read one by one
+//! - a flattened image if its features are read separately
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
 
@@ -25,8 +25,8 @@ struct Plan {
     how: &'static str,
 }
 
-/// One input: its layout, the layout that the operation reads, and copies of the tensor and of its gradient if the
-/// layouts differ.
+/// An input: its layout, the layout that the operation reads, and copies of the tensor and its gradient if the layouts
+/// differ.
 struct Input {
     given: View,
     taken: View,
@@ -35,7 +35,7 @@ struct Input {
 }
 
 impl Input {
-    /// Allocates the copy of the tensor and, if `has_gradient` is set, of its gradient.
+    /// Allocates the tensor's copy and, if `has_gradient` is set, a copy for its gradient.
     fn new(given: View, taken: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
         let copied = if given == taken { 0 } else { taken.images.words() };
         let (x, dx) = (copied, if has_gradient { copied } else { 0 });
@@ -47,7 +47,7 @@ impl Input {
     }
 }
 
-/// Some of the pixels of images: from `first` on, every `step`-th in both directions.
+/// Some pixels of images: from `first` on, every `step`-th in both directions.
 #[derive(Clone, Copy, PartialEq)]
 struct View {
     images: TensorDesc,
@@ -84,7 +84,7 @@ impl View {
     }
 }
 
-/// Returns the channels-last layout of an image that has every `step`-th pixel of `x`.
+/// Returns the channels-last layout for every `step`-th pixel of `x`.
 pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
     let [h, w] = View::stepped(x, step).extent;
     last(&x.with_shape(Shape::image(x.shape.c, h, w)))
@@ -95,7 +95,7 @@ pub(super) fn last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
 
-/// Returns the layout of an output that consists of channels of `x`.
+/// Returns the layout for an output that consists of channels of `x`.
 pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
     let y = x.with_shape(shape);
     if cpu.channels_last && x.block == x.shape.c { last(&y) } else { y }
@@ -208,7 +208,7 @@ pub(super) fn in_frame(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
 }
 
-/// Copies pixels from one layout to another. Pixels between and around them and padding channels become zero.
+/// Copies pixels between layouts. Pixels between and around them and padding channels become zero.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }

@@ -13,7 +13,7 @@ use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Plan
 /// The larger convolution and its weights.
 struct Plan {
     inner: affine::Plan,
-    /// Position of each weight among the weights of the larger convolution.
+    /// Position of each weight in the larger convolution's weights.
     places: Vec<u32>,
     /// The larger convolution's weights, then its bias. `gradients` has the same order.
     weights: Arena<Cpu>,
@@ -24,7 +24,7 @@ struct Plan {
 /// How a convolution is enlarged.
 #[derive(Clone, Copy)]
 struct Growth {
-    /// Number of groups that become one.
+    /// Number of groups that are merged into a group.
     merged: usize,
     /// Whether the gaps of a dilated kernel become weights.
     dense: bool,
@@ -32,7 +32,7 @@ struct Growth {
 
 impl Growth {
     /// Returns the possible enlargements, the smallest first: groups as they are, merged until they fill channel
-    /// blocks, and all merged into one.
+    /// blocks, and all merged.
     fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
         let each = [inputs / op.groups, op.out_channels / op.groups];
         let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));

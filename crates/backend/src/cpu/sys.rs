@@ -61,7 +61,7 @@ impl<T: Destroy> Owned<T> {
     /// Creates a handle with `make`. `call` is the name of the function, for messages.
     ///
     /// # Safety
-    /// `make` must either fail or write the handle of an object that nobody else destroys.
+    /// `make` must either fail or write the handle of an object that nothing else destroys.
     pub unsafe fn new(
         call: &'static str,
         op: &str,

@@ -1,4 +1,4 @@
-//! Parallel loops over slices. oneDNN's primitives and our own loops share one OpenMP team of threads.
+//! Parallel loops over slices. oneDNN's primitives and our own loops share an OpenMP team of threads.
 
 use std::cell::Cell;
 use std::{mem, ptr};
@@ -7,8 +7,8 @@ use super::divide::{Divide, Items};
 use super::sys;
 use crate::{Error, Regions};
 
-/// A pool with a fixed number of threads. Work is divided into one equal range per thread, so results do not depend on
-/// timing.
+/// A pool with a fixed number of threads. Work is divided into equal ranges, one per thread, so results do not depend
+/// on timing.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads(pub usize);
 
@@ -44,7 +44,7 @@ impl Threads {
         });
     }
 
-    /// Divides `y` into one range per thread, at multiples of `unit` elements, and calls `f(first unit, range)`.
+    /// Divides `y` among the threads, at multiples of `unit` elements, and calls `f(first unit, range)`.
     pub fn split<T: Send>(&self, y: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
         self.divide(y.len().div_ceil(unit), Items::new(y, unit), |units, run| f(units.start, run));
     }
@@ -62,7 +62,7 @@ pub fn size(threads: usize) -> usize {
 }
 
 /// Runs `f(share)` for each share from 0 to `threads` - 1 on OpenMP's pool. oneDNN uses the same pool, because two
-/// pools would compete for the cores. If OpenMP grants fewer threads, a thread runs more than one share.
+/// pools would compete for the cores. If OpenMP grants fewer threads, some threads run more shares.
 pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
     struct Region<'a> {
         f: &'a (dyn Fn(usize) + Sync),
@@ -111,8 +111,7 @@ pub fn so_far() -> Regions {
 }
 
 // Threads that run oneDNN block signals. oneDNN's generated matrix kernels use the stack pointer as an additional
-// register that points into one of their buffers. The frame of a signal handler would overwrite the memory in front of
-// it.
+// register that points into a buffer. The frame of a signal handler would overwrite the memory in front of it.
 
 /// Signals that an instruction of the thread itself raises. No other thread can receive them.
 const FAULTS: [i32; 7] =

@@ -45,7 +45,7 @@ simd! {
     }
 }
 
-/// A part of one group's elements.
+/// A part of a group's elements.
 struct Elements<'a> {
     w: &'a mut [f32],
     g: &'a [f32],
@@ -64,7 +64,7 @@ fn take<const S: usize>(slots: Vec<&mut [f32]>) -> [&mut [f32]; S] {
     slots.try_into().unwrap_or_else(|_| panic!("{got} slots for a rule that has {S}"))
 }
 
-/// Runs one optimizer step for all groups. Returns true if all parameters are still finite.
+/// Runs an optimizer step for all groups. Returns true if all parameters are still finite.
 pub(super) fn update<'a>(
     threads: Threads,
     update: &Update,
@@ -77,7 +77,7 @@ pub(super) fn update<'a>(
     let finite = AtomicBool::new(true);
     let w = Shared::new(w);
     let slots: Vec<_> = slots.into_iter().map(Shared::new).collect();
-    // All groups share one parallel region, because a layer-wise rule has a group for each tensor, and most are short.
+    // All groups share a parallel region, because a layer-wise rule has a group for each tensor, and most are short.
     let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
     threads.each(groups.iter().map(units).sum(), |_, share| {
         let mut first = 0;
@@ -124,8 +124,8 @@ simd! {
     }
 }
 
-/// Returns the sum of squares of every tensor. It adds blocks of fixed size in a fixed order, so any number of threads
-/// gives the same bits.
+/// Returns every tensor's sum of squares. It adds blocks of fixed size in a fixed order, so any number of threads gives
+/// the same bits.
 pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f64> {
     let starts = |t: &Normed| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =

@@ -12,10 +12,10 @@ use std::f32::consts::LOG2_E;
 pub trait Vectors: Copy + Send + Sync {
     /// A register.
     type Lanes: Copy;
-    /// Floats per register, which is the number of channels per block.
+    /// Floats per register, and channels per block.
     const LANES: usize;
     const REGISTERS: usize;
-    /// Number of factors in a lane of a product: 1 for f32, 2 for a pair of bf16.
+    /// Factors per lane: 1 for f32, 2 for bf16 pairs.
     const FACTORS: usize;
     /// Number of rows, with two registers of sums each, for which the registers suffice in addition to the factors.
     const ROWS: usize;
@@ -38,7 +38,7 @@ pub trait Vectors: Copy + Send + Sync {
     fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// c plus the products of the [factors](Self::FACTORS) in each lane.
     fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
-    /// The greater of each pair, or b if one of them is NaN.
+    /// The greater of each pair, or b if either is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// b in lanes where a > least, otherwise 0.
     fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
@@ -112,7 +112,7 @@ impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
     #[inline(always)]
     pub fn get(self, r: usize, c: usize) -> S::Lanes {
         assert!(r < R && c < C);
-        // SAFETY: no register ends after the last one, which is inside the slice.
+        // SAFETY: the last register is inside the slice, and no register ends after it.
         unsafe { self.set.load(self.from.as_ptr().add(r * self.steps[0] + c * self.steps[1])) }
     }
 }
@@ -132,7 +132,7 @@ impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
     #[inline(always)]
     pub fn put(&mut self, r: usize, c: usize, lanes: S::Lanes) {
         assert!(r < R && c < C);
-        // SAFETY: no register ends after the last one, which is inside the slice.
+        // SAFETY: the last register is inside the slice, and no register ends after it.
         unsafe { self.set.store(lanes, self.to.as_mut_ptr().add(r * self.steps[0] + c * self.steps[1])) }
     }
 }
@@ -274,7 +274,7 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// zero below -87.7, and NaN for NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    // At these bounds, n is 128, for which the power of two is infinite, and -127, for which it is 0.
+    // At 88.7, n is 128 and the computed power of two is infinite. At -88, n is -127 and the power is 0.
     let x = x.clamp(-88.0, 88.7);
     // x = n ln 2 + r, |r| <= ln 2 / 2
     let rounded = x.mul_add(LOG2_E, ROUNDER);

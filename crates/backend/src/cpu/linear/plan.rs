@@ -22,7 +22,7 @@ pub struct Plan {
     panels: Panels,
     has_bias: bool,
     relu: Relu,
-    /// Workspace for one pass.
+    /// Workspace for a pass.
     scratch: Rc<Scratch>,
 }
 

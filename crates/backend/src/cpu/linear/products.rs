@@ -1,5 +1,5 @@
-//! The products of a linear layer with weights in panels: outputs, the gradient of the inputs, and the gradients of
-//! weights and bias.
+//! The products of a linear layer with weights in panels: outputs, the input gradient, and the weight and bias
+//! gradients.
 
 use std::arch::x86_64 as x86;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use super::super::register_tile::{by_rows, outer, rows};
 use super::super::threads::Threads;
 use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
 
-/// Number of steps of a sum that are computed at a time. The first-level cache holds the weights of a panel for this
-/// many inputs, the next weights, and the same number of values of a few samples.
+/// Steps of a sum that are computed at a time. The first-level cache holds a panel's weights for this many inputs, the
+/// next weights, and the same number of values from a few samples.
 pub const DEPTH: usize = 128;
 
-/// Number of inputs whose gradients are computed at a time: the width of three panels.
+/// Inputs with gradients that are computed at a time: the width of three panels.
 pub const GROUP: usize = 3 * PANEL;
 
-/// Number of samples, inputs and outputs of a layer.
+/// Samples, inputs and outputs of a layer.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     pub n: usize,
@@ -35,12 +35,12 @@ impl Sizes {
         panel * PANEL..((panel + 1) * PANEL).min(self.outputs)
     }
 
-    /// Returns the size of the outputs of all samples, stored in panels.
+    /// Returns the size of all samples' outputs, stored in panels.
     pub fn in_panels(&self) -> usize {
         self.panels() * self.n * PANEL
     }
 
-    /// Returns the size of one thread's workspace for the gradient of the inputs: transposed weights and sums.
+    /// Returns the size of a thread's workspace for the input gradient: transposed weights and sums.
     pub fn inputs_work(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
@@ -140,8 +140,8 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
     rows::<S, T, C>(set, x, u, (sums, PANEL), add);
 }
 
-// The gradient of the inputs. Each thread computes some inputs and processes a piece of the outputs at a time. It
-// transposes the weights of the piece, so that inputs are next to each other.
+// The input gradient. Each thread computes some inputs and processes a piece of the outputs at a time. It transposes
+// the weights of the piece, so that inputs are next to each other.
 
 /// dx = dy W.
 pub struct Inputs<'a> {
@@ -161,7 +161,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Computes the gradients of some blocks of [`PANEL`] inputs.
+/// Computes the gradients of [`PANEL`] inputs per block, for some blocks.
 struct InputsShare<'a> {
     layer: &'a Inputs<'a>,
     set: Avx2,
@@ -211,7 +211,7 @@ impl Job for InputsShare<'_> {
 }
 
 impl Inputs<'_> {
-    /// Transposes the weights of some outputs and of a group of inputs. The outputs are whole panels, except at the
+    /// Transposes the weights between some outputs and a group of inputs. The outputs are whole panels, except at the
     /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
     fn turn(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, turned: &mut [f32]) {
@@ -228,8 +228,8 @@ impl Inputs<'_> {
     }
 }
 
-// The gradients of weights and bias. Each thread computes some panels and processes a group of inputs at a time. The
-// values of the group stay in the first-level cache for all its panels.
+// The weight and bias gradients. Each thread computes some panels and processes a group of inputs at a time. The values
+// of the group stay in the first-level cache for all its panels.
 
 /// dW = dy^T x, and db = the sum of dy over samples.
 pub struct Weights<'a> {
@@ -333,13 +333,13 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
 // Weights for the next products are prefetched during the current ones. The hardware prefetcher does not recognise the
 // pattern, because the pieces are short.
 
-/// Prefetches the weights of some inputs in one panel after the other, a few inputs at a time. The weights of an input
-/// in a panel fill one cache line.
+/// Prefetches the weights of some inputs, panel after panel and a few inputs at a time. An input's weights in a panel
+/// fill a cache line.
 pub struct Ahead {
     next: *const f32,
     done: usize,
     inputs: usize,
-    /// Number of floats from one panel to the next.
+    /// Number of floats from a panel to the next.
     panel: usize,
 }
 

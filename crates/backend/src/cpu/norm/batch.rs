@@ -1,5 +1,5 @@
 //! Batch norm for a whole batch: it selects the rows, computes the constants of each channel, and runs the backward
-//! pass. A row is one channel block of one sample.
+//! pass. A row is a channel block of a sample.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ use crate::TensorDesc;
 /// gamma, if the operation has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
-/// The part of the output that a thread writes, with one matrix row per sample: y and, if ReLU follows a residual, the
-/// bits of the values that ReLU passed.
+/// The part of the output that a thread writes, with a matrix row per sample: y and, if ReLU follows a residual, bits
+/// that tell which values ReLU passed.
 pub struct Output<'a, Y> {
     pub y: Matrix<'a, Y>,
     pub bits: Option<Matrix<'a, Bits>>,
 }
 
-/// A batch-norm layer planned for one batch size. The layout is (N, blocks, plane, block).
+/// A batch-norm layer planned for a fixed batch size. The layout is (N, blocks, plane, block).
 pub struct Batch {
     pub threads: Threads,
     pub op: Norm,
@@ -52,12 +52,12 @@ impl Batch {
         start..end.min(self.x.shape.c)
     }
 
-    /// Returns the number of elements of a row.
+    /// Returns the number of elements in a row.
     pub fn row_len(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Returns the elements of the row for one sample and channel block.
+    /// Returns the elements of the row for a sample and channel block.
     pub fn row(&self, n: usize, block: usize) -> Range<usize> {
         let at = (n * self.x.blocks() + block) * self.row_len();
         at..at + self.row_len()
@@ -82,7 +82,7 @@ impl Batch {
         period(self.x.block)
     }
 
-    /// Returns one value for each lane of a block's rows.
+    /// Returns a value for each lane of a block's rows.
     pub fn lanes<T>(&self, block: &[T], to: impl Fn(&T) -> f32 + Copy) -> Vec<Lanes> {
         (0..self.groups()).map(|group| lanes(block, group, to)).collect()
     }
@@ -101,8 +101,8 @@ impl Batch {
         (0..self.x.blocks()).rev().for_each(f);
     }
 
-    /// Computes two sums for each channel of a block and adds them to `sums`, which has the first sums of all channels,
-    /// then the second sums. `f(sample, lanes of the first sum, lanes of the second sum)` adds the sums of one row.
+    /// Computes two sums for each channel in a block and adds them to `sums`, which has the first sums for all
+    /// channels, then the second sums. `f(sample, lanes of the first sum, lanes of the second sum)` adds a row.
     pub fn add(
         &self,
         block: usize,
@@ -126,7 +126,7 @@ impl Batch {
         }
     }
 
-    /// Returns the mean of each channel of a block over the first sample.
+    /// Returns the mean over the first sample for each channel in a block.
     pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
@@ -168,7 +168,7 @@ impl Batch {
         rows::words(self.row_len())
     }
 
-    /// Returns the words with the bits of the row for one sample and channel block.
+    /// Returns the words with the bits of the row for a sample and channel block.
     pub fn bits(&self, n: usize, block: usize) -> Range<usize> {
         let at = (n * self.x.blocks() + block) * self.words();
         at..at + self.words()
@@ -230,7 +230,7 @@ impl Channel {
     }
 }
 
-/// Returns the values for one group of lanes of a row. The channels of a block repeat along the row.
+/// Returns the values for the lanes of a group in a row. The channels of a block repeat along the row.
 pub fn lanes<T>(block: &[T], group: usize, to: impl Fn(&T) -> f32) -> Lanes {
     std::array::from_fn(|lane| to(&block[(group * LANES + lane) % block.len()]))
 }
@@ -247,7 +247,7 @@ pub struct Tensors<'a, X, Y> {
     pub in_place: bool,
 }
 
-/// The gradients that the backward pass writes: slices of a whole batch, or one thread's parts.
+/// The gradients that the backward pass writes: slices of a whole batch, or a thread's parts.
 pub struct InputGradients<DY, DX> {
     pub dy: DY,
     /// `None` if dx overwrites dy or is not needed.
@@ -292,7 +292,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         });
     }
 
-    /// Computes the sums and dx of one channel block after the other. Returns the sums.
+    /// Computes the sums and dx, block by block. Returns the sums.
     pub fn by_blocks(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &mut ChannelSums) -> Vec<f64> {
         let (batch, len) = (self.batch, self.batch.row_len());
         let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));

@@ -1,6 +1,6 @@
-//! Batch norm with residual and ReLU, in one pass each way. Forward reads x twice, for the moments and for the result.
-//! Backward reads dy and x twice. If threads divide the channel blocks, much of the second reading comes from the
-//! cache.
+//! Batch norm with residual and ReLU, in a single pass each way. Forward reads x twice, for the moments and for the
+//! result. Backward reads dy and x twice. If threads divide the channel blocks, much of the second reading comes from
+//! the cache.
 //!
 //! `batch` loops over a batch and `rows` computes a row. x and its gradient have the number type X. y, the residual and
 //! their gradients have the type Y.
@@ -29,13 +29,13 @@ use super::number::{Number, by_numbers};
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A batch norm planned for one batch size, with the statistics of its last batch.
+/// A batch norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     batch: Batch,
     /// Layout of the output and of the residual.
     y: TensorDesc,
     channels: Vec<Channel>,
-    /// Number of values per channel in the statistics, of this rank or of the whole batch.
+    /// Values per channel in the statistics, on this rank or in the whole batch.
     n: f64,
     /// Two sums for each channel.
     sums: ChannelSums,
@@ -50,7 +50,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Computes the statistics of all channels and y, one channel block after the other.
+    /// Computes the statistics of all channels and y, block by block.
     fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, y: &mut [Y], notes: bool) {
         let Self { batch, channels, sums, n, bits, .. } = self;
         let (each, n) = (batch.x.block, *n);
@@ -93,7 +93,7 @@ impl Plan {
         true
     }
 
-    /// Combines the statistics of all ranks into those of the whole batch.
+    /// Combines the ranks' statistics.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
@@ -134,7 +134,7 @@ impl Plan {
         Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
     }
 
-    /// Returns true if the gradient of x overwrites the gradient of y.
+    /// Returns true if dx overwrites dy.
     fn in_place(&self) -> bool {
         !self.batch.op.residual && self.batch.x.bf16 == self.y.bf16
     }
@@ -199,8 +199,8 @@ impl Plan {
             return Ok(());
         }
         let mut sums = known.unwrap_or_else(|| backward.sums(&mut *own.dy, &mut self.sums));
-        // The gradients of the parameters are later summed over the ranks with all others. dx needs the sums of the
-        // whole batch now.
+        // The parameters' gradients are summed over the ranks later, with all other gradients. dx needs the whole
+        // batch's sums now.
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
@@ -210,7 +210,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Computes the gradients of gamma and beta from both sums of all channels.
+    /// Computes the gradients for gamma and beta from both sums of all channels.
     fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
         if pass.frozen {
             return;

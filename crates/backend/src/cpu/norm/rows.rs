@@ -1,6 +1,6 @@
-//! Loops of batch norm over the rows of one channel block: moments, result, sums of gradients, and gradient of x. There
-//! is one set of constants for each group of lanes until the channels repeat: one set for channel blocks, perhaps more
-//! for channels last.
+//! Batch norm's loops over the rows of a channel block: moments, result, sums of gradients, and dx. There is a set of
+//! constants for each group of lanes until the channels repeat: a single set for channel blocks, perhaps more for
+//! channels last.
 //!
 //! X is the number type of x and its gradient. Y is the type of the result, the residual and their gradients.
 
@@ -9,7 +9,7 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// The bits of a mode. This one applies ReLU to the sum.
+/// Bits of a mode. This bit applies ReLU to the sum.
 pub const RELU: usize = 1;
 /// Adds a residual input.
 pub const RESIDUAL: usize = 2;
@@ -27,7 +27,7 @@ pub type Bits = u32;
 /// Number of groups that share a word.
 const TOGETHER: usize = Bits::BITS as usize;
 
-/// Returns the number of words of [`Bits`] for `elems` elements of a row.
+/// Returns the words in [`Bits`] for a row with `elems` elements.
 pub fn words(elems: usize) -> usize {
     elems.div_ceil(LANES * TOGETHER) * LANES
 }
@@ -40,7 +40,7 @@ fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
 }
 
 /// Runs the statement for each part of a row with the same constants, and passes the index of the constants. If there
-/// is only one set of constants, the part is the whole row.
+/// is only a single set of constants, the part is the whole row.
 macro_rules! each_group {
     ($elems:expr, $groups:expr, |$group:ident, $part:ident| $run:expr) => {
         let (n, groups) = ($elems, $groups);
@@ -63,7 +63,7 @@ macro_rules! each_group {
 }
 
 simd! {
-    /// Adds the sums of (x - k) and (x - k)^2 over one row to `s` and `q`.
+    /// Adds the sums of (x - k) and (x - k)^2 over a row to `s` and `q`.
     pub fn moments [X: Number] (x: &[X], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
         each_group!(x.len(), k.len(), |i, part| add_moments(&x[part], &k[i], &mut s[i], &mut q[i]));
     }

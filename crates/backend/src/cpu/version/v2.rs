@@ -17,8 +17,8 @@ impl Descriptor {
     pub fn tagged(dims: &[usize], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
         d.iter_mut().zip(dims).for_each(|(to, from)| *to = *from as i64);
-        // SAFETY: an all-zero descriptor is the valid empty one. `d` has at least `dims.len()` values, and `md`
-        // outlives the call.
+        // SAFETY: an all-zero descriptor is valid and empty. `d` has at least `dims.len()` values, and `md` outlives
+        // the call.
         let (md, status) = unsafe {
             let mut md: sys::dnnl_memory_desc_t = std::mem::zeroed();
             let status = sys::dnnl_memory_desc_init_by_tag(&mut md, dims.len() as i32, d.as_ptr(), of, tag);
@@ -51,7 +51,7 @@ impl Descriptor {
         &self.0.dims[..self.0.ndims as usize]
     }
 
-    /// Returns, for each dimension, the number of elements from one outermost block to the next.
+    /// Returns, for each dimension, the elements from an outermost block to the next.
     pub fn strides(&self) -> &[i64] {
         &self.blocking().strides[..self.0.ndims as usize]
     }
@@ -77,7 +77,7 @@ pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, 1.0, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
+/// Describes a pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
 /// and the padding before and after. Without it, the primitive is an inner product.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! oneDNN 3.x describes tensors by handles. They are interned here, so that a layout can be copied like a value.
-//! Primitives are described in one call.
+//! Primitives are described in a single call.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl Own {
         Descriptor(self.0.raw())
     }
 
-    /// Returns the permanent handle that equals this one.
+    /// Returns the permanent handle that is equal to `self`.
     fn intern(self) -> Descriptor {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both descriptors are valid and only read.
@@ -98,7 +98,7 @@ impl Descriptor {
         self.values(sys::dnnl_query_dims, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Returns, for each dimension, the number of elements from one outermost block to the next.
+    /// Returns, for each dimension, the elements from an outermost block to the next.
     pub fn strides(&self) -> &[i64] {
         self.values(sys::dnnl_query_strides, self.count(sys::dnnl_query_ndims_s32))
     }
@@ -150,7 +150,7 @@ pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
+/// Describes a pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
 /// and the padding before and after. Without it, the primitive is an inner product.
 ///
 /// # Safety

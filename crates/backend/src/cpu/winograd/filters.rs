@@ -14,7 +14,7 @@ use super::transform::{FAR, NEAR, kernel};
 /// Largest side of a filter.
 const SIDE: usize = 5;
 
-/// Returns G g for one column or row of a filter. `stride` is that of the convolution.
+/// Returns G g for a column or row of a filter. `stride` is that of the convolution.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -56,7 +56,7 @@ fn axis<const A: usize>() -> Points {
     if A == LINE { COLUMNS } else { ROWS }
 }
 
-/// Returns G^T u for one column or row.
+/// Returns G^T u for a column or row.
 #[inline(always)]
 fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
     if stride == 2 {
@@ -94,8 +94,8 @@ fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, 
     ]
 }
 
-/// Layout of a grid of filters. Filters are in groups of `width` columns. The other fields are the floats from one
-/// group, row of a group, line of the grid, or place of a line to the next.
+/// Layout of a filter grid. Filters are in groups of `width` columns. The other fields are distances in floats: from
+/// group to group, from row to row in a group, from line to line in the grid, and from place to place in a line.
 #[derive(Clone, Copy)]
 struct Layout {
     width: usize,
@@ -121,7 +121,7 @@ impl Layout {
     }
 }
 
-/// A register of filters: their row, the first of their columns, and their offset at the first place of the grid.
+/// A register of filters: their row, their first column, and their offset at the grid's first place.
 #[derive(Clone, Copy)]
 struct Register {
     row: usize,
@@ -133,7 +133,7 @@ struct Register {
 pub struct Filters {
     rows: usize,
     columns: usize,
-    /// Floats from one row to the next, and from one column to the next.
+    /// Floats from row to row, and from column to column.
     row_step: usize,
     column_step: usize,
     /// Whether filters are rotated by 180 degrees.
@@ -143,13 +143,13 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// For the forward pass and the gradient of the weights: rows are input channels, columns are output channels.
+    /// For the forward pass and the weight gradient: rows are input channels, columns are output channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
     }
 
-    /// For the gradient of the input: rows are output channels, columns are input channels, and filters are rotated.
+    /// For the input gradient: rows are output channels, columns are input channels, and filters are rotated.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }
@@ -160,8 +160,8 @@ impl Filters {
         Self { stride: 2, ..self }
     }
 
-    /// Returns the layout of `columns` columns, or of their gradient, for the products of [`strip`](super::strip): each
-    /// place is a matrix.
+    /// Returns the layout for `columns` columns, or for their gradient, in the products of [`strip`](super::strip):
+    /// each place is a matrix.
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
@@ -175,12 +175,12 @@ impl Filters {
         Layout { width: S::LANES, group: A * line, row, line: Some(line), place: S::LANES }
     }
 
-    /// Returns how many columns of a register exist. `first` is its first column.
+    /// Returns how many columns in a register exist. `first` is its first column.
     fn lanes<S: Vectors>(&self, first: usize) -> usize {
         self.columns.saturating_sub(first).min(S::LANES)
     }
 
-    /// Calls `f` for all registers of one group of columns.
+    /// Calls `f` for all registers of a group of columns.
     fn each_of<S: Vectors>(&self, layout: Layout, group: usize, mut f: impl FnMut(Register)) {
         for row in 0..padded(self.rows) {
             for lane in (0..layout.width).step_by(S::LANES) {
@@ -242,7 +242,7 @@ impl Filters {
         });
     }
 
-    /// Loads one tap of the filters of a register. Only the first `lanes` of them exist.
+    /// Loads a tap for all filters in a register. Only the first `lanes` filters exist.
     #[inline(always)]
     fn tap<S: Vectors>(&self, set: S, w: &[f32], tap: usize, lanes: usize) -> S::Lanes {
         let mut values = [0.0; MOST_LANES];
@@ -284,7 +284,7 @@ impl Filters {
         });
     }
 
-    /// Calls `f(the tap's gradient in dw, its value from the grid)` for all taps of a register of filters.
+    /// Calls `f(the tap's gradient in dw, its value from the grid)` for all taps of the filters in a register.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -306,7 +306,7 @@ impl Filters {
     }
 }
 
-/// Computes G g G^T of one register of filters for every place.
+/// Computes G g G^T at every place for the filters in a register.
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     w: &'a [f32],
@@ -342,8 +342,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
     }
 }
 
-/// Computes G^T u G of one register of filters, where u is the sum of `count` grids. The result has the dimensions row,
-/// column, lane.
+/// Computes G^T u G for the filters in a register, where u is the sum of `count` grids. The result has the dimensions
+/// row, column, lane.
 struct Back<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,

@@ -1,6 +1,6 @@
-//! Outputs of F(2x4, 3x3) that are folded before the products leave the registers, one line of the grid at a time. The
-//! grid of products, which is three times as large as the outputs, is never written. Instruction sets need enough
-//! registers for these sums.
+//! Outputs of F(2x4, 3x3) that are folded before the products leave the registers, line by line of the grid. The grid
+//! of products, which is three times as large as the outputs, is never written. Instruction sets need enough registers
+//! for these sums.
 
 use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
@@ -24,7 +24,8 @@ const REGISTERS: usize = 32;
 const STRIP: usize = 16;
 /// With more channels, filters are read from memory for each strip, so longer strips are better.
 const MOST_CHANNELS: usize = 256;
-/// The order in which lines are added. The second and third contribute to both rows of outputs, the others to one.
+/// The order in which lines are added. The second and third contribute to both rows of outputs, the first and last to a
+/// single row.
 const LINES: [usize; A] = [1, 2, 0, 3];
 
 /// Returns true if a convolution on a grid with `a` lines is computed in this way. `ci` and `co` are padded channels.
@@ -43,8 +44,8 @@ pub fn work<S: Vectors>(ci: usize, co: usize) -> usize {
     STRIP * (v.tile + m.tile)
 }
 
-/// One line of the grid for T tiles and one register of output channels. `u` has the line's filters (input channel,
-/// place, lane), `m` the 2 x 4 outputs of each tile.
+/// A line of the grid for T tiles and a register of output channels. `u` has the line's filters (input channel, place,
+/// lane), `m` the 2 x 4 outputs of each tile.
 struct Line<'a> {
     v: &'a [f32],
     v_order: Order,

@@ -41,7 +41,7 @@ use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution planned for one batch size, on an A x B grid with tiles of 2 x M outputs.
+/// A convolution planned for a fixed batch size, on an A x B grid with tiles of 2 x M outputs.
 struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     set: S,
     threads: Threads,
@@ -54,13 +54,13 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     /// Number of tiles that a thread takes through all stages at a time.
     strip: usize,
     /// The same number if threads divide the output channels instead of the samples: for passes from one side to the
-    /// other, and for the gradient of the filters.
+    /// other, and for the filter gradient.
     wide: [Option<usize>; 2],
     /// The previous batch norm, if this convolution computes it.
     normal: Option<Rc<Normal>>,
     /// The moments of the output for the next batch norm, which may request them.
     moments: Option<Rc<OutputMoments>>,
-    /// Workspace for one pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
     /// inputs and outputs of a strip.
     scratch: Rc<Scratch>,
 }
@@ -135,13 +135,13 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         (padded(self.x.shape.c), padded(self.y.shape.c))
     }
 
-    /// Returns the floats of a grid of filters.
+    /// Returns the floats in a filter grid.
     fn grid(&self) -> usize {
         let (ci, co) = self.channels();
         A * B * ci * co
     }
 
-    /// Returns the floats for the inputs and outputs of one thread's strip, in any pass.
+    /// Returns the floats for the inputs and outputs of a thread's strip, in any pass.
     fn work(&self) -> usize {
         let (ci, co) = self.channels();
         let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
@@ -149,7 +149,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
     }
 
-    /// Returns the floats of the workspace of all threads if they divide the output channels. `strip` is the number of
+    /// Returns the workspace of all threads in floats if they divide the output channels. `strip` is the number of
     /// tiles per strip.
     fn wide_work(&self, strip: usize) -> usize {
         let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M).max(tiles(&self.x, M)));

@@ -63,11 +63,12 @@ impl Finish<'_> {
 
 /// The memory that a thread writes.
 pub struct Output<'a> {
-    /// The images, one row per sample.
+    /// The images, with a row per sample.
     pub y: Matrix<'a, f32>,
     /// The moments of all channels, in the first row. See [`Finish::moments`].
     pub moments: Matrix<'a, Moments>,
-    /// The sums of g of all channels in the first row, and of g (x - mean) in the second row. See [`Finish::gradient`].
+    /// The sums of g for all channels in the first row, and of g (x - mean) in the second row. See
+    /// [`Finish::gradient`].
     pub sums: Matrix<'a, f64>,
 }
 
@@ -86,9 +87,9 @@ fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
     values
 }
 
-/// Processes the outputs in a channel block of one sample.
+/// Processes the outputs in a channel block of a sample.
 pub trait Epilogue<S: Vectors> {
-    /// Called first, with the first row of outputs of the strip's first tile.
+    /// Called first, with the first output row of the strip's first tile.
     fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
 
     /// Returns the value to write for an output. `column` is its column in the tile, `at` its offset in the plane.
@@ -115,13 +116,13 @@ impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, _: usize, _: usize) -> S::Lanes {
         let sum = set.add(output, self.bias);
-        // `max` returns its second operand if one is NaN, so NaN stays.
+        // `max` returns its second operand if either is NaN, so NaN stays.
         if self.relu { set.max(set.zero(), sum) } else { sum }
     }
 }
 
 /// Like [`Affine`], and sums the moments of the written values. The offsets are from the mean of a tile's first row.
-/// There are two sums of each kind, so that they do not wait for each other.
+/// Each sum is split in two, so that additions do not wait for each other.
 struct Summed<L> {
     affine: Affine<L>,
     near: L,
@@ -189,7 +190,7 @@ impl<S: Vectors> Epilogue<S> for Masked<'_, S::Lanes> {
     }
 }
 
-/// Returns A^T m A of one tile. Its places are `place` floats apart.
+/// Returns A^T m A of a tile. Its places are `place` floats apart.
 #[inline(always)]
 fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -241,7 +242,7 @@ pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     rows * columns
 }
 
-/// The outputs of a strip in a channel block of one sample, and the plane that receives them.
+/// The outputs of a strip in a channel block of a sample, and the plane that receives them.
 struct Block<'a, const A: usize, const B: usize, const M: usize> {
     strip: Strip,
     m: &'a [f32],
@@ -377,7 +378,7 @@ impl BiasRelu {
         self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
-    /// Computes the gradient of the bias.
+    /// Computes the bias gradient.
     pub fn gradient(&self, pass: &Pass<'_, Cpu>, dy: &[f32], gradients: &mut Arena<Cpu>) {
         if !self.bias.is_empty() {
             let db = &mut gradients.get_mut(pass.slots[1])[..self.y.shape.c];

@@ -1,5 +1,5 @@
-//! The three passes of a convolution, strip by strip: outputs from inputs, the gradient of the inputs from that of the
-//! outputs (the same computation), and the gradient of the filters from both.
+//! The three passes of a convolution, strip by strip: outputs from inputs, the input gradient from the output gradient
+//! (the same computation), and the filter gradient from both.
 
 use super::super::divide::{Items, Matrix, PerThread};
 use super::super::moments::Moments;
@@ -51,7 +51,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Computes inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of a strip.
 struct ConvolvedStrip<'a, const A: usize, const B: usize, const M: usize> {
     convolution: &'a Convolution<'a>,
     from: Side<'a>,
@@ -89,7 +89,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
     }
 }
 
-/// The gradient of the filters, from the inputs and the gradient of the outputs.
+/// The filter gradient, from the inputs and the output gradient.
 pub struct Correlation<'a> {
     pub x: Side<'a>,
     pub dy: Side<'a>,
@@ -131,7 +131,7 @@ impl Correlation<'_> {
     }
 }
 
-/// Adds the contribution of one strip to the gradient of the filters.
+/// Adds the contribution of a strip to the filter gradient.
 struct CorrelatedStrip<'a, const A: usize, const B: usize, const M: usize> {
     x: Side<'a>,
     dy: Side<'a>,

@@ -1,4 +1,4 @@
-//! Strips: the tiles that go through all stages together, their layout in the workspace, and the matrix products at one
+//! Strips: the tiles that go through all stages together, their layout in the workspace, and the matrix products at a
 //! place of the grid.
 
 use super::super::register_tile::{UNROLLED, by_rows, outer, rows};
@@ -22,8 +22,8 @@ pub struct Order {
 
 impl Order {
     /// Returns a layout with a matrix for each place, in which the channels of a tile are contiguous. A matrix has room
-    /// for `len` tiles and one more cache line. A tile is written to all places, and without the extra line these
-    /// addresses would conflict in the cache.
+    /// for `len` tiles and an additional cache line. A tile is written to all places, and without the additional line
+    /// these addresses would conflict in the cache.
     pub fn by_place<S: Vectors>(channels: usize, len: usize, wide: usize) -> Self {
         Self { wide, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
@@ -39,8 +39,8 @@ impl Order {
         }
     }
 
-    /// Returns a layout in which the `places` places of a tile and channel block are contiguous. Tiles are separated by
-    /// one more cache line, because tiles at a distance of a power of two would conflict in the cache.
+    /// Returns a layout in which the `places` places of a tile and channel block are contiguous. An additional cache
+    /// line separates tiles, because tiles at a distance of a power of two would conflict in the cache.
     pub fn by_tile<S: Vectors>(channels: usize, places: usize, wide: usize) -> Self {
         let block = places * S::LANES;
         Self { wide, tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
@@ -118,7 +118,7 @@ pub struct Ahead {
 
 impl Ahead {
     /// Prefetches the pixels that follow `run` in `data`, in `calls` calls of [`Self::fetch`], from `row` rows below
-    /// the first tile on. The estimate gives each of the `tiles` tiles of an image the same share of its pixels.
+    /// the first tile on. An image has `tiles` tiles, and the estimate gives each the same share of its pixels.
     pub fn new(desc: &TensorDesc, data: *const f32, (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
         let first = following / tiles * desc.blocks() * plane;
@@ -156,14 +156,14 @@ pub fn padded(channels: usize) -> usize {
     channels.next_multiple_of(PAD)
 }
 
-/// Returns the floats from tile to tile in a strip. If the channels fill more than two cache lines, it adds one,
-/// because tiles at a distance of a power of two would conflict in the cache.
+/// Returns the floats from tile to tile in a strip. Channels that fill more than two cache lines get an additional
+/// line, because tiles at a distance of a power of two would conflict in the cache.
 pub const fn step(channels: usize) -> usize {
     if channels <= 2 * PAD { channels } else { channels + PAD }
 }
 
-/// Returns the number of columns that a kernel processes at a time: two registers, or one if two do not divide the
-/// padded columns.
+/// Returns the number of columns that a kernel processes at a time: two registers, or a single register if two do not
+/// divide the padded columns.
 pub fn width<S: Vectors>(columns: usize) -> usize {
     if padded(columns).is_multiple_of(2 * S::LANES) { 2 * S::LANES } else { S::LANES }
 }

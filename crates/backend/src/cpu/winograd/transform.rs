@@ -1,5 +1,5 @@
-//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of the outputs. The matrices are
-//! those of F(2, 3), F(2, 5) and F(4, 3).
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the output gradient. The matrices are those of
+//! F(2, 3), F(2, 5) and F(4, 3).
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ impl<P> Pixels<P> {
         input_line::<S, A, 2>(set, d)
     }
 
-    /// Reads the columns of a tile, starting with column `first` of the tile.
+    /// Reads a tile's columns, starting with its column `first`.
     #[inline(always)]
     fn columns<S: Vectors, const A: usize, const B: usize>(
         self,
@@ -119,7 +119,7 @@ impl<P> Pixels<P> {
     }
 }
 
-/// Computes B^T d B for a strip of one channel block. The image has h rows and w columns, with `pad` zeros before them.
+/// Computes B^T d B for a strip of a channel block. The image has h rows and w columns, with `pad` zeros before them.
 #[inline(always)]
 fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -164,7 +164,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// Computes A y A^T for a strip of one channel block.
+/// Computes A y A^T for a strip of a channel block.
 #[inline(always)]
 fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -213,7 +213,7 @@ impl<'a> Side<'a> {
         self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transforms the inputs of a run of tiles of `outputs`, in all channels.
+    /// Transforms the inputs in all channels for a run of tiles in `outputs`.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -235,7 +235,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Transforms the gradients of the outputs in some channel blocks.
+    /// Transforms the output gradient in some channel blocks.
     #[inline(always)]
     pub fn gradients<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -252,11 +252,11 @@ impl<'a> Side<'a> {
     }
 }
 
-// The matrices, applied to one column or row. As in the literature, B is for inputs and A for outputs. The parameter A
-// is the length of a line, and M its number of outputs. `filters` has the filters and their matrix G.
+// The matrices, applied to a column or row. As in the literature, B is for inputs and A for outputs. The parameter A is
+// the length of a line, and M its number of outputs. `filters` has the filters and their matrix G.
 
-/// The points of F(4, 3) besides 0 and infinity are these and their negatives. They had the least rounding error of
-/// those that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
+/// The points of F(4, 3) besides 0 and infinity are these and their negatives. They had the least rounding error of all
+/// points that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
 pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 
@@ -265,7 +265,7 @@ pub const fn kernel(a: usize) -> usize {
     a - 1
 }
 
-/// Returns B^T d for one column or row.
+/// Returns B^T d for a column or row.
 #[inline(always)]
 pub fn input_line<S: Vectors, const A: usize, const M: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes; A] {
     let mut t = [set.zero(); A];
@@ -300,7 +300,7 @@ pub fn input_line<S: Vectors, const A: usize, const M: usize>(set: S, d: [S::Lan
     t
 }
 
-/// Returns A^T m for one column or row.
+/// Returns A^T m for a column or row.
 #[inline(always)]
 pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; M] {
     let mut y = [set.zero(); M];
@@ -325,7 +325,7 @@ pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::La
     y
 }
 
-/// Returns A y for one column or row.
+/// Returns A y for a column or row.
 #[inline(always)]
 pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::Lanes; M]) -> [S::Lanes; A] {
     let mut g = [set.zero(); A];
@@ -380,7 +380,7 @@ pub struct Normalised<'a> {
     pub relu: bool,
 }
 
-/// The norm of one channel block: max(scale x + shift, least). `least` is 0 if ReLU follows, otherwise minus infinity.
+/// The norm of a channel block: max(scale x + shift, least). `least` is 0 if ReLU follows, otherwise minus infinity.
 #[derive(Clone, Copy)]
 pub struct NormalisedBlock<L> {
     scale: L,
@@ -408,7 +408,7 @@ impl<L: Copy> NormalisedBlock<L> {
 impl<S: Vectors> Made<S> for NormalisedBlock<S::Lanes> {
     #[inline(always)]
     fn of(self, set: S, value: S::Lanes) -> S::Lanes {
-        // `max` returns its second operand if one is NaN, so NaN stays.
+        // `max` returns its second operand if either is NaN, so NaN stays.
         set.max(self.least, set.mul_add(value, self.scale, self.shift))
     }
 }

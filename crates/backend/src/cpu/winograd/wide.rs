@@ -21,9 +21,9 @@ const STRIP: usize = 64;
 /// little compared with the products, and small enough for the caches.
 const TILES: usize = 256;
 
-/// Returns the number of channels above which the gradient of the filters uses this method. The limit is lower with
-/// more than one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill
-/// the caches sooner.
+/// Returns the number of channels above which the filter gradient uses this method. The limit is lower with more than
+/// one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill the caches
+/// sooner.
 pub fn most_channels_of_gradients(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
@@ -43,11 +43,11 @@ pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
 
 /// How the workspace of a pass is divided.
 struct Room {
-    /// Floats of the inputs of one strip.
+    /// Floats for a strip's inputs.
     strip: usize,
     /// Number of strips at a time.
     strips: usize,
-    /// Floats of the filters of [`PAD`] output channels, and floats of these channels in a strip.
+    /// Floats for the filters of [`PAD`] output channels, and for these channels in a strip.
     filters: usize,
     outputs: usize,
 }
@@ -68,8 +68,8 @@ impl Room {
     }
 }
 
-/// Returns the floats of workspace for all passes. `ci` and `co` are padded channels, and `of` the tiles of a strip and
-/// of the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, and `of` are the numbers of tiles
+/// in a strip and in the batch.
 pub fn work<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],
@@ -80,7 +80,7 @@ pub fn work<S: Vectors>(
     [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
 }
 
-/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the gradient of the inputs.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
@@ -90,7 +90,7 @@ pub struct Wide<'a, S> {
     pub strip: usize,
 }
 
-/// Strips with their inputs on the grid: the tiles of each, and their inputs one after the other, `len` floats each.
+/// Strips with their inputs on the grid: their runs of tiles, and `len` floats of inputs for each.
 struct Strips<'a> {
     runs: &'a [Run],
     order: Order,
@@ -105,7 +105,7 @@ impl Strips<'_> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// Computes `to`, which is y for x or dx for dy, with plain filters `w`.
+    /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
     pub fn convolve<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
@@ -126,7 +126,7 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Computes the gradient of the filters in plain order from x and `dy`.
+    /// Computes the filter gradient in plain order from x and `dy`.
     pub fn correlate<const A: usize, const B: usize, const M: usize>(
         &self,
         dy: Side<'_>,
@@ -147,7 +147,7 @@ impl<S: Vectors> Wide<'_, S> {
     }
 
     /// Transforms the inputs of as many strips as fit into `work`. Then it calls `f(group of PAD channels, filters,
-    /// outputs, strips, the thread's part of `y` and the totals)` for all groups of channels of `to`, which also
+    /// outputs, strips, the thread's part of `y` and the totals)` for all groups of channels in `to`, which also
     /// defines the tiles. It repeats this until all strips are done.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
@@ -186,7 +186,7 @@ pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<us
     group * each..desc.blocks().min((group + 1) * each)
 }
 
-/// Transforms the inputs of one strip.
+/// Transforms the inputs of a strip.
 struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
     from: Side<'a>,
     run: Run,
@@ -207,7 +207,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M>
     }
 }
 
-/// Computes products and outputs of one strip in a group of channels.
+/// Computes a strip's products and outputs in a group of channels.
 struct Products<'a, const A: usize, const B: usize, const M: usize> {
     to: &'a TensorDesc,
     group: usize,
@@ -236,7 +236,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
     }
 }
 
-/// Adds the contribution of one strip to the gradient of the filters of a group of channels.
+/// Adds a strip's contribution to the filter gradient for a group of channels.
 struct Sums<'a, const A: usize, const B: usize, const M: usize> {
     dy: Side<'a>,
     group: usize,

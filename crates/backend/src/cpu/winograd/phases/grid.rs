@@ -14,8 +14,8 @@ pub const DOWN: usize = HIGH + 1;
 pub const ACROSS: usize = WIDE + 1;
 pub const CELLS: usize = DOWN * ACROSS;
 
-/// Columns of places: the cells of the odd phase, then those of the even phase, which has no infinity. Rows have the
-/// same order.
+/// Columns of places: first the odd phase's cells, then the even phase's, which has no infinity. Rows have the same
+/// order.
 pub const PLACES_ACROSS: usize = ACROSS + WIDE;
 pub const PLACES: usize = (DOWN + HIGH) * PLACES_ACROSS;
 
@@ -25,7 +25,7 @@ pub const LINES: usize = DOWN + 1;
 pub const LINE: usize = ACROSS + 1;
 pub const FILTERS: usize = LINES * LINE;
 
-/// Returns the place of each phase of a cell, and the index of its filter.
+/// Returns the place for each phase in a cell, and the index of its filter.
 pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
     let [r, c] = [cell / ACROSS, cell % ACROSS];
     let rows = [(r, r), (DOWN + r, DOWN)].into_iter().take(if r < HIGH { 2 } else { 1 });
@@ -59,7 +59,7 @@ impl Tile {
         Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
     }
 
-    /// Returns the tile after this one.
+    /// Returns the next tile.
     fn next(self, d: &TensorDesc) -> Self {
         let (h, w) = (d.shape.h, d.shape.w);
         let Self { mut n, mut top, mut left, .. } = self;
@@ -173,8 +173,8 @@ impl Spots {
         Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Returns the offset of row `r` and column `c` of the places or, without `PLACES`, of the cells. It is at most
-    /// `last`.
+    /// Returns the offset at row `r` and column `c`. These count places with `PLACES`, otherwise cells. The offset is
+    /// at most `last`.
     #[inline(always)]
     fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
         let (spot, cell) = if PLACES {
@@ -230,8 +230,8 @@ impl<'a, S: Vectors> GridMut<'a, S> {
     }
 }
 
-/// Returns true if a tile with `outputs` outputs along an axis has a product at place `at` of the axis. First are the
-/// `most` finite points of the odd phase, then infinity, then the finite points of the even phase.
+/// Returns true if a tile with `outputs` outputs along an axis has a product at place `at` on the axis. First come the
+/// odd phase's `most` finite points, then infinity, then the even phase's finite points.
 #[inline(always)]
 pub const fn has_place(at: usize, most: usize, outputs: usize) -> bool {
     at == most || (if at < most { at } else { at - most - 1 }) < outputs
@@ -254,9 +254,9 @@ macro_rules! by_size {
 }
 pub(super) use by_size;
 
-// The matrices of F(s, 2) for the phases of one axis, with s = 1 to 4 outputs. There are s finite points and infinity.
+// The matrices of F(s, 2) for the phases of an axis, with s = 1 to 4 outputs. There are s finite points and infinity.
 // Tiles with fewer outputs use the first of the same points, so tiles of all sizes share the transformed filters. The
-// even phase has one tap and needs only the finite points.
+// even phase has a single tap and needs only the finite points.
 
 /// The points of an axis: near, -near, far, -far, infinity.
 #[derive(Clone, Copy)]
@@ -265,8 +265,8 @@ pub struct Points {
     far: f32,
 }
 
-/// The points of rows and of columns that had the least rounding error of all that were tried. A tile has two rows, so
-/// the far points of rows are not used.
+/// Points for rows and for columns with the least rounding error that was measured. A tile has two rows, so the far
+/// points for rows are not used.
 pub const ROWS: Points = Points { near: 0.75, far: 1.5 };
 pub const COLUMNS: Points = Points { near: 0.5, far: 1.5 };
 

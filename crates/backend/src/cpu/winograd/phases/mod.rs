@@ -34,7 +34,7 @@ use super::transform::Side;
 use super::wide as many;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution planned for one batch size.
+/// A convolution planned for a fixed batch size.
 pub struct Plan<S: Vectors> {
     set: S,
     threads: Threads,
@@ -46,7 +46,7 @@ pub struct Plan<S: Vectors> {
     strip: usize,
     /// Whether threads divide the output channels instead of the samples.
     wide: bool,
-    /// Workspace for one pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
     /// inputs and outputs of a strip.
     scratch: Rc<Scratch>,
 }
@@ -82,7 +82,7 @@ impl<S: Vectors> Plan<S> {
         [padded(self.x.shape.c), padded(self.y.shape.c)]
     }
 
-    /// Returns the floats of a grid of filters.
+    /// Returns the floats in a filter grid.
     fn grid(&self) -> usize {
         FILTERS * self.channels().into_iter().product::<usize>()
     }

@@ -1,5 +1,5 @@
-//! The three passes for phases, strip by strip: outputs from inputs, the gradient of the inputs from that of the
-//! outputs, and the gradient of the filters from both.
+//! The three passes for phases, strip by strip: outputs from inputs, the input gradient from the output gradient, and
+//! the filter gradient from both.
 
 use super::super::super::divide::{Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
@@ -24,7 +24,7 @@ pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
-/// Returns the floats of one thread's strip, in any pass.
+/// Returns the floats of a thread's strip, in any pass.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
     let place = |channels| Order::by_place::<S>(channels, strip, WIDE).place;
     PLACES * place(ci) + CELLS * place(co)
@@ -60,7 +60,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Computes inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of a strip.
 struct ConvolvedStrip<'a> {
     convolution: Convolution<'a>,
     tiles: Tiles,
@@ -84,7 +84,7 @@ impl Job for ConvolvedStrip<'_> {
     }
 }
 
-/// Sums the gradient of the filters over all tiles. Each thread has a separate grid.
+/// Sums the filter gradient over all tiles. Each thread has a separate grid.
 pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
     let (outputs, strip) = (of.dy.desc, of.strip);
     of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
@@ -95,7 +95,7 @@ pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work
     });
 }
 
-/// Adds the contribution of one strip to the gradient of the filters.
+/// Adds the contribution of a strip to the filter gradient.
 struct CorrelatedStrip<'a> {
     x: Side<'a>,
     dy: Side<'a>,
@@ -187,8 +187,8 @@ pub fn multiply<S: Vectors>(
     }
 }
 
-/// Adds the contribution of some tiles to the gradient `du` of the filters. `v` are the inputs and `d` the gradients of
-/// the outputs.
+/// Adds the contribution of some tiles to the gradient `du` of the filters. `v` are the inputs and `d` the output
+/// gradient.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(
     set: S,

@@ -1,6 +1,5 @@
-//! Transforms of the phases between images and the grid, for tiles of H x W outputs. B^T d B is used for inputs and for
-//! the gradient of the outputs, A y A^T for the gradient of the outputs, and A^T m A gives outputs and the gradient of
-//! the inputs.
+//! Transforms of the phases between images and the grid, for tiles of H x W outputs. B^T d B transforms inputs and the
+//! output gradient, A y A^T the output gradient, and A^T m A returns outputs and the input gradient.
 
 use std::ops::Range;
 
@@ -85,7 +84,7 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     }
 }
 
-/// Computes B^T d B of the gradient of a tile's outputs and of the outputs below and to the right of it.
+/// Computes B^T d B from the gradient of a tile's outputs and of their neighbours below and to the right.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
@@ -116,7 +115,7 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     }
 }
 
-/// Computes A y A^T of the gradient of a tile's outputs.
+/// Computes A y A^T from the gradient of a tile's outputs.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
@@ -147,9 +146,9 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
     }
 }
 
-/// Defines the transform of a run of tiles in some channel blocks of `side`. `$f` transforms one tile to `$places`
-/// places. The pixels of a tile start at `$scale` times its first row and column, minus `$before`. `$extent` is the
-/// number of pixels that a whole tile reads.
+/// Defines a transform for a run of tiles in some channel blocks of `side`. `$f` transforms a tile to `$places` places.
+/// A tile's pixels start at `$scale` times its first row and column, minus `$before`. `$extent` is the number of pixels
+/// that a whole tile reads.
 macro_rules! transform {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal, $before:literal, $extent:expr) => {
         $(#[$doc])*
@@ -187,11 +186,11 @@ transform!(
     inputs, place_inputs, PLACES, 2, 1, [2 * HIGH + 1, 2 * WIDE + 1]
 );
 transform!(
-    /// Transforms the gradient of the outputs to all cells, for the gradient of the inputs.
+    /// Transforms the output gradient to all cells, for the input gradient.
     cells, place_cells, CELLS, 1, 0, [HIGH + 1, WIDE + 1]
 );
 transform!(
-    /// Transforms the gradient of the outputs to all cells, for the gradient of the filters.
+    /// Transforms the output gradient to all cells, for the filter gradient.
     gradients, place_gradients, CELLS, 1, 0, [HIGH, WIDE]
 );
 
@@ -226,7 +225,7 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// Returns A^T m A of all phases of a tile: pixels of the inputs' gradient.
+/// Returns A^T m A for all phases of a tile: pixels of the input gradient.
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
@@ -259,8 +258,8 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// The result of a pass: the layout of the tensor, the channel blocks to compute, the layout of the products, and the
-/// processing of the outputs.
+/// The result of a pass: its tensor layout, the channel blocks to compute, the layout of the products, and how outputs
+/// are processed.
 pub struct To<'a> {
     pub desc: &'a TensorDesc,
     pub blocks: Range<usize>,
@@ -268,8 +267,8 @@ pub struct To<'a> {
     pub finish: Finish<'a>,
 }
 
-/// Defines the computation of a pass's result from the products of a run of tiles at `$places` places. `$f` transforms
-/// one tile, whose pixels start at `$scale` times its first row and column.
+/// Defines a computation that transforms products at `$places` places to a pass's result. `$f` transforms a tile, and
+/// the tile's pixels start at `$scale` times its first row and column.
 macro_rules! finished {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal) => {
         $(#[$doc])*
@@ -299,7 +298,7 @@ impl To<'_> {
         outputs, outputs_of, CELLS, 1
     );
     finished!(
-        /// Computes the gradient of the inputs from the places.
+        /// Computes the input gradient from the places.
         pixels, pixels_of, PLACES, 2
     );
 }

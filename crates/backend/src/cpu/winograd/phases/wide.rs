@@ -20,7 +20,7 @@ use crate::TensorDesc;
 /// Number of tiles with inputs on the grid at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats of a thread's filters for a group of [`PAD`] output channels, and floats of these channels' spots in a strip.
+/// Floats per thread for the filters of [`PAD`] output channels, and for these channels' spots in a strip.
 #[derive(Clone, Copy)]
 struct Own {
     filters: usize,
@@ -37,8 +37,8 @@ impl Own {
     }
 }
 
-/// Returns the floats of workspace for all passes. `ci` and `co` are padded channels, `strip` and `tiles` the tiles of
-/// a strip and of the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, `strip` and `tiles` are the
+/// numbers of tiles in a strip and in the batch.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
     let room = |channels: usize, [spots, others]: [usize; 2]| {
         let inputs = spots * Order::by_place::<S>(channels, strip, WIDE).place;
@@ -47,7 +47,7 @@ pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), th
     room(ci, Way::Forward.spots()).max(room(co, Way::Back.spots()))
 }
 
-/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the gradient of the inputs.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
@@ -66,7 +66,7 @@ struct Strip<'a> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// Computes `to`, which is y for x or dx for dy, with plain filters `w`.
+    /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
     pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, work: &mut [f32], y: &mut [f32]) {
         let outputs = if self.way == Way::Forward { to } else { &self.from.desc };
         let parts = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
@@ -79,7 +79,7 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Computes the gradient of the filters in plain order from x and `dy`.
+    /// Computes the filter gradient in plain order from x and `dy`.
     pub fn correlate(&self, dy: Side<'_>, work: &mut [f32], dw: &mut [f32]) {
         dw.fill(0.0);
         self.each_group(&dy.desc, &dy.desc, work, self.filters.by_columns(dw, PAD), |group, u, d, strips, dw| {
@@ -91,8 +91,8 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Transforms the inputs of as many strips of the tiles of `outputs` as fit into `work`. Then it calls `f(group of
-    /// channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels of `to`. It
+    /// Transforms the inputs of as many strips as fit into `work`. `outputs` defines the tiles. Then it calls `f(group
+    /// of channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels in `to`. It
     /// repeats this until all strips are done.
     fn each_group(
         &self,
@@ -127,7 +127,7 @@ impl<S: Vectors> Wide<'_, S> {
     }
 }
 
-/// Transforms the inputs of one strip.
+/// Transforms the inputs of a strip.
 struct Inputs<'a> {
     way: Way,
     from: Side<'a>,
@@ -146,7 +146,7 @@ impl Job for Inputs<'_> {
     }
 }
 
-/// Computes products and outputs of one strip in a group of channels.
+/// Computes a strip's products and outputs in a group of channels.
 struct Products<'a> {
     way: Way,
     to: &'a TensorDesc,
@@ -171,7 +171,7 @@ impl Job for Products<'_> {
     }
 }
 
-/// Adds the contribution of one strip to the gradient of the filters of a group of channels.
+/// Adds a strip's contribution to the filter gradient for a group of channels.
 struct Sums<'a> {
     dy: Side<'a>,
     group: usize,
