@@ -1,4 +1,5 @@
-//! Operations whose output has the layout of the first input, and whose backward pass writes that input's gradient over the output's.
+//! Element-wise operations. The output has the layout of the first input, and the backward pass writes this input's
+//! gradient over the output's gradient.
 
 use crate::{DeviceMemory, Error, Gradients, Keeps, Pass, Planned, TensorDesc, Traffic};
 
@@ -6,7 +7,7 @@ type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;
 type Backward<B> = dyn Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error>;
 
-/// Such an operation, planned for one batch size, without parameters or memory of its own.
+/// An element-wise operation planned for a fixed batch size. It has no parameters and no private memory.
 pub struct Elementwise<B: DeviceMemory> {
     x: TensorDesc,
     keeps: Keeps,

@@ -1,8 +1,8 @@
-//! The functions of NVRTC, cuBLASLt and cuDNN that this backend calls, looked up in the files that [`load`](super::load) has chosen.
-//! cudarc would open these libraries by other names, under which the system may have other versions. The types are
-//! cudarc's.
+//! The functions of NVRTC, cuBLASLt and cuDNN that this backend calls. They are looked up in the files that
+//! [`load`](super::load) has chosen. cudarc would open these libraries under other names, for which the system may have
+//! other versions. The types are cudarc's.
 
-/// Declares functions of a library. Calls panic if the library is missing or does not have them.
+/// Declares functions of a library. A call panics if the library is missing or lacks the function.
 macro_rules! functions {
     ($(mod $module:ident of $library:ident { $(fn $name:ident($($value:ident: $type:ty),* $(,)?) -> $result:ty;)* })*) => {$(
         #[allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
@@ -15,12 +15,12 @@ macro_rules! functions {
 
             use super::super::load::{Library, required};
 
-            // cudarc declares the same
+            // Does not compile unless the type equals cudarc's declaration.
             $(const _: unsafe fn($($type),*) -> $result = cudarc::$module::sys::$name;
 
             pub unsafe fn $name($($value: $type),*) -> $result {
                 static FOUND: OnceLock<unsafe extern "C" fn($($type),*) -> $result> = OnceLock::new();
-                // SAFETY: this is the function's type in the library's header, and the caller promises what the library asks for.
+                // SAFETY: the library's header declares this type, and the caller follows the library's rules.
                 unsafe {
                     FOUND.get_or_init(|| required(Library::$library, stringify!($name)))($($value),*)
                 }

@@ -178,13 +178,13 @@ pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     Ok(found.get_or_init(|| loaded))
 }
 
-/// Returns a function of a library. Panics if the library is missing or does not have it.
+/// Returns a function of a library. Panics if the library is missing or lacks the function.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the function.
+/// `F` must be the type of a pointer to the function.
 pub unsafe fn required<F: Copy>(library: Library, name: &str) -> F {
     let c_name = CString::new(name).expect("a function's name");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller ensures that `F` is the function's type.
     let function = loaded(library).ok().and_then(|loaded| unsafe { loaded.find(&c_name) });
     function.unwrap_or_else(|| panic!("lib{} has no function {name}", library.stem()))
 }
