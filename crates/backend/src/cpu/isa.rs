@@ -66,7 +66,7 @@ impl Isa {
         let has = false;
         Err(format!(
             "products of bf16 factors need AVX512-BF16 (Intel's Cooper Lake, and Xeons since Sapphire Rapids; AMD's since Zen 4), and \
-             {} uses {} here{}; without it they are slower than those of f32",
+             {} uses {} here{}; without it, they are slower than f32 products",
             onednn::version(),
             self.name(),
             if has { ", although the processor has it: unset ONEDNN_MAX_CPU_ISA" } else { "" },

@@ -104,7 +104,7 @@ impl Bf16 {
     pub fn name(self) -> &'static str {
         match self {
             Self::Halves => ", products in bf16",
-            Self::Widened => ", products of what bf16 can hold",
+            Self::Widened => ", f32 products of factors rounded to bf16",
         }
     }
 

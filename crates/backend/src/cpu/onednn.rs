@@ -52,7 +52,7 @@ impl Engine {
         let team = threads::size(threads);
         if team != threads {
             let why = format!(
-                "OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or ask for --threads {team}"
+                "OpenMP starts {team} of {threads} threads; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or use --threads {team}"
             );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
@@ -200,7 +200,7 @@ impl Primitive {
             memories.push(Memory::new(engine, arg::SCRATCHPAD, &scratch, op)?);
             let mut shared = engine.scratch.borrow_mut();
             if shared.as_slice().len() < scratch.elems() {
-                *shared = AlignedBuf::zeroed(scratch.elems(), "oneDNN's work space")?;
+                *shared = AlignedBuf::zeroed(scratch.elems(), "oneDNN's workspace")?;
             }
         }
         Ok(Self { memories, primitive, name: desc.name(), op: op.into() })
@@ -345,7 +345,7 @@ pub fn read_environment() -> Result<(), Error> {
     let engine = Engine::without_team()?;
     let (plain, blocked) = (Md::plain(&DIMS)?, Md::activation(&DIMS, CHANNELS)?);
     let (from, mut to) = ([1.0f32; VALUES], [0.0f32; VALUES]);
-    let copy = reorder(&engine, &plain, &blocked, "reading of the environment")?;
+    let copy = reorder(&engine, &plain, &blocked, "reading the environment")?;
     copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to))])
 }
 

@@ -190,7 +190,7 @@ pub(super) fn plan(
         Input::new(View::stepped(given, step), View::whole(&taken), has_gradient, r.name)
     };
     let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
-    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "behind copies" }))
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
 }
 
 /// Wraps an operation that was planned for the images of `frame`. The input's images are copied into them at row and

@@ -28,7 +28,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<B
             Ok(Box::new(plan))
         }
         (_, Some(Format::Panels(_))) => {
-            Err(Error::Unsupported { op: r.name.into(), why: "its weights lie in panels of another layer".into() })
+            Err(Error::Unsupported { op: r.name.into(), why: "its weights have another layer's panels".into() })
         }
         _ => by_onednn(cpu, r, op),
     }

@@ -137,7 +137,7 @@ impl Descriptor {
 fn unknown(dims: &[i64]) -> Error {
     Error::Unsupported {
         op: format!("a layout of {dims:?}"),
-        why: "oneDNN has no name for it with elements of another type".into(),
+        why: "oneDNN has no named layout for it with another element type".into(),
     }
 }
 
