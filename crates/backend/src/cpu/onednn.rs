@@ -109,7 +109,6 @@ impl Memory {
     }
 }
 
-/// The memory of an argument.
 pub enum Data<'a> {
     Read(&'a [f32]),
     Written(&'a mut [f32]),

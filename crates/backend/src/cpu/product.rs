@@ -94,7 +94,6 @@ impl Geometry {
         Ok(Self { x, w_dims, bias, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
     }
 
-    /// Describes a convolution.
     pub fn new(
         op: &Conv,
         x: &TensorDesc,

@@ -138,7 +138,6 @@ pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f6
     tensors.iter().map(|t| sums.by_ref().take(starts(t).len()).sum()).collect()
 }
 
-/// See [`Units`].
 pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f32]) {
     let g = Shared::new(g);
     threads.each(units.tensors.len(), |_, share| {

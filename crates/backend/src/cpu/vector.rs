@@ -10,7 +10,6 @@ use std::f32::consts::LOG2_E;
 /// They become single instructions only in code that [`Self::run`] compiles for the set. So every function that takes a
 /// set must be `#[inline(always)]`.
 pub trait Vectors: Copy + Send + Sync {
-    /// A register.
     type Lanes: Copy;
     /// Floats per register, and channels per block.
     const LANES: usize;

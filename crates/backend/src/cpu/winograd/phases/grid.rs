@@ -59,7 +59,6 @@ impl Tile {
         Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
     }
 
-    /// Returns the next tile.
     fn next(self, d: &TensorDesc) -> Self {
         let (h, w) = (d.shape.h, d.shape.w);
         let Self { mut n, mut top, mut left, .. } = self;

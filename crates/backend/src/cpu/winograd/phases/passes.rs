@@ -125,7 +125,6 @@ impl Job for CorrelatedStrip<'_> {
 // The two directions between images, and the products on the grid. In the forward direction, a cell is the sum of the
 // products at all its places. In the backward direction, each place is a product with its cell.
 
-/// The direction of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From x to y.
