@@ -78,7 +78,7 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
     copy(&["libcudnn.so.9"], &chosen);
     let line = machine.doctor(&[&chosen], "libcudnn");
     assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
-    // a library of a CUDA version that the driver does not support, also under the name that cudarc tries first
+    // a library of a CUDA version that the driver does not support, under the name that the dynamic loader tries first
     let newer = machine.0.path().join("newer");
     copy(&["libnvrtc.so.13"], &newer);
     fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");

@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod cuda;
 mod device;
 mod draws;
+mod elementwise;
 mod error;
 mod interface;
 mod losses;

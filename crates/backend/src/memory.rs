@@ -244,6 +244,8 @@ pub trait DeviceMemory: Sized + 'static {
     /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
     /// only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
+    /// What tables call an operation whose passes are loops or kernels of the backend's own.
+    const LOOPS: &'static str = "own";
 
     /// Allocates memory filled with zeros.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;

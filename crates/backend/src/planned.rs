@@ -92,13 +92,19 @@ pub trait Planned<B: DeviceMemory> {
     fn output(&self) -> TensorDesc;
 
     /// Returns each parameter's memory format, ordered like [`OpSpec::params`](net::OpSpec::params).
-    fn formats(&self) -> Vec<B::Format>;
+    fn formats(&self) -> Vec<B::Format> {
+        Vec::new()
+    }
 
     /// Returns the bytes of private memory: statistics, masks, indices, workspace.
-    fn state_bytes(&self) -> usize;
+    fn state_bytes(&self) -> usize {
+        0
+    }
 
     /// Returns the names of the primitives it uses, for tables.
-    fn implementation(&self) -> String;
+    fn implementation(&self) -> String {
+        B::LOOPS.into()
+    }
 
     /// Returns the input for which `backward` writes the gradient over `dy`.
     fn alias(&self) -> Option<usize> {

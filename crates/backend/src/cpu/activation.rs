@@ -1,4 +1,4 @@
-//! Functions of one element: one pass over flat memory, whatever the layout.
+//! Element-wise functions. Each is a single pass over flat memory, so the layout does not matter.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -8,17 +8,16 @@ use net::Activation;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::{UNIT, clear_padding};
-use super::layout::Format;
-use super::threads::Threads;
 use super::vector::exp;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
-/// y = f(x) of equally many elements; the number is the function's.
+/// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
-/// Turns the gradient of y into that of x, from x or from y.
+/// Overwrites dy with dx. `seen` is x or y from the forward pass.
 type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
 
-/// The tensor from which a function's slope is computed; none where it is 1.
+/// The tensor from which the function's slope is computed. `Nothing` if the slope is 1.
 #[derive(Clone, Copy, PartialEq)]
 enum Seen {
     X,
@@ -26,7 +25,6 @@ enum Seen {
     Nothing,
 }
 
-/// What runs a function.
 #[derive(Clone, Copy)]
 struct Loops {
     forward: Forward,
@@ -35,7 +33,7 @@ struct Loops {
     a: f32,
 }
 
-/// Declares the loops of functions: y of x, then dx of dy and of x or y.
+/// Declares the loops of functions. The first expression computes y from x, the second computes dx from dy and x or y.
 macro_rules! loops {
     ($($name:ident: |$x:ident, $a:ident| $value:expr, |$d:ident, $seen:ident: $which:ident| $slope:expr;)*) => {$(
         fn $name(a: f32) -> Loops {
@@ -109,10 +107,11 @@ fn ramp(x: f32) -> f32 {
     x.mul_add(1.0 / 6.0, 0.5).clamp(0.0, 1.0)
 }
 
-/// From here on GELU's approximation is x, and beyond its opposite 0: there its slope is 1 and 0, without x^3, which overflows.
+/// For x above this bound, the approximation of GELU equals x, and below its negative it equals 0. The derivative is
+/// computed from x clamped to this range, because x^3 would overflow.
 const STRAIGHT: f32 = 16.0;
 
-/// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 is the logistic function of 2 u.
+/// Returns 2 u with u = sqrt(2 / pi) (x + 0.044715 x^3). The logistic function of 2 u is (1 + tanh(u)) / 2.
 #[inline(always)]
 fn bend(x: f32) -> f32 {
     1.595_769 * x * (0.044715 * x).mul_add(x, 1.0)
@@ -123,7 +122,8 @@ fn slope_of_bend(x: f32) -> f32 {
     1.595_769 * (0.134_145 * x).mul_add(x, 1.0)
 }
 
-/// The normal distribution function within 1e-7, by formula 7.1.26 of Abramowitz and Stegun (1964), and its density.
+/// Returns the normal distribution function, accurate to 1e-7 (formula 7.1.26 of Abramowitz and Stegun, 1964), and its
+/// density.
 #[inline(always)]
 fn normal(x: f32) -> (f32, f32) {
     let t = 1.0 / (0.327_591_1 * FRAC_1_SQRT_2).mul_add(x.abs(), 1.0);
@@ -133,73 +133,35 @@ fn normal(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, 0.398_942_3 * bell)
 }
 
-/// A function of one element, of known size.
-struct Plan {
-    threads: Threads,
-    loops: Loops,
-    y: TensorDesc,
-    /// Whether the function moves zeros, so that what pads channel blocks must be cleared.
-    moves_zero: bool,
-}
-
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let loops = loops(*op);
+    let (threads, loops, desc) = (cpu.threads, loops(*op), r.x[0]);
     let mut zero = [0.0];
     (loops.forward)(&mut zero, &[0.0], loops.a);
-    Ok(Box::new(Plan { threads: cpu.threads, loops, y: r.x[0], moves_zero: zero != [0.0] }))
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn keeps(&self) -> Keeps {
-        match self.loops.seen {
-            Seen::X => Keeps::INPUT,
-            Seen::Y => Keeps::OUTPUT,
-            Seen::Nothing => Keeps::NOTHING,
-        }
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (n, x, loops) = (self.y.elems(), x[0].as_slice(), self.loops);
-        let y = &mut y.as_mut_slice()[..n];
-        self.threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
-        if self.moves_zero {
-            clear_padding(self.threads, &self.y, y);
+    // If f(0) is not 0, the padding channels must be cleared afterwards.
+    let moves_zero = zero != [0.0];
+    let keeps = match loops.seen {
+        Seen::X => Keeps::INPUT,
+        Seen::Y => Keeps::OUTPUT,
+        Seen::Nothing => Keeps::NOTHING,
+    };
+    let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
+        let (x, y) = (x[0].as_slice(), &mut y.as_mut_slice()[..desc.elems()]);
+        threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
+        if moves_zero {
+            clear_padding(threads, &desc, y);
         }
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let (n, loops) = (self.y.elems(), self.loops);
+    };
+    Elementwise::plan(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
         let seen = match loops.seen {
             Seen::X => g.x[0].as_slice(),
             Seen::Y => g.y.as_slice(),
-            // the gradient stays what it is
+            // The slope is 1, so the gradient does not change.
             Seen::Nothing => return Ok(()),
         };
-        self.threads.split(&mut g.dy.as_mut_slice()[..n], UNIT, |unit, run| {
+        threads.split(&mut g.dy.as_mut_slice()[..desc.elems()], UNIT, |unit, run| {
             (loops.backward)(run, &seen[unit * UNIT..][..run.len()], loops.a);
         });
         Ok(())
-    }
+    })
 }

@@ -1,4 +1,4 @@
-//! Convolutions and linear layers: three oneDNN primitives over one set of weights.
+//! Convolutions and linear layers. A layer has up to three oneDNN primitives, which share its weights.
 
 use std::rc::Rc;
 
@@ -11,25 +11,23 @@ use super::fusion::Relu;
 use super::layout::Format;
 use super::layout::Md;
 use super::number::{Bf16, Rounded};
-use super::onednn::{Engine, Primitive, arg, reorder};
+use super::onednn::{Data, Engine, Primitive, arg, reorder};
 use super::own_gradient::Depthwise;
 use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
-use super::product::{Geometry, activation};
-use super::product::{Product, pointer};
+use super::product::{Geometry, Product, activation};
 use super::relaid;
 use super::sys::Direction;
 use super::threads::Threads;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
-/// How the weights' gradient is made.
 enum WeightGradient {
     Primitive(Product),
-    /// By our own loops, then copied from plain order.
+    /// Our own loops compute the gradient in plain order, and the primitive copies it into the layout of the weights.
     Own(Box<dyn OwnGradient>, Primitive),
 }
 
-/// A convolution or linear layer of known sizes.
+/// A convolution or linear layer planned for a fixed batch size.
 pub(super) struct Plan {
     engine: Rc<Engine>,
     threads: Threads,
@@ -37,23 +35,24 @@ pub(super) struct Plan {
     y: TensorDesc,
     relu: Relu,
     weights: Md,
-    /// Whether the weights lie in plain order because those of the largest batch do, by kernels of ours.
+    /// True if the weights are stored in plain order because the plan for the largest batch uses kernels of our own.
     as_given: bool,
     bias: Option<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,
     backward_data: Option<Product>,
-    /// The factors, where they are rounded.
+    /// The factors rounded to bf16, or `None` if the layer computes in f32.
     rounded: Option<Rounded>,
     scratch: Rc<Scratch>,
-    /// The input in plain order, where its padded channels keep the primitive from reading it.
+    /// A copy of the input in plain order. Used if the input has padding channels, because the primitive cannot skip
+    /// them.
     plain: Option<Unblocked>,
-    /// The input with its padding around it, where the primitive cannot pad by itself.
+    /// A copy of the input with its padding. Used if the primitive cannot add the padding itself.
     framed: Option<Framed>,
 }
 
 impl Plan {
-    /// Plans a convolution; its output is blocked.
+    /// Plans a convolution that writes channel blocks.
     pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let mut x = r.x[0];
         let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block, bf16: false };
@@ -77,8 +76,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has
-    /// no fast primitive for it.
+    /// Plans a convolution with a bf16 input or output. Returns `None` if both are f32. Returns an error if the input
+    /// is bf16 and oneDNN has no fast primitive for it.
     fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
         let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
         let y = TensorDesc { bf16: narrows, ..y };
@@ -88,24 +87,25 @@ impl Plan {
         let plan = Geometry::new(op, &x, &y, activation).and_then(|g| Self::with_factors(cpu, r, &g, y, cpu.bf16));
         match plan {
             Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
-            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has nothing fast for it".into() }),
+            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no fast primitive".into() }),
             _ => Ok(None),
         }
     }
 
-    /// Plans a convolution whose input and output lie channels last and whose products are made in tiles; an error where oneDNN has none.
+    /// Plans a convolution that uses tile instructions (AMX) and reads and writes images channels last. Returns an
+    /// error if oneDNN has no such primitive.
     pub fn in_tiles(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let y = relaid::last(&TensorDesc::plain(x.n, r.output()?));
         let layout = |d: &TensorDesc| Md::channels_last(&[d.n, d.shape.c, d.shape.h, d.shape.w]);
         let plan = Self::with_factors(cpu, r, &Geometry::new(op, &x, &y, layout)?, y, cpu.bf16)?;
         if plan.is_slow() || !plan.forward.name().contains("amx") {
-            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no tiles for it".into() });
+            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no AMX primitive".into() });
         }
         Ok(plan)
     }
 
-    /// Plans a linear layer; it reads an image in the layout that it has.
+    /// Plans a linear layer. It reads an image in the image's own layout.
     pub fn linear(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
         if let Some(plan) = Self::matrix(cpu, r, op)? {
             return Ok(plan);
@@ -122,14 +122,15 @@ impl Plan {
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
     }
 
-    /// A linear layer over vectors of all elements of an image.
+    /// Describes a linear layer that reads an image as a vector.
     fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
         let elems = image.shape.elems();
         Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])
     }
 
-    /// Plans a linear layer over blocked images as one over vectors of what lies in memory, for which oneDNN has faster primitives, if
-    /// its weights then have a layout that can be told.
+    /// Plans a linear layer over blocked images as a layer over vectors in memory order, because oneDNN has faster
+    /// primitives for vectors. Returns `None` if the resulting weight layout cannot be described as a layout over
+    /// images.
     fn matrix(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Self>, Error> {
         let image = r.x[0];
         let Shape { c, h, w } = image.shape;
@@ -151,7 +152,8 @@ impl Plan {
         Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
     }
 
-    /// With factors in the precision of the backend; in f32 where oneDNN has no fast primitive for others.
+    /// Plans a layer with factors in the backend's precision, or in f32 if oneDNN has no fast primitive for that
+    /// precision.
     fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
         match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
             Some(plan) if !plan.is_slow() => Ok(plan),
@@ -170,7 +172,8 @@ impl Plan {
         let layer = |direction, w: Md| g.layer(r.name, direction, w, bf16)?.primitive(&engine, direction);
         let any = Md::any(&g.w_dims)?;
         let product = |direction, weights: Md| -> Result<Product, Error> {
-            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
+            // Prefer the layout of the arena, because it saves a copy. If only oneDNN's plain loops support it, let
+            // oneDNN choose a layout and copy.
             if let Ok((primitive, _)) = layer(direction, weights)
                 && let product = Product::new(primitive)
                 && !product.is_slow()
@@ -192,7 +195,7 @@ impl Plan {
             Some(Format::Plain(_)) => in_plain()?,
             _ => {
                 let (primitive, own) = layer(Direction::Forward, any)?;
-                // oneDNN 3.x has layouts without a name, which f32 cannot have
+                // oneDNN 3.x can choose layouts that have no name. They cannot be converted to f32.
                 own.in_f32().map_or_else(|_| in_plain(), |weights| Ok((Product::new(primitive), weights)))?
             }
         };
@@ -219,24 +222,23 @@ impl Plan {
         })
     }
 
-    /// The layout of the weights.
     pub fn weights(&self) -> &Md {
         &self.weights
     }
 
-    /// Whether it was planned for training.
+    /// Returns true if the plan can run a backward pass.
     pub fn trains(&self) -> bool {
         self.backward_weights.is_some()
     }
 
-    /// Whether a pass takes the plain-loop implementation.
+    /// Returns true if a pass uses oneDNN's plain loops.
     pub fn is_slow(&self) -> bool {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
 }
 
-/// The rounded factors of a layer with these weights.
+/// Creates the buffers for the rounded factors of a layer.
 fn rounded(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -249,7 +251,7 @@ fn rounded(
     Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
-/// Loops of our own for the weight gradient, where there are some for such a convolution.
+/// Returns our own loops for the weight gradient of a convolution, or `None` if there are none for its sizes.
 fn own_gradient(
     cpu: &Cpu,
     op: &Conv,
@@ -323,12 +325,11 @@ impl Planned<Cpu> for Plan {
             Some(rounded) => rounded.forward(x, w, scratch.as_mut_slice()),
             None => (x, w),
         };
-        let mut data = vec![(arg::SRC, pointer(x)), (arg::DST, y.as_mut_slice().as_mut_ptr())];
+        let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DST, Data::Written(y.as_mut_slice()))];
         if self.bias.is_some() {
-            data.push((arg::BIAS, pointer(pass.params.get(pass.slots[1]))));
+            data.push((arg::BIAS, Data::Read(pass.params.get(pass.slots[1]))));
         }
-        // SAFETY: the plan's layouts gave these buffers their sizes; `y` is exclusively borrowed, the rest is only read.
-        unsafe { self.forward.run_from(&self.engine, w, data) }
+        self.forward.run_from(&self.engine, w, data)
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
@@ -346,10 +347,9 @@ impl Planned<Cpu> for Plan {
             weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
         }
         let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
-        let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
-        let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
-        // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
-        unsafe { backward.run_from(&self.engine, w, data)? };
+        let target = self.plain.as_mut().map_or(&mut *dx, |p| &mut p.dx).as_mut_slice();
+        let data = vec![(arg::DIFF_DST, Data::Read(dy)), (arg::DIFF_SRC, Data::Written(target))];
+        backward.run_from(&self.engine, w, data)?;
         if let Some(p) = &self.plain {
             p.give_back(dx);
         }
@@ -358,7 +358,7 @@ impl Planned<Cpu> for Plan {
 }
 
 impl WeightGradient {
-    /// From x and dy, into the parameters' gradients at these slots: the weights', then the bias's if there is one.
+    /// Computes the gradients of the weights (first slot) and of the bias (second slot, if present) from x and dy.
     fn run(
         &mut self,
         engine: &Engine,
@@ -369,22 +369,26 @@ impl WeightGradient {
         match self {
             Self::Own(own, copy) => {
                 let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
-                let dw = dparams.get_mut(slots[0]).as_mut_ptr();
-                // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(engine, &[(arg::SRC, pointer(plain)), (arg::DST, dw)]) }
+                let dw = dparams.get_mut(slots[0]);
+                copy.run(engine, &mut [(arg::SRC, Data::Read(plain)), (arg::DST, Data::Written(dw))])
             }
             Self::Primitive(product) => {
-                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];
-                data.extend(slots.get(1).map(|&bias| (arg::DIFF_BIAS, dparams.get_mut(bias).as_mut_ptr())));
-                // SAFETY: sizes as planned; the parameter gradients are exclusively borrowed and their slots disjoint.
-                unsafe { product.run_into(engine, dparams.get_mut(slots[0]), data) }
+                let bias = slots.get(1);
+                let mut db = vec![0.0; bias.map_or(0, |bias| bias.len)];
+                let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DIFF_DST, Data::Read(dy))];
+                data.extend(bias.map(|_| (arg::DIFF_BIAS, Data::Written(&mut db))));
+                product.run_into(engine, dparams.get_mut(slots[0]), data)?;
+                if let Some(&bias) = bias {
+                    dparams.get_mut(bias).copy_from_slice(&db);
+                }
+                Ok(())
             }
         }
     }
 }
 
 fn not_planned(op: &str) -> Error {
-    Error::Unsupported { op: op.into(), why: "backward of a plan made for evaluation".into() }
+    Error::Unsupported { op: op.into(), why: "backward was called, but it was planned for evaluation".into() }
 }
 
 /// Copies of an image and its gradient in plain order.
@@ -395,7 +399,8 @@ struct Unblocked {
 }
 
 impl Unblocked {
-    /// For the first input; none where its channels fill their blocks.
+    /// Allocates the copies for the first input. Returns `None` if its channels fill their blocks, so that no copy is
+    /// needed.
     pub fn new(r: &PlanRequest<'_, Cpu>) -> Result<Option<Self>, Error> {
         let image = r.x[0];
         if image.shape.c.is_multiple_of(image.block) {
@@ -406,17 +411,16 @@ impl Unblocked {
         Ok(Some(Self { image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? }))
     }
 
-    /// Bytes of both.
     pub fn bytes(&self) -> usize {
         4 * (self.x.as_slice().len() + self.dx.as_slice().len())
     }
 
-    /// Copies the image.
+    /// Copies an image to plain order.
     pub fn fill(&mut self, image: &AlignedBuf) {
         self.image.to_plain(image.as_slice(), self.x.as_mut_slice());
     }
 
-    /// Copies the gradient back.
+    /// Copies the gradient back to the layout of the image.
     pub fn give_back(&self, dx: &mut AlignedBuf) {
         self.image.from_plain(self.dx.as_slice(), dx.as_mut_slice());
     }

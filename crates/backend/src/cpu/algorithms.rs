@@ -1,5 +1,5 @@
-//! The table of convolutions as a choice of algorithms, and all implementations of an operation, which `trireme bench ops` measures. All
-//! ranks use the table of rank 0, and a resumed run uses that of its checkpoint, even if the processors differ.
+//! The table of convolutions as a choice of algorithms, and the implementations that `trireme bench ops` measures. All
+//! ranks use the table of rank 0, and a resumed run uses the table of its checkpoint, even if the processors differ.
 
 use net::{Conv, Op};
 
@@ -9,11 +9,11 @@ use super::isa::Isa;
 use super::{affine, conv, linear, onednn, winograd};
 use crate::{AlgorithmChoice, Algorithms, Backend, Error, Implementation, Implementations, PlanRequest};
 
-/// The one operation, since one table is for all convolutions.
+/// The only operation with an entry in [`Algorithms`], because a table covers all convolutions.
 const ALGORITHMS_OF: &str = "convolutions";
 
 impl Cpu {
-    /// Where a table's choices are the same: blocks of as many channels, the same library.
+    /// Returns a key that identifies where a table is valid: the oneDNN version and the block size.
     fn on(&self) -> String {
         format!("{}, {}", onednn::version(), self.isa.min(Isa::Avx512).name())
     }
@@ -65,7 +65,7 @@ impl Implementations<Self> for Cpu {
 
     fn row(&self, r: &PlanRequest<'_, Self>, by: &str, ratios: &[f64]) -> Option<String> {
         let (op, by) = (choosable(self, r)?, Kernels::named(by)?);
-        // rows are for padding of half the kernel, and hold for other paddings, too
+        // Rows are measured with padding of half the kernel and apply to other paddings too.
         if op.kernel[0] != 2 * op.pads[0] + 1 {
             return None;
         }
@@ -77,7 +77,7 @@ impl Implementations<Self> for Cpu {
     }
 }
 
-/// The convolution, if it is one that Winograd's kernels are for.
+/// Returns the convolution if the Winograd kernels support it.
 fn choosable<'a>(cpu: &Cpu, r: &PlanRequest<'a, Cpu>) -> Option<&'a Conv> {
     match r.op {
         Op::Conv(op) if winograd::fits(cpu, r, op) => Some(op),

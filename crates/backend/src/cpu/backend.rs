@@ -1,4 +1,4 @@
-//! The plan of each operation, the loss and the optimizer's passes of the CPU.
+//! Implements `Backend` for the CPU: plans operations, computes the loss, and runs the optimizer.
 
 use base::bf16;
 use net::{Op, Reads, Shape, for_each_op};
@@ -13,11 +13,11 @@ use crate::{
     PlanRequest, Planned, SoftLoss, TensorDesc, Update,
 };
 
-/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
+/// Returns the layouts of the inputs as the operation must see them: a flattened image in plain order becomes a vector.
 fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     let block = r.x[0].block;
     let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
-        // a vector of whole blocks lies alike in both orders
+        // A vector of whole blocks has the same order in both layouts.
         true if s.plane() == 1 && s.c.is_multiple_of(block) => TensorDesc { shape: *s, block, ..*d },
         true => TensorDesc { shape: *s, ..*d },
         false => *d,
@@ -25,7 +25,7 @@ fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     r.x.iter().zip(r.shapes).map(seen).collect()
 }
 
-/// Errors where the channel blocks of an input would be taken for something else.
+/// Returns an error if the operation would misinterpret the channel blocks of an input.
 fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
     let whole = |d: &TensorDesc| d.block == d.shape.c;
@@ -33,10 +33,10 @@ fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { d.in_f32() == x[0].in_f32() };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
-        "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
+        "its inputs have different memory layouts, such as the image itself and the output of a convolution; \
          put a convolution or a linear layer between"
     } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
-        "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
+        "it reads a flattened image, which has another memory order than a vector; put a linear layer between"
     } else {
         return Ok(());
     };
@@ -52,7 +52,7 @@ macro_rules! plan_op {
 }
 for_each_op!(plan_op);
 
-/// Plans the op for inputs that lie as it must see them.
+/// Checks the layouts of the inputs and plans the operation.
 fn checked(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     check(r).and_then(|()| plan_op(cpu, r))
 }
@@ -75,7 +75,7 @@ impl Backend for Cpu {
     }
 
     fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
-        // of f32 alone
+        // The tables apply only to f32.
         self.bf16.is_none().then_some(self)
     }
 

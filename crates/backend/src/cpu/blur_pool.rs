@@ -1,4 +1,4 @@
-//! Blurred down-sampling, one channel block's plane at a time.
+//! Blurred downsampling. It processes the plane of a channel block at a time.
 
 use base::simd;
 use net::BlurPool;
@@ -6,11 +6,9 @@ use net::BlurPool;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::lanes::by_block;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     threads: Threads,
     x: TensorDesc,
@@ -18,12 +16,12 @@ struct Plan {
     grid: Grid,
 }
 
-/// The cells of each output in each direction, and the filter.
+/// The input rows and columns that each output row and column reads, and the filter's weights.
 struct Grid {
     rows: Vec<Vec<usize>>,
     columns: Vec<Vec<usize>>,
     weights: Vec<f32>,
-    /// Of a plane.
+    /// Width of an input plane.
     width: usize,
 }
 
@@ -66,7 +64,6 @@ simd! {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, wrong) = (r.x[0], |why| Error::Unsupported { op: r.name.into(), why });
     let (rows, columns) = (op.cells(x.shape, 0).map_err(wrong)?, op.cells(x.shape, 1).map_err(wrong)?);
@@ -75,7 +72,7 @@ pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result
 }
 
 impl Plan {
-    /// Elements of one channel block's plane, in and out.
+    /// Returns the elements per channel-block plane, first in the input, then in the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
@@ -86,20 +83,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

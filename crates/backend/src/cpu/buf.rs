@@ -1,4 +1,4 @@
-//! Host memory on cache-line boundaries.
+//! Host memory aligned to cache lines.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{RefCell, RefMut};
@@ -11,36 +11,39 @@ use super::threads::Threads;
 use crate::memory::{Part, Whole};
 use crate::{Buffer, Error};
 
-/// Alignment in bytes: a cache line, and the widest vector.
+/// Alignment in bytes: the size of a cache line and of the widest vector register.
 const ALIGN: usize = 64;
 
-/// Elements of a page of 4 KiB.
+/// Number of f32 elements in a page of 4 KiB.
 const PAGE: usize = 1024;
 
-/// Elements from which threads share the first writing: below, it takes less than to wake them.
+/// From this number of elements on, all threads zero a new buffer together. For smaller buffers, waking the threads
+/// would take longer.
 const SHARED: usize = 1 << 16;
 
 /// Zeroed f32 memory aligned to 64 bytes.
 pub struct AlignedBuf {
     data: NonNull<f32>,
     len: usize,
-    /// Where it is a part of a region.
+    /// Set if the memory is part of a region. Then the region owns it.
     part: Option<Part<AlignedBuf>>,
 }
 
-// SAFETY: it owns its memory exclusively, like a Box<[f32]>: no two parts of a region that are alive at the same time overlap.
+// SAFETY: like a `Box<[f32]>`, it has exclusive access to its memory. Parts of a region that are alive at the same time
+// do not overlap.
 unsafe impl Send for AlignedBuf {}
-// SAFETY: shared references only read.
+// SAFETY: shared references can only read.
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` zeros.
+    /// Allocates `len` zeros. `what` names the memory in the error message.
     pub fn zeroed(len: usize, what: &str) -> Result<Self, Error> {
         Self::touched_by(Threads(1), len, what)
     }
 
-    /// `len` zeros, written by the threads that will use them: a page lies in the memory of the socket whose core first writes to it.
-    /// Each gets the run that `Threads::split` gives it, as do loops over images, which are whole in one run but for its ends.
+    /// Allocates `len` zeros. All threads write them together, because the system places a page near the core that
+    /// writes to it first. Each thread writes the range that `Threads::split` assigns to it. Loops over images use
+    /// almost the same ranges: only the ends differ, because an image belongs to a single thread.
     pub fn touched_by(threads: Threads, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());
@@ -49,7 +52,8 @@ impl AlignedBuf {
         let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: the layout has a non-zero size.
         let data: NonNull<f32> = NonNull::new(unsafe { alloc(layout) }.cast()).ok_or_else(fail)?;
-        // SAFETY: `len` elements that need no value yet, and nobody else has.
+        // SAFETY: `data` is valid for `len` elements, `MaybeUninit` needs no initial value, and nothing else uses the
+        // memory yet.
         let fresh = unsafe { std::slice::from_raw_parts_mut(data.as_ptr().cast::<MaybeUninit<f32>>(), len) };
         match len < SHARED {
             true => fresh.fill(MaybeUninit::zeroed()),
@@ -62,15 +66,13 @@ impl AlignedBuf {
         Layout::from_size_align(len.checked_mul(4)?, ALIGN).ok()
     }
 
-    /// The elements.
     pub fn as_slice(&self) -> &[f32] {
         // SAFETY: `data` is valid for `len` initialised elements (dangling but aligned when `len` is 0).
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
-    /// The elements for writing.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: as above, and exclusively borrowed.
+        // SAFETY: as in `as_slice`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 }
@@ -84,17 +86,17 @@ impl Default for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if let (true, None, Some(layout)) = (self.len > 0, &self.part, Self::layout(self.len)) {
-            // SAFETY: allocated by `touched_by` with this very layout.
+            // SAFETY: `touched_by` allocated the memory with the same layout.
             unsafe { dealloc(self.data.as_ptr().cast(), layout) };
         }
     }
 }
 
-/// Memory that is given out in parts.
+/// Memory that is divided into parts.
 pub(super) struct Region(Arc<Whole<AlignedBuf>>);
 
 impl Region {
-    /// Zeros, see [`AlignedBuf::touched_by`].
+    /// Allocates zeros, see [`AlignedBuf::touched_by`].
     pub fn new(threads: Threads, elems: usize, what: &str) -> Result<Self, Error> {
         Ok(Self(Whole::new(AlignedBuf::touched_by(threads, elems, what)?)))
     }
@@ -104,7 +106,7 @@ impl crate::Region<AlignedBuf> for Region {
     fn take(&self, at: &Range<usize>) -> Result<AlignedBuf, Error> {
         let memory = &self.0.memory;
         let part = self.0.take(at, memory.len)?;
-        // SAFETY: the range lies in the region's memory (`take` has checked that), which lives as long as the part.
+        // SAFETY: `take` has checked that the range is inside the region's memory, which lives as long as the part.
         let data = unsafe { memory.data.add(at.start) };
         Ok(AlignedBuf { data, len: at.len(), part: Some(part) })
     }
@@ -114,40 +116,38 @@ impl crate::Region<AlignedBuf> for Region {
     }
 }
 
-/// The same memory as twice as many numbers of 16 bits.
+/// Reinterprets f32 memory as twice as many 16-bit numbers.
 pub(super) fn halves(words: &mut [f32]) -> &mut [u16] {
-    // SAFETY: an f32 is as long as two of them and aligned more strictly; any bits are a value of both.
+    // SAFETY: an f32 is as large as two u16 and has a stricter alignment. All bit patterns are valid for both types.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
-/// The same for reading.
+/// Like [`halves`], for reading.
 pub(super) fn halves_of(words: &[f32]) -> &[u16] {
-    // SAFETY: as above.
+    // SAFETY: as in `halves`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
 }
 
-/// Work space that operations share, since one runs at a time; what one leaves there means nothing to the next.
+/// Workspace that operations share, because they run one after another. Its content is undefined when a pass begins.
 #[derive(Default)]
 pub(super) struct Scratch(RefCell<AlignedBuf>);
 
 impl Scratch {
-    /// Makes room for at least so many elements.
+    /// Makes room for at least `elems` elements. `what` names the memory in the error message.
     pub fn reserve(&self, elems: usize, what: &str) -> Result<(), Error> {
         let mut buf = self.0.borrow_mut();
         if buf.len < elems {
-            // the old one goes first
+            // Free the old buffer first.
             *buf = AlignedBuf::default();
             *buf = AlignedBuf::zeroed(elems, what)?;
         }
         Ok(())
     }
 
-    /// For one pass.
     pub fn borrow(&self) -> RefMut<'_, AlignedBuf> {
         self.0.borrow_mut()
     }
 
-    /// Its size.
     pub fn bytes(&self) -> usize {
         self.0.borrow().len * 4
     }

@@ -1,31 +1,30 @@
-//! Tensors one after another in the direction of the channels: whole blocks where they line up, else stretches of channels that
-//! lie side by side on both sides.
+//! Concatenation of tensors along the channels. Whole blocks are copied where the blocks of input and output line up.
+//! Otherwise, it copies stretches of channels that are contiguous in both.
 
 use net::Concat;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Shared;
 use super::flat::clear_padding;
-use super::layout::Format;
 use super::relaid;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     threads: Threads,
     parts: Vec<Part>,
     y: TensorDesc,
 }
 
-/// One input and its place in the output.
+/// An input and its position in the output.
 struct Part {
     x: TensorDesc,
-    /// Channel of y that its first one becomes.
+    /// The channel of y at which the input begins.
     first: usize,
 }
 
-/// Channels that lie side by side in both.
+/// Returns the number of channels that are contiguous both in the input and in the output.
 fn step(part: &Part, y: &TensorDesc) -> usize {
     if part.x.block == part.x.shape.c && y.block == y.shape.c {
         return part.x.block;
@@ -35,7 +34,7 @@ fn step(part: &Part, y: &TensorDesc) -> usize {
 }
 
 impl Part {
-    /// Calls `f(place in x's sample, place in y's sample, elements)` for stretches that cover the input.
+    /// Calls `f(offset in x's sample, offset in y's sample, elements)` for stretches that cover the input.
     fn stretches(&self, y: &TensorDesc, mut f: impl FnMut(usize, usize, usize)) {
         let (c, plane, step) = (self.x.shape.c, self.x.shape.plane(), step(self, y));
         if step == self.x.block && self.x.block == y.block {
@@ -47,7 +46,6 @@ impl Part {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let y = relaid::like(cpu, &r.x[0], r.output()?);
     let mut first = 0;
@@ -64,20 +62,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -85,13 +71,13 @@ impl Planned<Cpu> for Plan {
         let y = &mut y.as_mut_slice()[..n];
         clear_padding(self.threads, &to, y);
         let shared = Shared::new(y);
-        // one input of a sample after another, so that few samples do not leave threads idle
+        // An item is a sample's part of an input, so that all threads have work even if there are few samples.
         self.threads.each(self.y.n * self.parts.len(), |_, items| {
             for (n, i) in items.map(|item| (item / self.parts.len(), item % self.parts.len())) {
                 let (part, x) = (&self.parts[i], x[i].as_slice());
                 part.stretches(&to, |from, at, len| {
                     let from = n * part.x.sample_elems() + from;
-                    // SAFETY: no two inputs share a place of y, which is borrowed for the whole call.
+                    // SAFETY: inputs write to different parts of y, which is borrowed exclusively for the whole call.
                     let y = unsafe { shared.part(n * sample + at..n * sample + at + len) };
                     y.copy_from_slice(&x[from..from + len]);
                 });

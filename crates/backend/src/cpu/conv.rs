@@ -1,6 +1,11 @@
-//! Convolutions: in tiles where the processor has them for bf16, which read and write images channels last; else Winograd's where it is
-//! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels. Where
-//! all that is left are its plain loops, because of the padding maybe, images are copied into frames of zeros.
+//! Chooses the implementation of a convolution, in this order:
+//!
+//! 1. oneDNN with tile instructions (AMX), if the processor has them and the precision is bf16. It reads and writes
+//!    images channels last. All other implementations use channel blocks.
+//! 2. Winograd kernels, if they are chosen for the sizes.
+//! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel dense.
+//! 4. If oneDNN has only plain loops, perhaps because of the padding, the same without padding on images copied into
+//!    frames of zeros.
 
 use net::{Conv, Shape};
 
@@ -12,20 +17,20 @@ use super::number::Bf16;
 use super::{affine, relaid, spread, winograd};
 use crate::{Error, PlanRequest, Planned};
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (plan, is_slow) = plan_without_frame(cpu, op, r, true)?;
     let framed = if is_slow { plan_in_frame(cpu, op, r, |op, r| plan_without_frame(cpu, op, r, false))? } else { None };
     Ok(framed.unwrap_or(plan))
 }
 
-/// Plans the op over images as they are; `on_grid`: perhaps by Winograd's kernels. Not so in a frame: weights in plain order, as these
-/// kernels take them, tell a smaller batch there that they are spread.
+/// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
+/// inside a frame: their weights are in plain order, and a plan for a smaller batch would take this as the mark of
+/// spread weights.
 fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<Judged, Error> {
-    // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
+    // Weights in plain order show that the plan for the largest batch spreads them. A smaller batch must do the same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
-        // of pixels alone, without a window, those between the steps are not read
+        // A 1x1 kernel without padding skips the pixels between the steps of the stride, so they are not copied.
         let (step, stride) = match op.kernel == [1, 1] && op.pads == [0; 4] {
             true => (op.stride, [1, 1]),
             false => ([1, 1], op.stride),
@@ -55,7 +60,8 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
     Ok((plan, is_slow))
 }
 
-/// With `spread` as the largest batch's weights lie.
+/// Plans the operation for channel blocks in f32. `spread` tells whether the plan for the largest batch spreads its
+/// weights.
 fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): (bool, bool)) -> Result<Judged, Error> {
     let on_grid = on_grid && winograd::fits(cpu, r, op);
     if on_grid
@@ -77,34 +83,37 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))
 }
 
-/// True if oneDNN has only plain loops for a convolution, so that Winograd's kernels compute it whatever the table or the rule says. A
-/// smaller batch then finds weights in plain order.
+/// Returns true if oneDNN has only plain loops for a convolution. Then the Winograd kernels compute it, regardless of
+/// table and rule. A plan for a smaller batch finds `formats` set and recognises the choice by weights in plain order.
 pub(super) fn needs_winograd(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
     direct.is_slow() && r.formats.is_none()
 }
 
-/// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
-/// on small planes and, at stride 2, between few channels. They also compute what [oneDNN has only plain loops for](needs_winograd).
+/// Chooses the kernels for a convolution that the Winograd kernels support. The processor's table decides. Without a
+/// row for the sizes, the Winograd kernels are used except for small planes and, at stride 2, for few channels. They
+/// also compute convolutions for which [oneDNN has only plain loops](needs_winograd).
 pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
-    // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's
+    // Smaller batches and images use the same kernels as the largest, whose weights are in plain order for Winograd.
     if let Some(format) = r.formats.and_then(|formats| formats.first()) {
         return by(matches!(format, Format::Plain(_)));
     }
     let shape = r.x[0].shape;
     let rule = || match op.stride {
         [1, 1] => shape.plane() >= 16,
-        // a quarter of the outputs, and transforms that cost more beside the products of few channels
+        // At stride 2 there are a quarter of the outputs, and with few channels the transforms cost more compared with
+        // the products.
         _ => shape.plane() >= 64 && shape.c.min(op.out_channels) >= 64 && shape.c.max(op.out_channels) >= 128,
     };
     cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(rule()))
 }
 
-/// A plan, and whether a pass takes oneDNN's plain loops.
+/// A plan, and true if any pass uses oneDNN's plain loops.
 pub(super) type Judged = (Box<dyn Planned<Cpu>>, bool);
 
-/// Plans a convolution as `of` plans one without padding, of images that stand in frames of zeros: oneDNN has nothing but plain loops where
-/// a kernel lies beside the image with all its cells. None where it has nothing else without padding either.
+/// Plans a convolution without padding, by calling `of`, on images that are copied into frames of zeros. oneDNN has
+/// only plain loops if a kernel can be entirely outside the image. Returns `None` if oneDNN also has only plain loops
+/// without padding.
 pub(super) fn plan_in_frame(
     cpu: &Cpu,
     op: &Conv,
@@ -116,7 +125,8 @@ pub(super) fn plan_in_frame(
     }
     let [top, left, height, width] = frame(op, r.x[0].shape, r.output()?);
     let framed = r.x[0].with_shape(Shape::image(r.x[0].shape.c, height, width));
-    // the operation before writes no frame; that behind reads the output as it is
+    // The previous operation cannot write into a frame, so there is no fusion with it. The next operation reads the
+    // output as usual.
     let request = PlanRequest { x: &[framed], before: None, ..*r };
     let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
     if is_slow { Ok(None) } else { relaid::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }

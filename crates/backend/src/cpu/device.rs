@@ -1,4 +1,4 @@
-//! The CPU as a device: how it is opened, oneDNN's engine and threads, its memory, and the passes over flat arrays.
+//! The CPU as a device: opening it, oneDNN's engine and threads, its memory, and passes over flat arrays.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -16,45 +16,46 @@ use super::threads::Threads;
 use super::{flat, onednn, update};
 use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Precision, Region, Slot, Unavailable};
 
-/// Compute threads of one rank at most: beyond any node's cores.
+/// Maximum number of compute threads per rank, more than any node has cores.
 const MOST_THREADS: usize = 1024;
 
-/// oneDNN on the cores of this rank. Use it from the thread that made it: the OpenMP pool belongs to that thread.
+/// oneDNN and our loops on the cores of this rank. Use it only from the thread that created it, because the OpenMP pool
+/// belongs to that thread.
 pub struct Cpu {
     pub(super) engine: Rc<Engine>,
     pub(super) threads: Threads,
-    /// Work space of our own convolutions.
+    /// Workspace of our own kernels.
     pub(super) scratch: Rc<Scratch>,
-    /// Work space of oneDNN's: weights in the layout of the pass that runs.
+    /// Workspace for oneDNN: weights in the layout that the running primitive needs.
     pub(super) copies: Rc<Scratch>,
-    /// What oneDNN uses.
+    /// The instruction set that oneDNN uses.
     pub(super) isa: Isa,
-    /// Who computes convolutions in f32.
+    /// Selects the kernels of convolutions in f32.
     pub(super) table: RefCell<Table>,
-    /// Whether the user has named the table, which then no other replaces.
+    /// True if the user has named the table. Then no other table replaces it.
     pub(super) named: bool,
-    /// Channels per block: what one vector register of the instruction set holds.
+    /// Channels per block: the number of f32 lanes in a vector register.
     pub(super) block: usize,
-    /// How factors of products are rounded, if they are.
+    /// How factors of products are rounded to bf16, or `None` for f32.
     pub(super) bf16: Option<Bf16>,
-    /// Whether convolutions read and write images channels last, as tiles want them, where there are such for them.
+    /// Whether convolutions with tile primitives read and write images channels last.
     pub(super) channels_last: bool,
-    /// Whether operations may leave their outputs in bf16: where their readers round them anyway.
+    /// Whether operations may write their outputs in bf16 if all readers round them anyway.
     pub(super) narrows: bool,
-    /// Whether operations whose output costs little offer to make it anew in backward.
+    /// Whether operations offer to recompute outputs that are cheap to compute.
     pub(super) recomputes: bool,
-    /// Whether operations do parts of their neighbours' work.
+    /// Whether operations may be fused with their neighbours.
     pub(super) fuses: bool,
 }
 
 impl Cpu {
-    /// With this many threads, in f32.
+    /// Opens the CPU with f32 factors.
     pub fn new(threads: usize) -> Result<Self, Error> {
         Self::with_factors(threads, None)
     }
 
-    /// With factors of convolutions and linear layers in bf16, all else in f32; an error that says what is missing where the
-    /// processor has no instructions for it.
+    /// Opens the CPU with bf16 factors in convolutions and linear layers and f32 elsewhere. Returns an error that names
+    /// the missing instructions if the processor does not support bf16.
     pub fn in_bf16(threads: usize) -> Result<Self, Error> {
         Self::bf16().map_err(|why| Error::Unsupported {
             op: "precision = \"bf16\" on the CPU".into(),
@@ -63,22 +64,23 @@ impl Cpu {
         Self::with_factors(threads, Some(Bf16::Halves))
     }
 
-    /// The same keeping every output that backward reads, to compare with.
+    /// Turns recomputation off, so that every output that backward reads is kept. For comparisons.
     pub fn keeping_outputs(self) -> Self {
         Self { recomputes: false, ..self }
     }
 
-    /// The same with every operation by itself, to compare with.
+    /// Turns fusions off. For comparisons.
     pub fn unfused(self) -> Self {
         Self { fuses: false, ..self }
     }
 
-    /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
+    /// Returns an error that says what is missing if [`Cpu::in_bf16`] is not available.
     pub fn bf16() -> Result<(), String> {
         Isa::effective().bf16()
     }
 
-    /// The same in f32 instructions on rounded factors: slow, for tests on any processor.
+    /// Like [`Cpu::in_bf16`], but with f32 instructions on rounded factors. It is slow, and tests can use it on any
+    /// processor.
     pub fn in_widened_bf16(threads: usize) -> Result<Self, Error> {
         Self::with_factors(threads, Some(Bf16::Widened))
     }
@@ -86,7 +88,7 @@ impl Cpu {
     fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
         if threads > MOST_THREADS {
             let why = format!(
-                "{threads} are requested, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
+                "{threads} are requested, at most {MOST_THREADS} are possible; omit --threads to use this rank's cores"
             );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
@@ -113,7 +115,7 @@ impl Cpu {
         })
     }
 
-    /// With this table in place of the processor's, whatever other ranks or an earlier start have.
+    /// Replaces the processor's table. Tables of other ranks or of a checkpoint no longer have an effect.
     pub(super) fn by(self, table: Table) -> Self {
         Self { table: RefCell::new(table), named: true, ..self }
     }
@@ -132,7 +134,7 @@ impl DeviceMemory for Cpu {
         Ok(Box::new(buf::Region::new(self.threads, elems, "tensors")?))
     }
 
-    /// All that the machine has: what the page cache holds can be had, too.
+    /// Returns the machine's whole memory, because the system can also free its page cache.
     fn free_bytes(&self) -> Result<Option<usize>, Error> {
         Ok(Some(usize::try_from(loaders::memory::total()).unwrap_or(usize::MAX)))
     }
@@ -157,7 +159,7 @@ impl DeviceMemory for Cpu {
     }
 
     fn scale(&self, to: &mut AlignedBuf, factor: f32) -> Result<(), Error> {
-        // needed in a few steps of a run, if at all: not worth waking the threads
+        // At most a few steps of a run need this, so it is not worth waking the threads.
         to.as_mut_slice().iter_mut().for_each(|x| *x *= factor);
         Ok(())
     }
@@ -174,32 +176,29 @@ impl DeviceMemory for Cpu {
 }
 
 impl Arena<Cpu> {
-    /// The elements of a slot.
     pub(super) fn get(&self, slot: Slot) -> &[f32] {
         &self.buckets[slot.bucket].as_slice()[slot.range()]
     }
 
-    /// The elements of a slot for writing.
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
         &mut self.buckets[slot.bucket].as_mut_slice()[slot.range()]
     }
 }
 
-/// The processors of this machine.
 #[derive(Default)]
 pub struct CpuDevice {
     notes: Vec<String>,
-    /// The table that the environment names.
+    /// The table that the environment variable names.
     table: Option<Table>,
 }
 
 impl CpuDevice {
-    /// With what the environment says of the table.
+    /// `variable` is the value of [`VARIABLE`], or `None` if it is not set.
     fn new(notes: Vec<String>, variable: Option<OsString>) -> Result<Self, Unavailable> {
         let named = |value: OsString| {
             let name = value.to_string_lossy();
             Table::named(&name).map_err(|why| Unavailable {
-                why: format!("{VARIABLE}: {why}; unset {VARIABLE} to go by this processor's table"),
+                why: format!("{VARIABLE}: {why}; unset {VARIABLE} to use this processor's table"),
                 present: true,
             })
         };
@@ -213,11 +212,11 @@ impl DeviceKind for CpuDevice {
     const NAME: &'static str = "cpu";
     const ABOUT: &'static str = "The CPU";
     const REMOVABLE: bool = false;
-    const LAYOUT_CURE: &'static str = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind; \
-         set TRIREME_CPU_TABLE on all or none";
+    const LAYOUT_CURE: &'static str = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all ranks, or use nodes of one kind; \
+         set TRIREME_CPU_TABLE on all ranks or on none";
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
-        // before MPI changes the environment
+        // Read it now, before MPI changes the environment.
         Self::new(notes, std::env::var_os(VARIABLE))
     }
 
@@ -241,7 +240,7 @@ impl DeviceKind for CpuDevice {
             Precision::Bf16 => Cpu::in_bf16(settings.threads),
             Precision::F16 => Err(Error::Unsupported {
                 op: "precision = \"f16\"".into(),
-                why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
+                why: "the CPU computes in f32, or in bf16 if it has the instructions; use one of these, or use --device cuda"
                     .into(),
             }),
         }
@@ -249,7 +248,7 @@ impl DeviceKind for CpuDevice {
 
     fn notes(&self, precision: Precision) -> Vec<String> {
         let idle = self.table.is_some() && precision != Precision::F32;
-        let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables are for f32 alone"));
+        let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables apply only to f32"));
         self.notes.iter().cloned().chain(table).collect()
     }
 }
@@ -275,6 +274,6 @@ mod tests {
         assert_eq!(notes(Some("avx2"), Precision::Bf16).len(), 1);
         let Err(Unavailable { why, .. }) = described(Some("zen")) else { panic!("taken") };
         assert!(why.starts_with("TRIREME_CPU_TABLE: \"zen\" is neither built in"), "{why}");
-        assert!(why.ends_with("; unset TRIREME_CPU_TABLE to go by this processor's table"), "{why}");
+        assert!(why.contains("; unset TRIREME_CPU_TABLE"), "{why}");
     }
 }

@@ -1,15 +1,15 @@
-//! Inverted dropout in any layout; the draws are the reference's, so both backends drop the same elements.
+//! Inverted dropout for any layout. It uses the same random draws as the reference backend, so both drop the same
+//! elements.
 
 use net::Dropout;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Dropout of known size, with the factors of its last batch.
+/// Dropout planned for a fixed batch size, with the factors of its last batch.
 pub(super) struct Plan {
     threads: Threads,
     p: f32,
@@ -38,7 +38,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
 }
@@ -48,20 +47,12 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         self.kept.as_slice().len() * 4
     }
 
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn alias(&self) -> Option<usize> {
@@ -76,11 +67,9 @@ impl Planned<Cpu> for Plan {
             return Ok(());
         }
         self.draw(&pass.key);
-        let (kept, shared) = (self.kept.as_slice(), Shared::new(y));
-        self.threads.each(n, |_, part| {
-            // SAFETY: parts of different threads are disjoint, `y` is borrowed for the whole call.
-            let y = unsafe { shared.part(part.clone()) };
-            for ((y, x), k) in y.iter_mut().zip(&x[part.clone()]).zip(&kept[part]) {
+        let kept = self.kept.as_slice();
+        self.threads.split(y, 1, |first, y| {
+            for ((y, x), k) in y.iter_mut().zip(&x[first..]).zip(&kept[first..]) {
                 *y = x * k;
             }
         });

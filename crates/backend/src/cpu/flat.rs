@@ -1,4 +1,4 @@
-//! Loops over flat arrays that several operations share.
+//! Loops over flat arrays that operations share.
 
 use base::bf16;
 use base::simd;
@@ -6,7 +6,8 @@ use base::simd;
 use super::threads::Threads;
 use crate::TensorDesc;
 
-/// Elements that one thread takes at least: a multiple of a cache line, so that no two threads write one line.
+/// Minimum number of elements per thread. It is a multiple of a cache line, so that no two threads write to the same
+/// line.
 pub(super) const UNIT: usize = 1024;
 
 simd! {
@@ -17,7 +18,7 @@ simd! {
     }
 }
 
-/// Zeroes the gradient where ReLU gave zero.
+/// Zeroes the gradient `dy` wherever the output `y` of ReLU is 0.
 pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
     threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
 }
@@ -30,18 +31,18 @@ simd! {
     }
 }
 
-/// `to += from`, as far as the shorter one goes: shared buffers may be longer than what they hold.
+/// `to += from` up to the shorter length, because shared buffers may be longer than their content.
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
     let n = to.len().min(from.len());
     threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
 }
 
-/// `to += from` in bf16: each sum in f32, then rounded.
+/// `to += from` in bf16. Each sum is computed in f32 and rounded.
 pub(super) fn add_halves(threads: Threads, to: &mut [u16], from: &[u16]) {
     threads.split(to, UNIT, |unit, run| bf16::add(run, &from[unit * UNIT..]));
 }
 
-/// Zeroes the channels that pad the last block of each image.
+/// Zeroes the padding channels in the last block of each image.
 pub(super) fn clear_padding(threads: Threads, desc: &TensorDesc, y: &mut [f32]) {
     let used = desc.shape.c % desc.block;
     if used == 0 {

@@ -1,4 +1,4 @@
-//! From an image to a vector: a copy.
+//! Flattens an image to a vector with a copy.
 
 use net::{Activation, Flatten};
 
@@ -6,7 +6,6 @@ use super::activation;
 use super::device::Cpu;
 use crate::{Error, PlanRequest, Planned};
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Flatten, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     activation::plan(cpu, &Activation::Identity, r)
 }

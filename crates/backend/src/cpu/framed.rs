@@ -1,4 +1,4 @@
-//! Images in frames of zeros, for convolutions whose padding oneDNN does not support.
+//! Images in frames of zeros, for convolutions with padding that oneDNN does not support.
 
 use net::{Conv, Shape};
 
@@ -7,7 +7,8 @@ use super::own_gradient::put_in_frame;
 use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
-/// Where an image lies in a frame that has room for all windows: top, left, and the frame's height and width.
+/// Returns the position of an image in a frame of zeros with room for all windows: top, left, and the frame's height
+/// and width.
 pub(super) fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
     let extent = |axis: usize, size: usize, out: usize| {
         ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
@@ -15,16 +16,17 @@ pub(super) fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
     [op.pads[0], op.pads[1], extent(0, x.h, y.h), extent(1, x.w, y.w)]
 }
 
-/// A plain image in the middle of zeros.
+/// Copies of plain images, each inside a frame of zeros.
 pub(super) struct Framed {
     image: Shape,
-    /// Where the image lies: top, left, and the frame's height and width.
+    /// Position of the image: top, left, and the frame's height and width.
     pub frame: [usize; 4],
     pub x: AlignedBuf,
 }
 
 impl Framed {
-    /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
+    /// Allocates the copies for convolutions that oneDNN 2.x supports on AVX2 only without padding: kernels wider than
+    /// 7 with a stride, such as AlexNet's first layer. Returns `None` for all other convolutions.
     pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
         let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
         if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {

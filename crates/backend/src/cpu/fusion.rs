@@ -1,5 +1,5 @@
-//! What an operation shares with the only one that reads its output. Who does what is settled when they are planned; sums and constants
-//! pass between them as they run.
+//! State that an operation shares with the only reader of its output. Planning decides which of the two does which
+//! work. During a pass, they exchange sums and constants through it.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
@@ -9,42 +9,43 @@ use super::flat;
 use super::moments::OutputMoments;
 use super::threads::Threads;
 
-/// Empty where the operation that makes the tensor offers nothing.
+/// The offers of the operation that produces a tensor. A cell is empty if there is no such offer.
 #[derive(Default)]
 pub struct Fusion {
-    /// By a convolution.
+    /// Offered by a convolution.
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
-    /// By a batch normalisation.
+    /// Offered by a batch norm.
     pub(super) normal: OnceCell<Rc<Normal>>,
-    /// By a convolution or a linear layer that ends with one.
+    /// Offered by a convolution or linear layer that ends with ReLU.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }
 
-// ReLU at the end of a convolution or a linear layer. Where a max pooling alone reads what it leaves, the pooling sends no gradient to
-// windows whose largest value is not above 0: that is ReLU's gradient already, without a pass over the output and its gradient.
+// ReLU at the end of a convolution or linear layer. If the only reader of the output is a max pooling, it sends no
+// gradient to windows with a maximum of at most 0. That already is ReLU's gradient, so the pass over output and
+// gradient is not needed.
 
-/// A ReLU whose gradient the only reader of its output may compute.
+/// A ReLU that offers the only reader of its output to compute its gradient.
 pub struct OfferedRelu {
-    /// Name of the operation that it ends.
+    /// Name of the operation that ends with this ReLU.
     pub of: String,
     stopped: Cell<bool>,
 }
 
 impl OfferedRelu {
-    /// The reader promises a gradient of zero wherever the output is not above 0.
+    /// Accepts the offer: the reader ensures that the gradient is 0 wherever the output is not above 0.
     pub fn stop(&self) {
         self.stopped.set(true);
     }
 }
 
-/// A ReLU, or none.
+/// The ReLU at the end of an operation, if `present`.
 pub struct Relu {
     present: bool,
     offered: Option<Rc<OfferedRelu>>,
 }
 
 impl Relu {
-    /// At the end of the operation of this name; offered to the single reader of its output, if there is one.
+    /// `of` is the name of the operation. If the output has a single reader, the ReLU is offered to it.
     pub fn new(present: bool, of: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
         let offered = reader.filter(|_| present).map(|reader| {
             let offer = || Rc::new(OfferedRelu { of: of.into(), stopped: Cell::new(false) });
@@ -53,17 +54,16 @@ impl Relu {
         Self { present, offered }
     }
 
-    /// Whether there is one.
     pub fn is_present(&self) -> bool {
         self.present
     }
 
-    /// Whether the backward pass reads the output.
+    /// Returns true if the backward pass reads the output.
     pub fn reads_output(&self) -> bool {
         self.present && !self.offered.as_ref().is_some_and(|relu| relu.stopped.get())
     }
 
-    /// Leaves of the first `n` elements of dy what ReLU let through.
+    /// Zeroes the first `n` elements of `dy` where ReLU's output is 0, unless the reader has done this.
     pub fn mask(&self, threads: Threads, n: usize, dy: &mut AlignedBuf, y: &AlignedBuf) {
         if self.reads_output() {
             flat::mask(threads, &mut dy.as_mut_slice()[..n], &y.as_slice()[..n]);
@@ -71,10 +71,11 @@ impl Relu {
     }
 }
 
-// A batch normalisation, and its ReLU, that the convolution behind it computes as it reads: the norm's output is never written. In its
-// backward pass the convolution leaves the gradient behind ReLU, and the sums that the norm's own backward pass begins with.
+// A batch norm, with its ReLU, that the next convolution computes while it reads its input. The output of the norm is
+// never written. In the backward pass, the convolution writes the gradient after ReLU's mask and the sums that the
+// norm's backward pass needs first.
 
-/// What such a norm knows of its channels, padding included: y = scale x + shift.
+/// The constants of a norm for each channel, including padding: y = scale x + shift.
 #[derive(Default)]
 pub(super) struct Constants {
     pub mean: Vec<f32>,
@@ -82,17 +83,16 @@ pub(super) struct Constants {
     pub shift: Vec<f32>,
 }
 
-/// What a norm and the convolution that alone reads it share.
+/// State shared by a norm and the convolution that is its only reader.
 pub(super) struct Normal {
-    /// Name of the norm.
     pub of: String,
     pub relu: bool,
     /// Name of the convolution, if it computes the norm.
     by: OnceCell<String>,
-    /// Of the last forward pass.
+    /// Constants of the last forward pass.
     constants: RefCell<Constants>,
-    /// Of the last backward pass, until they are read: the sums of g, the gradient behind ReLU, of all channels, then those of
-    /// g (x - mean).
+    /// Sums of the last backward pass until they are read: first g for all channels, then g (x - mean). g is the
+    /// gradient after ReLU's mask.
     sums: RefCell<Option<Vec<f64>>>,
 }
 
@@ -102,12 +102,12 @@ impl Normal {
         Self { of: of.into(), relu, by, constants, sums }
     }
 
-    /// A convolution of this name will compute it.
+    /// Accepts the offer: the convolution with this name will compute the norm.
     pub fn taken_by(&self, name: &str) {
         self.by.get_or_init(|| name.into());
     }
 
-    /// The convolution that computes it.
+    /// Returns the name of the convolution that computes the norm.
     pub fn by(&self) -> Option<&str> {
         self.by.get().map(String::as_str)
     }
@@ -120,12 +120,12 @@ impl Normal {
         self.constants.borrow()
     }
 
-    /// Keeps the sums of `parts`, each of which has all of `each`, added in their order.
+    /// Adds up `parts` in order and stores the result. Each part has `each` sums.
     pub fn put_sums(&self, parts: &[f64], each: usize) {
         self.sums.replace(Some((0..each).map(|i| parts[i..].iter().step_by(each).sum()).collect()));
     }
 
-    /// Those of the last backward pass, once.
+    /// Returns the sums of the last backward pass and removes them.
     pub fn take_sums(&self) -> Option<Vec<f64>> {
         self.sums.take()
     }

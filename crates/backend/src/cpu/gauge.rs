@@ -1,4 +1,4 @@
-//! Measures the cores: what a barrier costs, how fast they multiply and add, how fast memory is.
+//! Measures the cores: barrier time, multiply-adds per second, and memory bandwidth.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,27 +12,28 @@ use super::isa::Isa;
 use super::number::Bf16;
 use super::threads;
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors};
+use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors, store};
 use crate::{Cores, Error, Regions};
 
-/// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
+/// Number of times that each loop is measured. The fastest counts, because other activity on the machine can only slow
+/// it down.
 const REPEATS: usize = 7;
 
-/// Empty regions of a repeat.
+/// Number of empty regions per repeat.
 const EMPTY: u32 = 3000;
 
-/// Rounds of a repeat: some milliseconds.
+/// Number of rounds per repeat, which takes some milliseconds.
 const ROUNDS: usize = 1_000_000;
 
-/// Elements of each of the three arrays: 128 MB, beyond the caches of a socket's share.
+/// Elements in each of the three arrays. An array has 128 MB, more than a rank's share of a socket's caches.
 const ARRAY: usize = 1 << 25;
 
-/// Products that are added to `N` sums side by side, so many times: as many sums as hide the latency of two units, and as there are
-/// registers for.
+/// Adds products to `N` independent sums, [`ROUNDS`] times. `N` is large enough to hide the latency of two units and
+/// small enough for the registers.
 struct Products<const N: usize>;
 
 impl<const N: usize> Job for Products<N> {
-    /// Multiplications and additions a thread.
+    /// Multiplications and additions per thread.
     type Output = usize;
 
     #[inline(always)]
@@ -46,14 +47,13 @@ impl<const N: usize> Job for Products<N> {
         }
         let total = sums.into_iter().fold(set.zero(), |a, b| set.add(a, b));
         let mut lanes = [0.0; MOST_LANES];
-        // SAFETY: no set has more lanes.
-        unsafe { set.store(total, lanes.as_mut_ptr()) };
+        store(set, total, &mut lanes);
         std::hint::black_box(lanes);
         2 * S::FACTORS * S::LANES * N * ROUNDS
     }
 }
 
-/// The same for processors without these sets, which have no fused multiply-add: multiplications and additions of their own.
+/// The same for processors without AVX2. They have no fused multiply-add, so it multiplies and adds separately.
 fn unfused() -> usize {
     const SUMS: usize = 32;
     let factor = std::hint::black_box(0.5f32);
@@ -68,7 +68,7 @@ fn unfused() -> usize {
 }
 
 simd! {
-    /// STREAM's triad.
+    /// The triad of the STREAM benchmark.
     fn triad(a: &mut [f32], b: &[f32], c: &[f32]) {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = 0.5f32.mul_add(*c, *b);
@@ -76,7 +76,7 @@ simd! {
     }
 }
 
-/// Seconds of the fastest repeat.
+/// Returns the time of the fastest repeat in seconds.
 fn fastest(mut work: impl FnMut()) -> f64 {
     let time = |_| {
         let start = Instant::now();
@@ -86,7 +86,8 @@ fn fastest(mut work: impl FnMut()) -> f64 {
     (0..REPEATS).map(time).fold(f64::INFINITY, f64::min)
 }
 
-/// Multiplications and additions a second of all threads, of work that gives its number of them.
+/// Returns the multiplications and additions per second of all threads together. `work` returns the number of
+/// operations that it has done.
 fn rate(threads: Threads, work: impl Fn() -> usize + Sync) -> f64 {
     let operations = AtomicUsize::new(0);
     let seconds = fastest(|| threads.each(threads.0, |_, _| operations.store(work(), Ordering::Relaxed)));
@@ -122,7 +123,7 @@ impl Cores for Cpu {
 
     fn bandwidth(&self, threads: usize) -> Result<f64, Error> {
         let threads = Threads(threads.clamp(1, self.threads.0));
-        let array = || AlignedBuf::touched_by(threads, ARRAY, "the measurement of memory");
+        let array = || AlignedBuf::touched_by(threads, ARRAY, "the measurement of memory bandwidth");
         let (mut a, b, c) = (array()?, array()?, array()?);
         let (b, c) = (b.as_slice(), c.as_slice());
         let once = || {

@@ -1,4 +1,4 @@
-//! Normalisation over groups of channels of each sample, by the passes over rows that batch normalisation has.
+//! Normalisation over groups of channels of each sample. It uses the same passes over rows as batch norm.
 
 use std::slice::{from_mut, from_ref};
 
@@ -6,24 +6,24 @@ use net::GroupNorm;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::norm::rows::{self, Constants, Row, Slope};
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes, with the statistics of its last batch.
+/// A group norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     threads: Threads,
     op: GroupNorm,
     x: TensorDesc,
-    /// Of each group of each sample: mean, 1 / standard deviation.
+    /// Mean and 1 / standard deviation for each group of each sample.
     statistics: Vec<[f64; 2]>,
     sums: ChannelSums,
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &GroupNorm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let x = r.x[0];
     let statistics = vec![[0.0; 2]; x.n * op.groups];
@@ -31,17 +31,17 @@ pub(super) fn plan(cpu: &Cpu, op: &GroupNorm, r: &PlanRequest<'_, Cpu>) -> Resul
     Ok(Box::new(Plan { threads: cpu.threads, op: *op, x, statistics, sums }))
 }
 
-/// Of a row without ReLU.
+/// Returns constants with only a mean, for a row without ReLU.
 fn of_mean(mean: Lanes) -> Constants {
     Constants { mean, scale: [0.0; LANES], shift: [0.0; LANES] }
 }
 
-/// A row without residual and second summand.
+/// Returns a row without residual and without a second gradient.
 fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a, f32, f32> {
     Row { x, bits: &[], second: &[], constants: from_ref(constants) }
 }
 
-/// Two sums over the positions of each channel of a sample, padding included.
+/// Two sums for each channel of a sample over all positions, including padding channels.
 struct Pair {
     first: Vec<f64>,
     second: Vec<f64>,
@@ -52,18 +52,19 @@ impl Plan {
         self.x.blocks() * self.x.block
     }
 
-    /// Elements of a row: one block of channels of a sample.
+    /// Elements in the plane of a channel block, which is a row.
     fn row(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Channels of a group, and its values.
+    /// Returns the number of channels per group, and the number of values of a group in a sample.
     fn group(&self) -> (usize, f64) {
         let channels = self.x.shape.c / self.op.groups;
         (channels, (channels * self.x.shape.plane()) as f64)
     }
 
-    /// `f(block, lanes of the first sum, lanes of the second)` for each row of a sample.
+    /// Calls `f(block, lanes of the first sum, lanes of the second sum)` for each row of a sample and adds up the lanes
+    /// per channel.
     fn rows(&self, mut f: impl FnMut(usize, &mut Lanes, &mut Lanes)) -> Pair {
         let (c, b) = (self.channels(), self.x.block);
         let mut sums = Pair { first: vec![0.0; c], second: vec![0.0; c] };
@@ -76,7 +77,8 @@ impl Plan {
         sums
     }
 
-    /// Mean and 1 / standard deviation of each group of a sample: of each channel offsets from its first value, then Chan's formula.
+    /// Computes mean and 1 / standard deviation of each group of a sample. It sums each channel's offsets from the
+    /// channel's first value and combines the channels with Chan's formula.
     fn measure(&self, x: &[f32], to: &mut [[f64; 2]]) {
         let (row, b) = (self.row(), self.x.block);
         let near: Vec<f32> = (0..self.channels()).map(|c| x[c / b * row + c % b]).collect();
@@ -97,13 +99,14 @@ impl Plan {
         }
     }
 
-    /// `f(mean, 1 / standard deviation, channel)` of each channel of a sample; zero for padding.
+    /// Returns `f(mean, 1 / standard deviation, channel)` for each channel of a sample, without padding channels.
     fn each_channel(&self, statistics: &[[f64; 2]], f: impl Fn([f64; 2], usize) -> f64) -> Vec<f32> {
         let (channels, _) = self.group();
         (0..self.x.shape.c).map(|c| f(statistics[c / channels], c) as f32).collect()
     }
 
-    /// dx = a dy + b x + c of each channel of a sample, from its sums of dy and of dy (x - mean).
+    /// Returns the coefficients in dx = a dy + b x + c for each channel of a sample. `sums` has the sums of dy and of
+    /// dy (x - mean).
     fn slopes(&self, statistics: &[[f64; 2]], weight: &[f32], sums: &Pair) -> Vec<Slope> {
         let (channels, values) = self.group();
         let total = |of: &[f64], group: usize| -> f64 {
@@ -141,10 +144,6 @@ impl Planned<Cpu> for Plan {
         Keeps::INPUT
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }
@@ -153,13 +152,11 @@ impl Planned<Cpu> for Plan {
         let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
         let (x, sample, row, b) = (x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
         let (groups, mut statistics) = (self.op.groups, std::mem::take(&mut self.statistics));
-        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
-        self.threads.each(self.x.n, |_, samples| {
-            for n in samples {
+        let parts = (Items::new(&mut statistics, groups), Items::new(y.as_mut_slice(), sample));
+        self.threads.divide(self.x.n, parts, |samples, (statistics, y)| {
+            let own = statistics.chunks_exact_mut(groups).zip(y.chunks_exact_mut(sample));
+            for (n, (own, y)) in samples.zip(own) {
                 let x = &x[n * sample..][..sample];
-                // SAFETY: both parts are the sample's, which is one thread's; both slices are borrowed for the whole call.
-                let (own, y) =
-                    unsafe { (shared.part(n * groups..(n + 1) * groups), y.part(n * sample..(n + 1) * sample)) };
                 self.measure(x, own);
                 let scale = self.each_channel(own, |[_, inverse], c| f64::from(weight[c]) * inverse);
                 let shift = self
@@ -178,13 +175,11 @@ impl Planned<Cpu> for Plan {
         let weight = pass.params.get(pass.slots[0]);
         let (x, sample, row, b) = (g.x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
         let (c, groups, channels) = (self.channels(), self.op.groups, self.group().0);
-        let dy = Shared::new(g.dy.as_mut_slice());
+        let dy = Items::new(g.dy.as_mut_slice(), sample);
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
-        let sums = totals.of(self.x.n, |samples, totals| {
-            for n in samples {
+        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+            for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
                 let (x, own) = (&x[n * sample..][..sample], &self.statistics[n * groups..][..groups]);
-                // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole call.
-                let dy = unsafe { dy.part(n * sample..(n + 1) * sample) };
                 let mean = self.each_channel(own, |[mean, _], _| mean);
                 let sums = self.rows(|block, s, sx| {
                     let (part, constants) = (block * row..(block + 1) * row, of_mean(lanes(&mean, block * b, b)));

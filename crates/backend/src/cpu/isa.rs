@@ -1,32 +1,30 @@
-//! The instruction set that oneDNN uses here, and what follows from it: how many channels make a block, and whether products of
-//! bf16 factors pay.
+//! The instruction set that oneDNN uses, and its consequences: the number of channels in a block, and whether bf16
+//! factors make products faster.
 
 use super::{onednn, sys};
 
-/// Instruction sets between which it makes a difference here, each with all before it.
+/// Instruction sets for which trireme behaves differently. Each includes all sets before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// Less than AVX2.
     Sse41,
-    /// AVX2.
     Avx2,
-    /// AVX-512 as servers have it.
+    /// AVX-512 as in server processors (`avx512_core`).
     Avx512,
-    /// With products of bf16 pairs.
+    /// Adds products of bf16 pairs.
     Avx512Bf16,
-    /// With tiles.
+    /// Adds tile instructions.
     Amx,
 }
 
 impl Isa {
-    /// What oneDNN uses: what the processor has, and the environment does not hold back.
+    /// Returns the set that oneDNN uses: the processor's, unless an environment variable restricts it.
     pub fn effective() -> Self {
-        // SAFETY: a pure query.
+        // SAFETY: the function has no arguments and only reads.
         Self::of(unsafe { sys::dnnl_get_effective_cpu_isa() })
     }
 
     fn of(isa: sys::dnnl_cpu_isa_t) -> Self {
-        // a set's value has the bits of all sets that it includes
+        // The value of a set has the bits of all sets that it includes.
         let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
         let known = [
             (sys::dnnl_cpu_isa_avx512_core_amx, Self::Amx),
@@ -37,7 +35,6 @@ impl Isa {
         known.into_iter().find(|(set, _)| has(*set)).map_or(Self::Sse41, |(_, isa)| isa)
     }
 
-    /// As the log names it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sse41 => "sse4.1",
@@ -48,17 +45,17 @@ impl Isa {
         }
     }
 
-    /// Channels per block: what one vector register holds.
+    /// Returns the channels per block: the f32 lanes in a vector register.
     pub fn block(self) -> usize {
         if self >= Self::Avx512 { 16 } else { 8 }
     }
 
-    /// Whether products of bf16 factors are made in tiles.
+    /// Returns true if products of bf16 factors use tile instructions.
     pub fn has_tiles(self) -> bool {
         self >= Self::Amx
     }
 
-    /// Whether products of bf16 factors are faster than those of f32, or why not.
+    /// Returns an error that says why if products of bf16 factors are not faster than f32 products.
     pub fn bf16(self) -> Result<(), String> {
         if self >= Self::Avx512Bf16 {
             return Ok(());
@@ -69,7 +66,7 @@ impl Isa {
         let has = false;
         Err(format!(
             "products of bf16 factors need AVX512-BF16 (Intel's Cooper Lake, and Xeons since Sapphire Rapids; AMD's since Zen 4), and \
-             {} uses {} here{}; without it they are slower than those of f32",
+             {} uses {} here{}; without it, they are slower than f32 products",
             onednn::version(),
             self.name(),
             if has { ", although the processor has it: unset ONEDNN_MAX_CPU_ISA" } else { "" },

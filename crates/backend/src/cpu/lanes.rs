@@ -1,27 +1,28 @@
-//! Rows of one channel block, (plane, block), cut into groups of [`LANES`] elements: lane i holds channel i % block. Also products of rows
-//! with one factor per channel, and the gradients of these factors.
+//! Loops over rows. A row is the plane of a channel block, (plane, block). The loops process groups of [`LANES`]
+//! elements, and lane i of a group belongs to channel i % block. The module also multiplies rows by a factor per
+//! channel and computes the gradients of these products.
 
 use base::simd;
 
-/// Elements that the inner loops take at once; every block size divides it.
+/// Elements that the inner loops process at a time. All blocks of 1, 8 or 16 channels divide it.
 pub(super) const LANES: usize = 32;
 
-/// One value for each lane.
 pub(super) type Lanes = [f32; LANES];
 
-/// The values of a block's channels, one for each lane; channels beyond the end have zero.
+/// Returns the value of each lane's channel. `first` is the first channel of the block. Channels beyond the end have 0.
 pub(super) fn lanes(values: &[f32], first: usize, block: usize) -> Lanes {
     std::array::from_fn(|lane| values.get(first + lane % block).copied().unwrap_or(0.0))
 }
 
-/// Adds each lane's sum to its channel's.
+/// Adds the sum of each lane to the sum of its channel.
 pub(super) fn add_lanes(sums: &Lanes, block: usize, to: &mut [f64]) {
     for (lane, sum) in sums.iter().enumerate() {
         to[lane % block] += f64::from(*sum);
     }
 }
 
-/// Groups after which the lanes of a row hold the same channels again: one in blocks that divide [`LANES`].
+/// Returns the number of groups after which the lanes belong to the same channels again. It is 1 if the block divides
+/// [`LANES`].
 pub(super) fn period(block: usize) -> usize {
     let mut rest = (LANES, block);
     while rest.1 != 0 {
@@ -30,8 +31,8 @@ pub(super) fn period(block: usize) -> usize {
     block / rest.0
 }
 
-/// Calls `f(first channel, channels)` for stretches of a block's channels for which there are kernels: the whole block where it is a
-/// register or a single channel, else 16, then 8 at a time, then one by one.
+/// Splits a block's channels into stretches for which there are kernels, and calls `f(first channel, channels)` for
+/// each. Stretches have 16 channels, then 8, then single ones.
 pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
     let mut first = 0;
     for width in [16, 8, 1] {
@@ -42,14 +43,14 @@ pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Where a group begins, told to the compiler as if by chance: where it sees that groups follow at equal steps, it takes one lane of
-/// many groups at a time, with shuffles around each, at half the speed.
+/// Returns `at`, the first element of a group, and hides its origin from the compiler. If the compiler knew that groups
+/// have equal distances, it would use shuffles to combine the same lane from different groups, which is half as fast.
 #[inline(always)]
 pub(super) fn group(at: usize) -> usize {
     std::hint::black_box(at)
 }
 
-/// Calls a kernel with the block size as a constant.
+/// Calls a kernel that has the block size as a constant parameter.
 macro_rules! by_block {
     ($block:expr, $f:ident($($arg:expr),*)) => {
         match $block {
@@ -62,7 +63,7 @@ macro_rules! by_block {
 pub(super) use by_block;
 
 simd! {
-    /// y = x times each lane's factor.
+    /// y = x times the factor of each lane.
     pub(super) fn scale_row(x: &[f32], factors: &Lanes, y: &mut [f32]) {
         let n = y.len();
         let whole = n - n % LANES;
@@ -77,7 +78,7 @@ simd! {
 }
 
 simd! {
-    /// Turns dy into dx by each lane's factor, and adds dy x to each lane's sum.
+    /// Multiplies dy by the factor of each lane to get dx, and adds dy x to the sum of each lane.
     pub(super) fn scale_row_back(dy: &mut [f32], x: &[f32], factors: &Lanes, sums: &mut Lanes) {
         let (groups, rest) = dy.as_chunks_mut::<LANES>();
         let (from, left) = x[..groups.len() * LANES + rest.len()].as_chunks::<LANES>();

@@ -1,34 +1,37 @@
-//! Layer normalisation over the channels of each position, which are spread over blocks: a tile of positions after another, so that
-//! what is read again is still in the cache. Within a tile every number of a position is repeated for each channel of a block.
+//! Layer normalisation over the channels of each position. These channels are in different blocks, so the loops process
+//! a tile of positions at a time, which stays in the cache between passes. Within a tile, numbers that belong to a
+//! position are repeated for each channel in a block.
+
+use std::ops::Range;
 
 use base::simd;
 use net::LayerNorm;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Elements of a tile in one block of channels.
+/// Elements of a tile in a channel block.
 const TILE: usize = 512;
 
-/// One number for each element of a tile.
+/// A number for each element of a tile.
 type Tile = [f32; TILE];
 
-/// Of known sizes, with the statistics of its last batch.
+/// A layer norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     threads: Threads,
     op: LayerNorm,
     x: TensorDesc,
-    /// Of each position of each sample: mean, 1 / standard deviation.
+    /// Mean and 1 / standard deviation for each position of each sample.
     statistics: Vec<[f32; 2]>,
     sums: ChannelSums,
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &LayerNorm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let x = r.x[0];
     let statistics = vec![[0.0; 2]; x.n * x.shape.plane()];
@@ -51,7 +54,7 @@ simd! {
     }
 }
 
-/// Statistics of a tile's elements, and one block's weights.
+/// The statistics for each element of a tile, and a block's weights.
 struct Normal<'a> {
     mean: &'a Tile,
     inverse: &'a Tile,
@@ -69,8 +72,8 @@ simd! {
     }
 }
 
-/// What the backward pass sums: of each element of a tile the weighted gradient, and its product with the normalised value; of each
-/// channel the gradient's product with that value, and the gradient.
+/// The sums of the backward pass. For each element of a tile: the gradient times weight (`gradient`), and its product
+/// with the normalised value (`product`). For each channel: the gradient times the normalised value, and the gradient.
 struct Sums {
     gradient: Tile,
     product: Tile,
@@ -94,7 +97,8 @@ simd! {
 }
 
 simd! {
-    /// dx in place of dy, from the means of the weighted gradient and of its product with the normalised value.
+    /// Overwrites dy with dx. `gradient` and `product` are the means of the weighted gradient and of its product with
+    /// the normalised value.
     fn slope(t: &Normal<'_>, gradient: &Tile, product: &Tile, x: &[f32], dy: &mut [f32]) {
         for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks_mut(LANES)).enumerate() {
             let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
@@ -108,50 +112,45 @@ simd! {
     }
 }
 
-/// Some positions of one sample.
-#[derive(Clone, Copy)]
+/// A tile: some positions of a sample.
 struct Place {
     /// First element in the first block.
     first: usize,
-    /// Elements in each block.
+    /// Number of elements in each block.
     len: usize,
-    /// First position of the batch.
-    position: usize,
+    positions: Range<usize>,
 }
 
 impl Plan {
-    /// The tiles of a sample.
-    fn tiles(&self, n: usize) -> impl Iterator<Item = Place> + use<> {
-        let (b, plane, first) = (self.x.block, self.x.shape.plane(), n * self.x.sample_elems());
+    /// Returns the tiles of a sample.
+    fn tiles(&self) -> impl Iterator<Item = Place> + use<> {
+        let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {
-            let len = (plane - p).min(TILE / b) * b;
-            Place { first: first + p * b, len, position: n * plane + p }
+            let positions = p..plane.min(p + TILE / b);
+            Place { first: p * b, len: positions.len() * b, positions }
         })
     }
 
-    /// The elements of a tile in each block of channels.
-    fn blocks(&self, place: Place) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
-        let row = self.x.shape.plane() * self.x.block;
-        (0..self.x.blocks()).map(move |block| {
-            let first = place.first + block * row;
-            first..first + place.len
-        })
+    /// Returns the elements of a tile in each channel block.
+    fn blocks(&self, place: &Place) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (row, first, len) = (self.x.shape.plane() * self.x.block, place.first, place.len);
+        (0..self.x.blocks()).map(move |block| first + block * row..first + block * row + len)
     }
 
-    /// Each position's mean over the channels of the tile's sums.
-    fn means<'a>(&'a self, sums: &'a Tile, place: Place) -> impl Iterator<Item = f64> + 'a {
+    /// Returns the mean over the channels for each position, from the sums of a tile.
+    fn means<'a>(&'a self, sums: &'a Tile, place: &Place) -> impl Iterator<Item = f64> + 'a {
         let sum = |elements: &[f32]| elements.iter().map(|s| f64::from(*s)).sum::<f64>();
         sums[..place.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
     }
 
-    /// One value of each position for each of its elements.
+    /// Repeats the value of each position for all its elements.
     fn spread(&self, values: impl Iterator<Item = f64>) -> Tile {
         let mut tile = [0.0; TILE];
         tile.chunks_exact_mut(self.x.block).zip(values).for_each(|(to, value)| to.fill(value as f32));
         tile
     }
 
-    /// The tile as a block must see it: as it is, but for a last block with padding, where that is zero, in a copy.
+    /// Returns the tile for use with a block. If the block has padding channels, they are set to zero in a copy.
     fn of_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
         let used = self.x.shape.c % self.x.block;
         if used == 0 || block + 1 < self.x.blocks() {
@@ -162,10 +161,10 @@ impl Plan {
         copy
     }
 
-    /// Mean and 1 / standard deviation of each position of a tile.
-    fn measure(&self, x: &[f32], place: Place, to: &mut [[f32; 2]]) {
+    /// Computes mean and 1 / standard deviation for each position of a tile.
+    fn measure(&self, x: &[f32], place: &Place, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
-        // offsets from the first channel, which lie within the spread of the data
+        // Sum offsets from the first channel, which is close to the other values, to lose less accuracy.
         let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
         for (block, elements) in self.blocks(place).enumerate() {
             add_offsets(&x[elements], self.of_block(&near, block, &mut copy), &mut sums);
@@ -181,27 +180,33 @@ impl Plan {
         }
     }
 
-    /// The statistics of a tile for each of its elements.
+    /// Repeats the statistics of a tile's positions for each element.
     fn statistics(&self, statistics: &[[f32; 2]]) -> [Tile; 2] {
         [0, 1].map(|k| self.spread(statistics.iter().map(|s| f64::from(s[k]))))
     }
 
-    /// A tile's statistics as a block needs them, with its weights.
+    /// Combines a tile's statistics with a block's weights.
     fn normal<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> Normal<'a> {
         Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
     }
 
-    /// The backward pass of one tile; adds to the sums of all channels.
-    fn tile_back(&self, x: &[f32], dy: &Shared<f32>, weight: &[f32], place: Place, totals: &mut [f64]) {
-        let (b, positions) = (self.x.block, place.len / self.x.block);
-        let statistics = self.statistics(&self.statistics[place.position..][..positions]);
+    /// Runs the backward pass of a tile. `statistics` has the values for the whole sample. Adds to `totals`, which has
+    /// the sums for all channels.
+    fn tile_back(
+        &self,
+        (x, dy): (&[f32], &mut [f32]),
+        statistics: &[[f32; 2]],
+        weight: &[f32],
+        place: &Place,
+        totals: &mut [f64],
+    ) {
+        let b = self.x.block;
+        let statistics = self.statistics(&statistics[place.positions.clone()]);
         let mut sums = Sums { gradient: [0.0; TILE], product: [0.0; TILE], channels: [[0.0; LANES]; 2] };
         let (first, second) = totals.split_at_mut(self.x.blocks() * b);
         for (block, elements) in self.blocks(place).enumerate() {
-            // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { dy.part(elements.clone()) };
             sums.channels = [[0.0; LANES]; 2];
-            reduce(&self.normal(&statistics, weight, block), &x[elements], dy, &mut sums);
+            reduce(&self.normal(&statistics, weight, block), &x[elements.clone()], &dy[elements], &mut sums);
             add_lanes(&sums.channels[0], b, &mut first[block * b..][..b]);
             add_lanes(&sums.channels[1], b, &mut second[block * b..][..b]);
         }
@@ -209,12 +214,11 @@ impl Plan {
         let product = self.spread(self.means(&sums.product, place));
         let mut copies = [[0.0; TILE]; 2];
         for (block, elements) in self.blocks(place).enumerate() {
-            // SAFETY: as above.
-            let dy = unsafe { dy.part(elements.clone()) };
             let [first, second] = &mut copies;
             let gradient = self.of_block(&gradient, block, first);
             let product = self.of_block(&product, block, second);
-            slope(&self.normal(&statistics, weight, block), gradient, product, &x[elements], dy);
+            let normal = self.normal(&statistics, weight, block);
+            slope(&normal, gradient, product, &x[elements.clone()], &mut dy[elements]);
         }
     }
 }
@@ -236,10 +240,6 @@ impl Planned<Cpu> for Plan {
         Keeps::INPUT
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }
@@ -247,17 +247,19 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
         let (x, b, mut statistics) = (x[0].as_slice(), self.x.block, std::mem::take(&mut self.statistics));
-        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
-        self.threads.each(self.x.n, |_, samples| {
-            for place in samples.flat_map(|n| self.tiles(n)) {
-                // SAFETY: the sample is one thread's, and both slices are borrowed for the whole call.
-                let own = unsafe { shared.part(place.position..place.position + place.len / b) };
-                self.measure(x, place, own);
-                let tiles = self.statistics(own);
-                for (block, elements) in self.blocks(place).enumerate() {
-                    // SAFETY: as above.
-                    let y = unsafe { y.part(elements.clone()) };
-                    normalise(&self.normal(&tiles, weight, block), &lanes(bias, block * b, b), &x[elements], y);
+        let (plane, sample) = (self.x.shape.plane(), self.x.sample_elems());
+        let parts = (Items::new(&mut statistics, plane), Items::new(y.as_mut_slice(), sample));
+        self.threads.divide(self.x.n, parts, |samples, (statistics, y)| {
+            let own = statistics.chunks_exact_mut(plane).zip(y.chunks_exact_mut(sample));
+            for (x, (statistics, y)) in x[samples.start * sample..].chunks_exact(sample).zip(own) {
+                for place in self.tiles() {
+                    let own = &mut statistics[place.positions.clone()];
+                    self.measure(x, &place, own);
+                    let tiles = self.statistics(own);
+                    for (block, elements) in self.blocks(&place).enumerate() {
+                        let (normal, bias) = (self.normal(&tiles, weight, block), lanes(bias, block * b, b));
+                        normalise(&normal, &bias, &x[elements.clone()], &mut y[elements]);
+                    }
                 }
             }
         });
@@ -267,10 +269,14 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let (weight, x, c) = (pass.params.get(pass.slots[0]), g.x[0].as_slice(), self.x.blocks() * self.x.block);
-        let dy = Shared::new(g.dy.as_mut_slice());
+        let (plane, sample) = (self.x.shape.plane(), self.x.sample_elems());
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
-        let sums = totals.of(self.x.n, |samples, totals| {
-            samples.flat_map(|n| self.tiles(n)).for_each(|place| self.tile_back(x, &dy, weight, place, totals));
+        let dy = Items::new(g.dy.as_mut_slice(), sample);
+        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+            for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
+                let (x, statistics) = (&x[n * sample..][..sample], &self.statistics[n * plane..][..plane]);
+                self.tiles().for_each(|place| self.tile_back((x, dy), statistics, weight, &place, totals));
+            }
         });
         self.sums = totals;
         for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {

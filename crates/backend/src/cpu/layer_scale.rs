@@ -1,24 +1,23 @@
-//! A learned factor for each channel.
+//! Multiplication of each channel by a learned factor.
 
 use net::LayerScale;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
 use super::layout::Format;
 use super::moments::ChannelSums;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     threads: Threads,
     x: TensorDesc,
     sums: ChannelSums,
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &LayerScale, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let x = r.x[0];
     Ok(Box::new(Plan { threads: cpu.threads, x, sums: ChannelSums::new(cpu.threads, x.blocks() * x.block) }))
@@ -41,10 +40,6 @@ impl Planned<Cpu> for Plan {
         Keeps::INPUT
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }
@@ -63,11 +58,9 @@ impl Planned<Cpu> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let (block, blocks, row) = (self.x.block, self.x.blocks(), self.x.shape.plane() * self.x.block);
         let (factors, x) = (pass.params.get(pass.slots[0]), g.x[0].as_slice());
-        let dy = Shared::new(g.dy.as_mut_slice());
-        let sums = self.sums.of(self.x.n, |samples, sums| {
-            for i in samples.start * blocks..samples.end * blocks {
-                // SAFETY: each row is one thread's, and `dy` is borrowed for the whole call.
-                let dy = unsafe { dy.part(i * row..(i + 1) * row) };
+        let dy = Items::new(g.dy.as_mut_slice(), blocks * row);
+        let sums = self.sums.of(self.x.n, dy, |samples, sums, dy| {
+            for (i, dy) in (samples.start * blocks..).zip(dy.chunks_exact_mut(row)) {
                 let (first, mut own) = (i % blocks * block, [0.0; LANES]);
                 scale_row_back(dy, &x[i * row..], &lanes(factors, first, block), &mut own);
                 add_lanes(&own, block, &mut sums[first..first + block]);

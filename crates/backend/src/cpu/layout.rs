@@ -1,5 +1,5 @@
-//! Layouts as oneDNN describes them, layouts of parameters, and copies to and from plain order. The copies are loops of our own, because
-//! threads that only read what a training thread has left need no library for it.
+//! Memory layouts in oneDNN's description, layouts of parameters, and copies to and from plain order. These copies are
+//! our own loops, because some threads only read weights that a training thread has left, and they need no oneDNN.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use super::sys;
 use super::version::Descriptor;
 use crate::{Error, ParamFormat};
 
-/// Layouts of weights over images, and those of matrices whose elements lie alike.
+/// Pairs of layouts with the same element order: weights over images, and matrices.
 const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
     [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
     [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],
     [sys::dnnl_ABcd16b16a, sys::dnnl_AB16b16a],
 ];
 
-/// Layout of a tensor as oneDNN describes it.
+/// Layout of a tensor in oneDNN's description.
 #[derive(Clone, Copy)]
 pub struct Md(pub(super) Descriptor);
 
@@ -24,7 +24,7 @@ impl Md {
         Descriptor::tagged(dims, sys::dnnl_f32, tag).map(Self)
     }
 
-    /// Row-major.
+    /// Row-major layout.
     pub fn plain(dims: &[usize]) -> Result<Self, Error> {
         let tag = match dims.len() {
             1 => sys::dnnl_a,
@@ -35,7 +35,7 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
-    /// N, C, H, W with channels in blocks of 1, 8 or 16, or all channels of a pixel side by side.
+    /// Dimensions N, C, H, W with blocks of 1, 8 or 16 channels. Any other block size means channels last.
     pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
         let tag = match block {
             1 => sys::dnnl_abcd,
@@ -46,25 +46,25 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
-    /// N, C, H, W with the channels of a pixel side by side.
+    /// Dimensions N, C, H, W with all channels of a pixel next to each other.
     pub fn channels_last(dims: &[usize; 4]) -> Result<Self, Error> {
         Self::tagged(dims, sys::dnnl_acdb)
     }
 
-    /// The library shall choose.
+    /// Lets oneDNN choose the layout.
     pub fn any(dims: &[usize]) -> Result<Self, Error> {
         Self::tagged(dims, sys::dnnl_format_tag_any)
     }
 
-    /// Of weights (outputs, C, H, W) over images whose channels lie in blocks of 16: as a matrix (outputs, all of an image's elements as
-    /// they lie), where there is such a layout.
+    /// For weights (outputs, C, H, W) over images with blocks of 16 channels, returns the same memory's layout as a
+    /// matrix (outputs, image elements in memory order). Returns `None` if there is no such layout.
     pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         let [outputs, c, h, w] = dims[..] else { return Ok(None) };
         Self::same_place(self, BLOCKED_MATRICES, &dims, &[outputs, c * h * w])
     }
 
-    /// The other way round.
+    /// The inverse of [`Md::as_matrix`].
     pub fn over_image(&self, image: [usize; 3]) -> Result<Option<Self>, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         let [outputs, _] = dims[..] else { return Ok(None) };
@@ -72,7 +72,7 @@ impl Md {
         Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
     }
 
-    /// The second layout, with the dimensions `to`, of the pair whose first one this is.
+    /// Finds the pair with the first layout `self` and returns its second layout, with the dimensions `to`.
     fn same_place(
         &self,
         pairs: [[sys::dnnl_format_tag_t; 2]; 3],
@@ -87,35 +87,35 @@ impl Md {
         Ok(None)
     }
 
-    /// Row-major, with the same dimensions.
+    /// Returns the row-major layout with the same dimensions.
     pub fn as_plain(&self) -> Result<Self, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         Self::plain(&dims)
     }
 
-    /// The same places, for elements of bf16.
+    /// Returns the same layout for bf16 elements.
     pub fn in_bf16(self) -> Result<Self, Error> {
         self.0.with_type(sys::dnnl_bf16).map(Self)
     }
 
-    /// The same places, for elements of f32.
+    /// Returns the same layout for f32 elements.
     pub fn in_f32(self) -> Result<Self, Error> {
         self.0.with_type(sys::dnnl_f32).map(Self)
     }
 
-    /// Words of the size of an f32 that it takes, padding included.
+    /// Returns the size in words of 4 bytes, including padding.
     pub fn elems(&self) -> usize {
-        // SAFETY: reads a valid descriptor.
+        // SAFETY: the descriptor is valid and only read.
         unsafe { sys::dnnl_memory_desc_get_size(self.0.raw()).div_ceil(4) }
     }
 
-    /// Elements without padding.
+    /// Returns the number of elements without padding.
     pub fn plain_elems(&self) -> usize {
         self.0.dims().iter().product::<i64>() as usize
     }
 
-    /// Where the elements of each index of dimension `d` begin. An element's place is the sum of those of its indices: every block
-    /// belongs to one dimension.
+    /// Returns the offset of each index in dimension `d`. An element's offset is the sum of its indices' offsets,
+    /// because every block belongs to a single dimension.
     fn offsets(&self, d: usize) -> Vec<usize> {
         let blocks: Vec<(usize, usize)> =
             self.0.blocks().rev().map(|(size, of)| (size as usize, of as usize)).collect();
@@ -134,7 +134,7 @@ impl Md {
         (0..self.0.dims()[d] as usize).map(place).collect()
     }
 
-    /// Calls `copy` with every element's place in plain order and its place here, in plain order.
+    /// Calls `copy(offset in plain order, offset in this layout)` for every element, in plain order.
     pub fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
         let dims = self.0.dims().len();
         let outer = self.offsets(0);
@@ -149,7 +149,7 @@ impl Md {
         }
     }
 
-    /// Copies from plain order into this layout; padding stays as it is.
+    /// Copies from plain order into this layout. Padding keeps its values.
     pub fn pack(&self, plain: &[f32], to: &mut [f32]) {
         self.pairs(|plain_at, at| to[at] = plain[plain_at]);
     }
@@ -162,7 +162,7 @@ impl Md {
 
 impl PartialEq for Md {
     fn eq(&self, other: &Self) -> bool {
-        // SAFETY: reads two valid descriptors.
+        // SAFETY: both descriptors are valid and only read.
         unsafe { sys::dnnl_memory_desc_equal(self.0.raw(), other.0.raw()) != 0 }
     }
 }
@@ -174,14 +174,14 @@ impl fmt::Debug for Md {
     }
 }
 
-/// The memory order of one parameter.
+/// The memory layout of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
-    /// Weights in a layout of oneDNN's choice.
+    /// Weights in a layout that oneDNN has chosen.
     Weights(Box<Md>),
-    /// Weights of a linear layer of our own.
+    /// Weights of a linear layer that uses our own products.
     Panels(Panels),
-    /// A vector of this many elements.
+    /// The number of elements, in plain order.
     Plain(usize),
 }
 
@@ -225,7 +225,7 @@ impl ParamFormat for Format {
     }
 }
 
-/// Whether both sides of a copy of weights are as long as their layout says.
+/// Returns an error if a slice in a weight copy is shorter than its layout.
 fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
     for (what, elems, len) in [("plain", elems[0], plain.len()), ("packed", elems[1], packed.len())] {
         if len < elems {
@@ -238,10 +238,10 @@ fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::onednn::{Engine, arg, reorder};
+    use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Layouts of weights for tiles, among others.
+    /// The cases include layouts of weights for tile instructions.
     #[test]
     fn another_type_lies_in_the_same_places() {
         for tag in [sys::dnnl_ABcd16b16a2b, sys::dnnl_BA16a32b2a, sys::dnnl_abcd, sys::dnnl_aBcd16b] {
@@ -254,7 +254,7 @@ mod tests {
         assert!(Md::any(&[70, 40]).unwrap().in_bf16().is_ok());
     }
 
-    /// Grouped, blocked in two dimensions, with padding in both: oneDNN's own reorder is the witness.
+    /// Compares with oneDNN's own reorder, for grouped weights and for blocks in two dimensions, with padding in both.
     #[test]
     fn copies_are_those_of_the_library() {
         let engine = Engine::new(1).unwrap();
@@ -263,10 +263,9 @@ mod tests {
             let (plain, packed) = (Md::plain(&dims).unwrap(), Md::tagged(&dims, tag).unwrap());
             let values: Vec<f32> = (1..=plain.elems()).map(|i| i as f32).collect();
             let mut theirs = vec![0.0; packed.elems()];
-            let data = [(arg::SRC, values.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())];
+            let mut data = [(arg::SRC, Data::Read(&values)), (arg::DST, Data::Written(&mut theirs))];
             let copy = reorder(&engine, &plain, &packed, "test").unwrap();
-            // SAFETY: both vectors have the sizes of their layouts.
-            unsafe { copy.run(&engine, &data).unwrap() };
+            copy.run(&engine, &mut data).unwrap();
             let mut ours = vec![0.0; packed.elems()];
             packed.pack(&values, &mut ours);
             assert_eq!(ours, theirs, "{packed:?}");

@@ -1,16 +1,16 @@
-//! Softmax cross-entropy over (rows, classes) scores, and losses against targets, as [`crate::Objective`] defines them: f32 values, f64
-//! sums.
+//! Softmax cross-entropy over (rows, classes) scores, and losses against soft targets, as [`crate::Objective`] defines
+//! them. Values are computed in f32 and summed in f64.
 
 use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
-/// See [`crate::Backend::cross_entropy`]. Target of class c is (1 - s) [c = label] + s / K.
+/// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     ask: CrossEntropy<'_>,
     x: &[f32],
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
-    // channels that pad a block lie behind each row
+    // Padding channels follow the classes in each row.
     let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
     let scale = ask.scale * ask.weight;
     let mut sums = LossSums { count: ask.labels.len() as u64, ..LossSums::default() };
@@ -45,7 +45,7 @@ pub(super) fn cross_entropy(
     Ok(sums)
 }
 
-/// No probability is nearer to 0 where it is a base of a power.
+/// Lower bound for a probability that is the base of a power.
 const LEAST: f32 = 1e-30;
 
 /// See [`crate::Backend::soft_loss`].
@@ -56,7 +56,7 @@ pub(super) fn soft_loss(
     teacher: Option<&[f32]>,
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
-    // channels that pad a block lie behind each row
+    // Padding channels follow the classes in each row.
     let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
     ask.targets.check(classes)?;
     let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
@@ -88,7 +88,7 @@ pub(super) fn soft_loss(
     Ok(sums)
 }
 
-/// The largest score, and the logarithm of the sum of all exp((z - largest) / temperature).
+/// The largest score, and the logarithm of the sum of exp((z - largest) / temperature) over all scores z.
 struct Normalizer {
     top: f32,
     log_total: f32,
@@ -102,13 +102,14 @@ impl Normalizer {
         Self { top, log_total: total.ln(), temperature }
     }
 
-    /// Logarithm of the probability of a score.
+    /// Returns the logarithm of a score's probability.
     fn log(&self, score: f32) -> f32 {
         (score - self.top) / self.temperature - self.log_total
     }
 }
 
-/// The loss; `slopes` become the gradient of the scores: with h_c = dL / d log p_c, that of score k is h_k - p_k (sum of h).
+/// Returns the loss and writes its gradient with respect to the scores to `slopes`. With h_c = dL / d log p_c, the
+/// gradient of score k is h_k - p_k (sum of h).
 fn softmax(row: &[f32], targets: &[f32], objective: Objective, slopes: &mut [f32]) -> f64 {
     let (normalizer, gamma) = (Normalizer::of(row, 1.0), objective.gamma);
     let (mut loss, mut total) = (0.0, 0.0);
@@ -133,7 +134,7 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
     let gamma = objective.gamma;
     let mut loss = 0.0;
     for ((slope, &z), &t) in slopes.iter_mut().zip(row).zip(targets) {
-        // log(1 + exp(-|z|)), which both logarithms have
+        // log(1 + exp(-|z|)), which both logarithms contain.
         let tail = (-z.abs()).exp().ln_1p();
         let entropy = z.max(0.0) - z * t + tail;
         let p = 1.0 / (1.0 + (-z).exp());
@@ -152,7 +153,8 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
     loss
 }
 
-/// What the teacher says of a row of this weight, before the weight; its gradient is added to `slopes`.
+/// Returns the loss of a row against the teacher's scores, without the row's weight, and adds its gradient, with the
+/// weight, to `slopes`.
 fn teach(row: &[f32], taught: &[f32], teaching: Teaching, weight: f32, slopes: &mut [f32]) -> f64 {
     let Teaching { share, temperature } = teaching;
     let (own, teacher) = (Normalizer::of(row, temperature), Normalizer::of(taught, temperature));

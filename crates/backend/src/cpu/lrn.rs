@@ -1,24 +1,22 @@
-//! Local response normalisation: all channels of one position at a time.
+//! Local response normalisation. It processes all channels of a position at a time.
 
 use base::simd;
 use net::Lrn;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// LRN of known sizes.
 pub(super) struct Plan {
     threads: Threads,
     op: Lrn,
     x: TensorDesc,
 }
 
-/// Channels of one position, with `radius` zeros on both sides of what is summed over a window.
+/// The channels of a position. `padded` has `radius` zeros on both sides, because windows are summed over it.
 struct Column {
-    /// Channels that there are; behind them the block is filled up with zeros.
+    /// Number of channels without padding. The rest of the last block is zero.
     real: usize,
     x: Vec<f32>,
     /// k + alpha * sum of squares.
@@ -30,7 +28,7 @@ struct Column {
 }
 
 simd! {
-    /// base and power of the column's x.
+    /// Computes `base` and `power` from `x`.
     fn powers(op: &Lrn, c: &mut Column) {
         let (n, r) = (c.x.len(), op.radius);
         for (p, x) in c.padded[r..r + n].iter_mut().zip(&c.x) {
@@ -47,14 +45,14 @@ simd! {
             let root = b.sqrt();
             *p = if op.beta == 0.75 { 1.0 / (root * root.sqrt()) } else { b.powf(-op.beta) };
         }
-        // with k = 0 a channel that is none would be 0 times infinity
+        // With k = 0, padding channels would compute 0 times infinity.
         c.base[c.real..].fill(1.0);
         c.power[c.real..].fill(1.0);
     }
 }
 
 simd! {
-    /// dx, left in `dy`: dy base^-beta - 2 alpha beta x * sum over the window of dy x base^(-beta-1).
+    /// Overwrites `dy` with dx = dy base^-beta - 2 alpha beta x * sum over the window of dy x base^(-beta-1).
     fn slopes(op: &Lrn, c: &mut Column) {
         let (n, r) = (c.x.len(), op.radius);
         for i in 0..n {
@@ -107,7 +105,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, *op, r)))
 }
@@ -117,20 +114,8 @@ impl Planned<Cpu> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::INPUT
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

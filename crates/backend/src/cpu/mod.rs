@@ -1,8 +1,8 @@
-//! The CPU backend. Convolutions and matrix products are oneDNN's or our own, in blocked layouts from the first convolution to the last
-//! pool; the passes between them (batch norm with residual and ReLU, pooling, LRN, optimizer) are loops of our own that read
-//! memory once, on oneDNN's thread pool.
+//! The CPU backend. oneDNN or our own kernels compute convolutions and matrix products, in blocked layouts from the
+//! first convolution to the last pool. The operations between them (batch norm with residual and ReLU, pooling, LRN,
+//! optimizer) are loops of our own on oneDNN's thread pool. They read memory once.
 //!
-//! An op's file is named as in [`net::op`].
+//! The file of an operation has the same name as in [`net::op`].
 
 mod affine;
 mod algorithms;
@@ -10,6 +10,7 @@ mod backend;
 mod buf;
 mod choices;
 mod device;
+mod divide;
 mod flat;
 mod framed;
 mod fusion;

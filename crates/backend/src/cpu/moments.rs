@@ -1,11 +1,14 @@
-//! Per-channel sums over a batch, and the moments of a tensor's channels. A convolution sums those of its output as it writes.
+//! Sums per channel over a batch, and the moments of a tensor's channels. A convolution can sum the moments of its
+//! output while it writes.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
-use super::threads::{Shared, Threads};
+use super::divide::{Divide, PerThread};
+use super::threads::Threads;
 
-/// Sums of (x - near) and of its square over some values of a channel; `near` is a mean of a few of them, so that the sums are
-/// accurate also where all of them are far from zero.
+/// Sums of (x - near) and of its square over some values of a channel. `near` is the mean of a few values, so the sums
+/// are accurate even if all values are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
     /// Number of values.
@@ -16,7 +19,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// With those of other values.
+    /// Adds the sums over more values of the same channel.
     #[inline(always)]
     pub fn add(&mut self, other: &Self) {
         if self.n == 0.0 {
@@ -30,12 +33,11 @@ impl Moments {
     }
 }
 
-/// What a convolution tells of its output to the batch normalisation that alone reads it.
+/// Moments of a convolution's output, for the batch norm that is its only reader.
 pub(super) struct OutputMoments {
-    /// Name of the convolution.
     pub by: String,
     wanted: Cell<bool>,
-    /// Of the last batch, until they are read: those of every channel, padding included.
+    /// The last batch's moments for all channels, including padding, until they are read.
     of_channels: RefCell<Option<Vec<Moments>>>,
 }
 
@@ -44,7 +46,7 @@ impl OutputMoments {
         Self { by: by.into(), wanted: Cell::new(false), of_channels: RefCell::default() }
     }
 
-    /// Asks for them.
+    /// Requests the moments from the convolution.
     pub fn want(&self) {
         self.wanted.set(true);
     }
@@ -53,7 +55,7 @@ impl OutputMoments {
         self.wanted.get()
     }
 
-    /// Keeps the sums of `parts`, each of which has all `channels`, added in their order.
+    /// Adds up `parts` in order and stores the result. Each part has the moments of all channels.
     pub fn put(&self, parts: &[Moments], channels: usize) {
         let mut parts = parts.chunks_exact(channels);
         let mut all = parts.next().map_or_else(Vec::new, <[_]>::to_vec);
@@ -61,40 +63,41 @@ impl OutputMoments {
         self.of_channels.replace(Some(all));
     }
 
-    /// Those of the batch that was computed last, once.
+    /// Returns the moments of the last batch and removes them.
     pub fn take(&self) -> Option<Vec<Moments>> {
         self.of_channels.take()
     }
 }
 
-/// Each thread's part of some sums a channel.
+/// Sums per channel, with a part for each thread.
 pub(super) struct ChannelSums {
     threads: Threads,
-    /// Sums of one thread.
+    /// Number of sums per thread.
     each: usize,
     parts: Vec<f64>,
 }
 
 impl ChannelSums {
-    /// Of `each` sums.
     pub fn new(threads: Threads, each: usize) -> Self {
         Self { threads, each, parts: vec![0.0; threads.0 * each] }
     }
 
-    /// Bytes of work space.
     pub fn bytes(&self) -> usize {
         self.parts.len() * 8
     }
 
-    /// `f(items, their part of the sums)` on each thread for its run of samples or channel blocks; the parts are added in the order of the
-    /// threads.
-    pub fn of(&mut self, items: usize, f: impl Fn(std::ops::Range<usize>, &mut [f64]) + Sync) -> Vec<f64> {
+    /// Divides the items (samples or channel blocks) among the threads and calls `f(items, the thread's sums, the
+    /// thread's part of `others`)` on each. Returns the sums of all threads, added in the order of the threads.
+    pub fn of<P: Divide>(
+        &mut self,
+        items: usize,
+        others: P,
+        f: impl Fn(Range<usize>, &mut [f64], P::Part) + Sync,
+    ) -> Vec<f64> {
+        let each = self.each;
         self.parts.fill(0.0);
-        let (parts, each) = (Shared::new(&mut self.parts), self.each);
-        self.threads.each(items, |t, items| {
-            // SAFETY: each thread has a part of its own, and `parts` is borrowed until `each` returns.
-            f(items, unsafe { parts.part(t * each..(t + 1) * each) });
-        });
+        let parts = (PerThread::new(&mut self.parts, each), others);
+        self.threads.divide(items, parts, |items, (sums, others)| f(items, sums, others));
         (0..each).map(|i| self.parts[i..].iter().step_by(each).sum()).collect()
     }
 }

@@ -1,87 +1,44 @@
-//! Product with one factor for each channel of a sample.
+//! Multiplication by a factor for each channel and sample.
 
 use net::Multiply;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
-use super::layout::Format;
-use super::threads::{Shared, Threads};
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
-/// Of known sizes.
-struct Plan {
-    threads: Threads,
-    x: TensorDesc,
-}
-
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan { threads: cpu.threads, x: r.x[0] }))
-}
-
-impl Plan {
-    /// Elements of a row; rows: one for each block of a sample.
-    fn row(&self) -> (usize, usize) {
-        (self.x.shape.plane() * self.x.block, self.x.n * self.x.blocks())
-    }
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::INPUTS
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let ((row, rows), block) = (self.row(), self.x.block);
+    let (threads, desc) = (cpu.threads, r.x[0]);
+    // A row is a channel block of a sample.
+    let (row, rows, block) = (desc.shape.plane() * desc.block, desc.n * desc.blocks(), desc.block);
+    let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
         let (x, s) = (x[0].as_slice(), x[1].as_slice());
-        self.threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
+        threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
             for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
                 scale_row(&x[i * row..], &lanes(s, i * block, block), y);
             }
         });
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let ((row, rows), block) = (self.row(), self.x.block);
+    };
+    Elementwise::plan(desc, Keeps::INPUTS, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
         let (x, s) = (g.x[0].as_slice(), g.x[1].as_slice());
         let mut none = AlignedBuf::default();
         let ds = g.take_dx(1).unwrap_or(&mut none);
-        let ds = Shared::new(ds.as_mut_slice());
-        self.threads.split(&mut g.dy.as_mut_slice()[..rows * row], row, |first, run| {
-            for (i, dy) in (first..).zip(run.chunks_exact_mut(row)) {
+        let parts = (Items::new(g.dy.as_mut_slice(), row), Items::new(ds.as_mut_slice(), block));
+        threads.divide(rows, parts, |rows, (dy, ds)| {
+            let mut ds = ds.chunks_exact_mut(block);
+            for (i, dy) in rows.zip(dy.chunks_exact_mut(row)) {
                 let (mut sums, mut total) = ([0.0; LANES], [0f64; LANES]);
                 scale_row_back(dy, &x[i * row..], &lanes(s, i * block, block), &mut sums);
                 add_lanes(&sums, block, &mut total);
-                if ds.len() > 0 {
-                    // SAFETY: every row has factors of its own, and `ds` is borrowed for the whole call.
-                    let ds = unsafe { ds.part(i * block..(i + 1) * block) };
+                if let Some(ds) = ds.next() {
                     ds.iter_mut().zip(total).for_each(|(d, sum)| *d = sum as f32);
                 }
             }
         });
         Ok(())
-    }
+    })
 }

@@ -1,5 +1,5 @@
-//! The numbers of activations in memory: f32, or bf16 where all that read a tensor take it so, which halves what is read and written.
-//! Arithmetic is in f32.
+//! The number types of activations in memory: f32, or bf16 if all readers of a tensor accept it. bf16 halves the memory
+//! traffic. Arithmetic is always f32.
 
 use base::{bf16, simd};
 
@@ -8,18 +8,18 @@ use super::layout::Md;
 use super::threads::Threads;
 use crate::Error;
 
-/// A number as it lies in memory; bf16 are the upper halves of f32, as u16.
+/// A number in memory. u16 stands for bf16, the upper half of an f32.
 pub(super) trait Number: Copy + Default + Send + Sync + 'static {
-    /// Widened.
+    /// Converts to f32.
     fn get(self) -> f32;
 
-    /// The nearest one.
+    /// Rounds to the nearest number of this type.
     fn of(x: f32) -> Self;
 
-    /// What lies in these words.
+    /// Reinterprets memory as numbers of this type.
     fn all(words: &[f32]) -> &[Self];
 
-    /// The same, for writing.
+    /// Like [`Number::all`], for writing.
     fn all_mut(words: &mut [f32]) -> &mut [Self];
 }
 
@@ -63,7 +63,7 @@ impl Number for u16 {
     }
 }
 
-/// Calls a generic function with the types of two tensors' numbers, by whether each is in bf16.
+/// Calls a generic function with the number types of two tensors. Each is selected by whether the tensor is bf16.
 macro_rules! by_numbers {
     ($x:expr, $y:expr, $f:ident $(. $method:ident)? ($($arg:expr),* $(,)?)) => {
         match ($x, $y) {
@@ -76,23 +76,23 @@ macro_rules! by_numbers {
 }
 pub(super) use by_numbers;
 
-// Products in bf16: how their factors are rounded, and where they are stored if the tensors themselves are not in bf16. Sums, weights and
-// their gradients are f32. The gradient of a bias is the sum of the rounded dy.
+// Products in bf16: how their factors are rounded, and where they are stored if the tensors themselves are not bf16.
+// Sums, weights and their gradients are f32. The bias gradient is the sum of the rounded dy.
 
-/// How the factors of convolutions and linear layers hold bf16.
+/// How the bf16 factors of convolutions and linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bf16 {
-    /// In 16 bits, for processors that multiply pairs of them.
+    /// As 16-bit numbers, for processors that multiply pairs of them.
     Halves,
-    /// Widened to f32: the same products on any processor, and nothing gained.
+    /// Rounded to bf16 and widened to f32. This gives the same products on any processor, but saves nothing.
     Widened,
 }
 
-/// f32 words on which work space is cut: a cache line.
+/// The workspace is divided at multiples of this number of f32 words, a cache line.
 const LINE: usize = 16;
 
 simd! {
-    /// The nearest bf16 of all of `from`, as f32.
+    /// Rounds all of `from` to the nearest bf16, stored as f32.
     fn round_all(from: &[f32], into: &mut [f32]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = bf16::widen(bf16::round(*x));
@@ -101,15 +101,14 @@ simd! {
 }
 
 impl Bf16 {
-    /// For the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Halves => ", products in bf16",
-            Self::Widened => ", products of what bf16 can hold",
+            Self::Widened => ", f32 products of factors rounded to bf16",
         }
     }
 
-    /// A layout of f32 for factors, which may stay in f32.
+    /// Returns the layout of a factor from its f32 layout.
     pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
         match bf16 {
             Some(Self::Halves) => md.in_bf16(),
@@ -117,13 +116,12 @@ impl Bf16 {
         }
     }
 
-    /// f32 words that so many factors take, in whole cache lines.
+    /// Returns the number of f32 words for `elems` factors, rounded up to cache lines.
     fn words(self, elems: usize) -> usize {
         let words = if self == Self::Halves { elems.div_ceil(2) } else { elems };
         words.next_multiple_of(LINE)
     }
 
-    /// Rounds `from` into `into`, which has room for it.
     fn round(self, threads: Threads, from: &[f32], into: &mut [f32]) {
         let n = from.len();
         match self {
@@ -137,20 +135,20 @@ impl Bf16 {
     }
 }
 
-/// The rounded factors of one layer. Those of one pass lie in shared work space: the weights behind x or dy.
+/// The rounded factors of a layer. During a pass, they are in the shared workspace: first x or dy, then the weights.
 pub(super) struct Rounded {
     bf16: Bf16,
     threads: Threads,
-    /// Elements of x, w and y.
+    /// Elements in x, w and y.
     elems: [usize; 3],
-    /// Whether x, and whether y and its gradient, are in bf16 as they come.
+    /// Whether x is already bf16, and whether y and its gradient are.
     narrow: [bool; 2],
-    /// x, kept from the forward pass for the backward one; empty in evaluation, and where x is in bf16 itself.
+    /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,
 }
 
 impl Rounded {
-    /// For a layer with so many elements in x, w and y; `narrow`: whether x, and whether y, are in bf16 as they come.
+    /// `elems` are the sizes of x, w and y. `narrow` tells whether x and whether y are already bf16.
     pub fn new(
         bf16: Bf16,
         threads: Threads,
@@ -163,23 +161,23 @@ impl Rounded {
         Ok(Self { bf16, threads, elems, narrow, x })
     }
 
-    /// Words of shared work space that a pass takes.
+    /// Returns the words of shared workspace that a pass needs.
     pub fn scratch(&self) -> usize {
         self.weights_at() + self.bf16.words(self.elems[1])
     }
 
-    /// Bytes of its own.
+    /// Returns the bytes of private memory.
     pub fn bytes(&self) -> usize {
         self.x.as_slice().len() * 4
     }
 
-    /// Where the weights begin in the work space.
+    /// Returns the offset of the weights in the workspace.
     fn weights_at(&self) -> usize {
         let taken = |elems: usize, narrow: bool| if narrow { 0 } else { self.bf16.words(elems) };
         taken(self.elems[0], self.narrow[0]).max(taken(self.elems[2], self.narrow[1]))
     }
 
-    /// x and w for the forward pass.
+    /// Returns rounded x and w for the forward pass.
     pub fn forward<'a>(&'a mut self, x: &'a [f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32]) {
         let (activations, weights) = scratch.split_at_mut(self.weights_at());
         self.bf16.round(self.threads, &w[..self.elems[1]], weights);
@@ -191,7 +189,7 @@ impl Rounded {
         (kept, weights)
     }
 
-    /// x and dy of a layer, and w, for the backward passes.
+    /// Returns rounded x, dy and w for the backward passes.
     pub fn backward<'x, 'a: 'x>(
         &'a self,
         (x, dy): (&'x [f32], &'a [f32]),
@@ -211,10 +209,11 @@ impl Rounded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::onednn::{Engine, arg, reorder};
+    use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Rounding halves, ties, signs, tiny, huge and not finite numbers; several runs of threads, the last one short.
+    /// Values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range per
+    /// thread, with an incomplete range at the end.
     fn values() -> Vec<f32> {
         let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
         let spread = (0..3000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).filter(|x| !x.is_nan());
@@ -231,8 +230,7 @@ mod tests {
         let rounded = plain.in_bf16().unwrap();
         let copy = reorder(&engine, &plain, &rounded, "test").unwrap();
         let mut theirs = vec![0.0; rounded.elems()];
-        // SAFETY: both vectors have the sizes of their layouts.
-        unsafe { copy.run(&engine, &[(arg::SRC, x.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())]).unwrap() };
+        copy.run(&engine, &mut [(arg::SRC, Data::Read(&x)), (arg::DST, Data::Written(&mut theirs))]).unwrap();
         let mut ours = vec![0.0; Bf16::Halves.words(n)];
         Bf16::Halves.round(threads, &x, &mut ours);
         let want: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();

@@ -1,40 +1,41 @@
-//! Weight gradients of convolutions for which oneDNN has no vectorised primitive, by loops of our own: convolutions that read a plain
-//! image of a few channels, and large kernels over each channel alone.
+//! Our own loops for the weight gradients of convolutions for which oneDNN has no vectorised primitive: convolutions
+//! that read a plain image with few channels, and large depthwise kernels.
 
 use base::simd;
 use net::Conv;
 
 use super::buf::AlignedBuf;
+use super::divide::PerThread;
 use super::lanes::by_block;
 use super::moments::ChannelSums;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
-/// The weight gradient of one convolution.
 pub(super) trait OwnGradient {
-    /// Bytes of work space.
+    /// Returns the bytes of workspace.
     fn bytes(&self) -> usize;
 
-    /// The weight's gradient in plain OIHW order; also writes the bias's.
+    /// Returns the weight gradient in plain OIHW order and writes the bias gradient to `db`.
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32];
 }
 
-// Plain images of a few channels (a grey picture, say): oneDNN's own primitive takes 100 times as long.
+// Plain images with few channels, such as grey images. oneDNN's own primitive takes 100 times as long.
 
-/// Kernel taps whose sums stay in registers: as many as keep two multipliers of four cycles busy, and of which 3x3 and 5x5 leave few over.
+/// Number of kernel taps with sums in registers. Nine keep two multipliers with a latency of four cycles busy, and
+/// leave few unused for 3x3 and 5x5.
 const TAPS: usize = 9;
 
-/// Sizes and work space.
+/// The gradient for plain images with few channels.
 pub(super) struct FewChannels {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
     stride: [usize; 2],
-    /// Where the image lies in its zero frame: top, left, and the frame's height and width.
+    /// Position of the image in its frame of zeros: top, left, and the frame's height and width.
     frame: [usize; 4],
-    /// Offset in the framed image of every tap, in I, H, W order.
+    /// Offset of every tap in the framed image, in I, H, W order.
     taps: Vec<usize>,
-    /// Each thread's sums: (output channel block, tap, lane), then the bias.
+    /// Each thread's sums: (output channel block, tap, lane), where the last tap stands for the bias.
     partial: Vec<f32>,
     /// Each thread's framed image.
     framed: Vec<f32>,
@@ -43,7 +44,7 @@ pub(super) struct FewChannels {
 }
 
 simd! {
-    /// Adds dy[row, column, :] * x[row, column of each tap] over all outputs of one channel block to `sums`.
+    /// Adds dy[row, column, :] * x[row, column of each tap] over all outputs of a channel block to `sums`.
     fn accumulate<B: usize>(x: &[f32], taps: &[usize; TAPS], step: (usize, usize), rows: usize, dy: &[f32], sums: &mut [[f32; B]; TAPS]) {
         let columns = dy.len() / rows / B;
         let mut acc = *sums;
@@ -51,7 +52,7 @@ simd! {
             let x: [&[f32]; TAPS] = std::array::from_fn(|t| &x[taps[t] + row * step.0..][..(columns - 1) * step.1 + 1]);
             for (column, dy) in dy.as_chunks::<B>().0.iter().enumerate() {
                 for t in 0..TAPS {
-                    // SAFETY: column < columns, and the slice taken above ends with the last column's value.
+                    // SAFETY: column < columns, and the slice taken above ends with the value of the last column.
                     let value = unsafe { *x[t].get_unchecked(column * step.1) };
                     for lane in 0..B {
                         acc[t][lane] = value.mul_add(dy[lane], acc[t][lane]);
@@ -64,7 +65,7 @@ simd! {
 }
 
 simd! {
-    /// Adds dy[row, column, :] over all outputs of one channel block to `sums`.
+    /// Adds dy[row, column, :] over all outputs of a channel block to `sums`.
     fn add_up<B: usize>(dy: &[f32], sums: &mut [f32; B]) {
         let mut acc = *sums;
         for dy in dy.as_chunks::<B>().0 {
@@ -77,7 +78,7 @@ simd! {
 }
 
 impl FewChannels {
-    /// For a convolution without groups over a plain input.
+    /// Plans the gradient of a convolution without groups that reads a plain image.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
         let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
@@ -100,27 +101,23 @@ impl FewChannels {
         })
     }
 
-    /// Leaves the weight's gradient in `dw`, and writes the bias's.
+    /// Writes the weight gradient to `dw` of the struct, and the bias gradient to `db`.
     fn run_blocks<const B: usize>(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
         let threads = self.threads;
         let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
         let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
         self.partial.fill(0.0);
-        let (partial, framed) = (Shared::new(&mut self.partial), Shared::new(&mut self.framed));
+        let parts = (PerThread::new(&mut self.partial, per_thread), PerThread::new(&mut self.framed, image));
         let (taps, frame, shape, stride) = (&self.taps, self.frame, self.x.shape, self.stride);
         let rows = self.y.shape.h;
-        threads.each(self.x.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of both, and both are borrowed until `each` returns.
-            let (sums, framed) = unsafe {
-                (partial.part(t * per_thread..(t + 1) * per_thread), framed.part(t * image..(t + 1) * image))
-            };
+        threads.divide(self.x.n, parts, |samples, (sums, framed)| {
             for n in samples {
                 put_in_frame(&x[n * shape.elems()..][..shape.elems()], shape.w, shape.h, frame, framed);
                 for block in 0..blocks {
                     let dy = &dy[(n * blocks + block) * row..][..row];
                     let sums = &mut sums[block * B * (count + 1)..][..B * (count + 1)];
                     for first in (0..count).step_by(TAPS) {
-                        // past the end the last tap is summed again and thrown away
+                        // If fewer taps are left, the last tap is summed again and ignored.
                         let group = std::array::from_fn(|i| taps[(first + i).min(count - 1)]);
                         let mut acc = [[0.0; B]; TAPS];
                         accumulate::<B>(framed, &group, (stride[0] * frame[3], stride[1]), rows, dy, &mut acc);
@@ -162,7 +159,7 @@ impl OwnGradient for FewChannels {
     }
 }
 
-/// Copies a plain image into the middle of its zero frame.
+/// Copies a plain image into its frame of zeros.
 pub(super) fn put_in_frame(
     image: &[f32],
     w: usize,
@@ -176,41 +173,40 @@ pub(super) fn put_in_frame(
     }
 }
 
-// Each channel alone: oneDNN 2.x has no vectorised primitive if the kernel is larger than 3 x 3.
+// Depthwise convolutions. oneDNN 2.x has no vectorised primitive for kernels larger than 3x3.
 
-/// Sums of a row that are made side by side.
+/// Number of independent sums per row.
 const ABREAST: usize = 4;
 
-/// Sizes and the result.
+/// The gradient for depthwise convolutions.
 pub(super) struct Depthwise {
     x: TensorDesc,
     y: TensorDesc,
     grid: Grid,
-    /// Of each block of channels: each tap's, then the bias's, channels side by side.
+    /// For each channel block, the sums for each tap, then for the bias. The channels of a block are contiguous.
     sums: ChannelSums,
-    /// The plain gradient.
+    /// The gradient in plain order.
     dw: AlignedBuf,
 }
 
-/// How windows lie on a plane.
+/// The positions of the windows on a plane.
 struct Grid {
     taps: Vec<Tap>,
     stride: [usize; 2],
-    /// Columns of x and y.
+    /// Widths of x and of y.
     widths: [usize; 2],
 }
 
-/// One cell of the kernel.
 struct Tap {
-    /// Outputs whose window has it inside the image, down the rows and along the columns.
+    /// Rows and columns of the outputs for which this cell is inside the image.
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
-    /// The first of these outputs' cell: row, column.
+    /// Row and column in the image where this cell is, for the first such output.
     first: [usize; 2],
 }
 
 simd! {
-    /// Adds dy[i] * x[i * step] over the places of a row to `sums`.
+    /// Adds dy[i] * x[i * step] over a row to `sums`.
     fn add_row<B: usize>(dy: &[f32], x: &[f32], step: usize, sums: &mut [[f32; B]; ABREAST]) {
         let mut acc = *sums;
         let (groups, rest) = dy.as_chunks::<B>().0.as_chunks::<ABREAST>();
@@ -232,7 +228,8 @@ simd! {
     }
 }
 
-/// The outputs whose window has a cell, `offset` from its beginning, inside the image, and the cell of the first.
+/// Returns the outputs for which a cell is inside the image, and the cell's position for the first such output.
+/// `offset` is the cell's distance from the start of its window.
 fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize) -> (std::ops::Range<usize>, usize) {
     let from = pad.saturating_sub(offset).div_ceil(stride).min(outputs);
     let to = (size + pad).saturating_sub(offset).div_ceil(stride).min(outputs);
@@ -240,7 +237,8 @@ fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize)
 }
 
 impl Depthwise {
-    /// For a convolution with as many groups as channels go in and come out, in blocks of channels.
+    /// Plans the gradient of a convolution in channel blocks. Its groups have a single input and a single output
+    /// channel.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
         let tap = |t: usize| {
@@ -267,7 +265,7 @@ impl OwnGradient for Depthwise {
         let (count, block, blocks) = (self.grid.taps.len(), self.x.block, self.x.blocks());
         let (px, py) = (self.x.shape.plane() * block, self.y.shape.plane() * block);
         let grid = &self.grid;
-        let sums = self.sums.of(self.x.n, |samples, sums| {
+        let sums = self.sums.of(self.x.n, (), |samples, sums, ()| {
             for plane in samples.start * blocks..samples.end * blocks {
                 let sums = &mut sums[plane % blocks * (count + 1) * block..][..(count + 1) * block];
                 let (x, dy) = (&x[plane * px..][..px], &dy[plane * py..][..py]);
@@ -286,7 +284,7 @@ impl OwnGradient for Depthwise {
     }
 }
 
-/// Adds the sums over one plane of a block of channels: of each tap, then of dy.
+/// Adds the sums over the plane of a channel block: first for each tap, then the sum of dy.
 fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64]) {
     let [from_width, width] = grid.widths;
     let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);

@@ -1,12 +1,12 @@
-//! Weights of a linear layer in panels: [`PANEL`] outputs side by side for each input, one input after the other as they lie in memory,
-//! then the next panel. What is missing of the last panel's outputs is zero.
+//! Weights of a linear layer in panels. A panel has [`PANEL`] outputs next to each other for each input, with the
+//! inputs in memory order. Missing outputs of the last panel are zero.
 
 use crate::TensorDesc;
 
-/// Outputs of a panel: two registers of AVX2.
+/// Outputs of a panel: the lanes of two AVX2 registers.
 pub const PANEL: usize = 16;
 
-/// Weights (outputs, inputs) of a layer over such images, of which the number does not count.
+/// The layout of weights (outputs, inputs) for images in a given layout. The number of images does not matter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panels {
     outputs: usize,
@@ -14,22 +14,23 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Over images without padding between their channels.
+    /// The channels of `image` must fill their blocks.
     pub fn new(outputs: usize, image: &TensorDesc) -> Self {
         Self { outputs, image: TensorDesc { n: 1, ..*image } }
     }
 
-    /// Elements in memory.
+    /// Returns the number of elements in memory.
     pub fn elems(&self) -> usize {
         self.outputs.next_multiple_of(PANEL) * self.image.sample_elems()
     }
 
-    /// Elements without padding.
+    /// Returns the number of elements without padding.
     pub fn plain_elems(&self) -> usize {
         self.outputs * self.image.shape.elems()
     }
 
-    /// Calls `copy` with every element's place in plain order, inputs in the order C, H, W, and its place here.
+    /// Calls `copy(offset in plain order, offset in panels)` for every element. In plain order, inputs are ordered by
+    /// C, H, W.
     fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
         let (c, plane, inputs) = (self.image.shape.c, self.image.shape.plane(), self.image.sample_elems());
         for output in 0..self.outputs {
@@ -43,12 +44,11 @@ impl Panels {
         }
     }
 
-    /// Copies from plain order; padding stays as it is.
+    /// Copies from plain order. Padding keeps its values.
     pub fn pack(&self, plain: &[f32], packed: &mut [f32]) {
         self.pairs(|from, to| packed[to] = plain[from]);
     }
 
-    /// Copies to plain order.
     pub fn unpack(&self, packed: &[f32], plain: &mut [f32]) {
         self.pairs(|to, from| plain[to] = packed[from]);
     }
@@ -67,7 +67,7 @@ mod tests {
         let plain: Vec<f32> = (1..=20 * inputs).map(|i| i as f32).collect();
         let mut packed = vec![0.0; panels.elems()];
         panels.pack(&plain, &mut packed);
-        // output 17, channel 9, row 1, column 2: of the second panel, block, register lane
+        // Output 17 is in the second panel, channel 9 in the second block. The pixel is in row 1, column 2.
         let input = (6 + 5) * 8 + 1;
         assert_eq!(packed[(inputs + input) * PANEL + 1], plain[17 * inputs + 9 * 6 + 5]);
         assert!((0..inputs).all(|input| packed[(inputs + input) * PANEL..][4..PANEL].iter().all(|w| *w == 0.0)));

@@ -1,5 +1,5 @@
-//! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time. The kernels take a
-//! stretch of a block's channels; from pixel to pixel it is `step` elements.
+//! Pooling in any layout, with PyTorch's rules for padding and ceil mode. It processes the plane of a channel block at
+//! a time. The kernels process some channels of a block, and `step` is the number of elements from a pixel to the next.
 
 use std::rc::Rc;
 
@@ -8,16 +8,16 @@ use net::{Pool, PoolKind, Window};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::fusion::OfferedRelu;
 use super::lanes::{by_block, each_stretch};
-use super::layout::Format;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// The winner of a window that passes no gradient on.
+/// Stands for the winner of a window that passes no gradient.
 const NONE: u32 = u32::MAX;
 
-/// Pooling of known sizes; max pooling remembers which cell won.
+/// A pooling planned for a fixed batch size. Max pooling remembers which cell of each window has won.
 pub(super) struct Plan {
     threads: Threads,
     kind: PoolKind,
@@ -25,29 +25,29 @@ pub(super) struct Plan {
     y: TensorDesc,
     grid: Grid,
     winners: Vec<u32>,
-    /// The ReLU before it, if this pooling computes its gradient, too.
+    /// The ReLU of the previous operation, if this pooling also computes its gradient.
     relu: Option<Rc<OfferedRelu>>,
 }
 
-/// The windows down the rows and along the columns of a plane that is `width` wide.
+/// The windows along both axes of a plane with `width` columns.
 struct Grid {
     rows: Vec<Window>,
     columns: Vec<Window>,
     width: usize,
-    /// Cells of the widest window in a row: numbers a window's cells.
+    /// Number of columns in the widest window. It is used to number the cells of a window.
     stride: usize,
-    /// Whether each pixel lies in exactly one window, so that gradients need not be added up.
+    /// Whether each pixel is in exactly one window, so that gradients need not be added.
     partition: bool,
 }
 
-/// Whether each of so many pixels lies in exactly one window.
+/// Returns true if each of `pixels` positions is in exactly one window.
 fn is_partition(windows: &[Window], pixels: usize) -> bool {
     let end = windows.iter().try_fold(0, |end, window| (window.from == end).then_some(window.to));
     end == Some(pixels)
 }
 
 simd! {
-    /// With `stops`, windows whose largest value is not above 0 have no winner.
+    /// If `stops` is set, windows with a maximum of at most 0 have no winner.
     fn max_plane<B: usize>(g: &Grid, step: usize, stops: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {
@@ -88,7 +88,7 @@ simd! {
                         let cell = ((h - r.from) * g.stride + w - c.from) as u32;
                         let dx = &mut dx[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
-                            // a mask instead of a branch: all lanes at once
+                            // A mask instead of a branch, so that all lanes are computed at once.
                             let mask = u32::from(who[lane] == cell).wrapping_neg();
                             let won = f32::from_bits(dy[lane].to_bits() & mask);
                             dx[lane] = if g.partition { won } else { dx[lane] + won };
@@ -146,7 +146,7 @@ simd! {
     }
 }
 
-/// 1 / divisor of an average.
+/// Returns 1 / divisor of an average.
 fn share(r: Window, c: Window, padded: bool) -> f32 {
     let cells = if padded { r.padded * c.padded } else { (r.to - r.from) * (c.to - c.from) };
     1.0 / cells as f32
@@ -172,13 +172,12 @@ impl Plan {
         Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
     }
 
-    /// Elements of one channel block's plane, in and out.
+    /// Returns the elements per channel-block plane, first in the input, then in the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }
@@ -186,10 +185,6 @@ pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
     }
 
     fn state_bytes(&self) -> usize {
@@ -207,16 +202,13 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (px, py) = self.planes();
         let x = x[0].as_slice();
-        let (y, winners) = (Shared::new(y.as_mut_slice()), Shared::new(&mut self.winners));
-        let (grid, block, kind, train) = (&self.grid, self.x.block, self.kind, !self.winners.is_empty());
+        let parts = (Items::new(y.as_mut_slice(), py), Items::new(&mut self.winners, py));
+        let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
         let stops = self.relu.is_some();
-        self.threads.each(self.x.n * self.x.blocks(), |_, planes| {
-            for p in planes {
-                let (x, out) = (&x[p * px..][..px], p * py..(p + 1) * py);
-                // SAFETY: every plane is one thread's, and both slices are borrowed for the whole call.
-                let y = unsafe { y.part(out.clone()) };
-                // SAFETY: as above.
-                let winners = unsafe { winners.part(if train { out } else { 0..0 }) };
+        self.threads.divide(self.x.n * self.x.blocks(), parts, |planes, (y, winners)| {
+            let mut winners = winners.chunks_exact_mut(py);
+            for (p, y) in planes.zip(y.chunks_exact_mut(py)) {
+                let (x, winners) = (&x[p * px..][..px], winners.next().unwrap_or_default());
                 each_stretch(block, |first, width| {
                     let (x, y, winners) = (&x[first..], &mut y[first..], winners.get_mut(first..).unwrap_or_default());
                     if kind == PoolKind::Max {

@@ -1,5 +1,5 @@
-//! One pass of a convolution or linear layer: its direction, layouts and sizes, its primitive, and the copy of the weights (or of their
-//! gradient) if the primitive needs another layout than the arena's.
+//! A pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or their
+//! gradient if the primitive needs another layout than the arena.
 
 use std::rc::Rc;
 
@@ -8,93 +8,75 @@ use net::{Conv, Linear};
 use super::buf::Scratch;
 use super::layout::Md;
 use super::number::Bf16;
-use super::onednn::{Engine, Layer, Primitive, Window, arg};
+use super::onednn::{Data, Engine, Layer, Primitive, Window, arg};
 use super::sys::Direction;
 use crate::{Error, TensorDesc};
 
-/// A primitive and the detour that its weights may take.
+/// A primitive and, if needed, the copy of its weights.
 pub(super) struct Product {
     primitive: Primitive,
     detour: Option<Detour>,
 }
 
-/// Work space for weights in the primitive's layout, and the copy between them and the arena's.
+/// Workspace for weights in the primitive's layout, and the primitive that copies between this layout and the arena's.
 struct Detour {
     copy: Primitive,
     weights: Rc<Scratch>,
 }
 
 impl Product {
-    /// Whose weights lie as the primitive wants them.
+    /// Creates a pass with a primitive that uses the arena's weight layout.
     pub fn new(primitive: Primitive) -> Self {
         Self { primitive, detour: None }
     }
 
-    /// Whose weights are copied before the pass; their gradient, after it. `weights` has room for the primitive's layout, and is borrowed
-    /// for no longer than a pass.
+    /// Adds a copy: of the weights before the pass, or of their gradient after it. `weights` must have room for the
+    /// primitive's layout. It is borrowed only during a pass.
     pub fn with_detour(self, copy: Primitive, weights: Rc<Scratch>) -> Self {
         Self { detour: Some(Detour { copy, weights }), ..self }
     }
 
-    /// Whether only the plain-loop implementation takes it.
+    /// Returns true if oneDNN uses its plain loops (`ref`).
     pub fn is_slow(&self) -> bool {
         self.primitive.name().starts_with("ref")
     }
 
-    /// The primitive's name, for tables.
+    /// Returns the primitive's name for tables.
     pub fn name(&self) -> String {
         format!("{}{}", self.primitive.name(), if self.detour.is_some() { "+reorder" } else { "" })
     }
 
-    /// Runs a pass that reads weights; `data` has the other arguments.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`]; `w` has the layout that the detour, if there is one, copies from.
-    pub unsafe fn run_from(&mut self, engine: &Engine, w: &[f32], mut data: Vec<(i32, *mut f32)>) -> Result<(), Error> {
-        let mut from = pointer(w);
+    /// Runs a pass that reads weights. `data` has the other arguments.
+    pub fn run_from(&mut self, engine: &Engine, w: &[f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
+        let mut data = data;
         let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
-        if let (Some(d), Some(own)) = (&self.detour, &mut own) {
-            let to = own.as_mut_slice().as_mut_ptr();
-            // SAFETY: the caller's promise; the target is work space of sufficient size, borrowed until the pass is over.
-            unsafe { d.copy.run(engine, &[(arg::SRC, from), (arg::DST, to)])? };
-            from = to;
-        }
-        data.push((arg::WEIGHTS, from));
-        // SAFETY: the caller's promise.
-        unsafe { self.primitive.run(engine, &data) }
-    }
-
-    /// Runs the pass that makes the gradient of weights; `data` has the other arguments.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`]; `dw` has the layout that the detour, if there is one, copies to.
-    pub unsafe fn run_into(
-        &mut self,
-        engine: &Engine,
-        dw: &mut [f32],
-        mut data: Vec<(i32, *mut f32)>,
-    ) -> Result<(), Error> {
-        let dw = dw.as_mut_ptr();
-        let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
-        let target = own.as_mut().map_or(dw, |own| own.as_mut_slice().as_mut_ptr());
-        data.push((arg::DIFF_WEIGHTS, target));
-        // SAFETY: the caller's promise; the source is work space of sufficient size, borrowed until the copy is over.
-        unsafe {
-            self.primitive.run(engine, &data)?;
-            match &self.detour {
-                Some(d) => d.copy.run(engine, &[(arg::SRC, target), (arg::DST, dw)]),
-                None => Ok(()),
+        let w = match (&self.detour, &mut own) {
+            (Some(d), Some(own)) => {
+                d.copy.run(engine, &mut [(arg::SRC, Data::Read(w)), (arg::DST, Data::Written(own.as_mut_slice()))])?;
+                own.as_slice()
             }
-        }
+            _ => w,
+        };
+        data.push((arg::WEIGHTS, Data::Read(w)));
+        self.primitive.run(engine, &mut data)
+    }
+
+    /// Runs the pass that computes the weight gradient. `data` has the other arguments.
+    pub fn run_into(&mut self, engine: &Engine, dw: &mut [f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
+        let mut data = data;
+        let Some(d) = &self.detour else {
+            data.push((arg::DIFF_WEIGHTS, Data::Written(dw)));
+            return self.primitive.run(engine, &mut data);
+        };
+        let mut own = d.weights.borrow();
+        data.push((arg::DIFF_WEIGHTS, Data::Written(own.as_mut_slice())));
+        self.primitive.run(engine, &mut data)?;
+        drop(data);
+        d.copy.run(engine, &mut [(arg::SRC, Data::Read(own.as_slice())), (arg::DST, Data::Written(dw))])
     }
 }
 
-/// The address of something that a primitive only reads.
-pub(super) fn pointer(slice: &[f32]) -> *mut f32 {
-    slice.as_ptr().cast_mut()
-}
-
-/// Of one layer.
+/// Layouts and sizes of a layer.
 pub(super) struct Geometry {
     pub x: Md,
     pub w_dims: Vec<usize>,
@@ -105,14 +87,13 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of a linear layer; `inputs` are the sizes of one of n samples.
+    /// Describes a linear layer. `inputs` are the dimensions of a sample, and `n` is the number of samples.
     pub fn linear(op: &Linear, x: Md, n: usize, inputs: &[usize]) -> Result<Self, Error> {
         let outputs = op.out_features;
         let (w_dims, bias) = ([&[outputs], inputs].concat(), op.bias.then_some(outputs));
         Ok(Self { x, w_dims, bias, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
     }
 
-    /// Of a convolution.
     pub fn new(
         op: &Conv,
         x: &TensorDesc,
@@ -130,7 +111,8 @@ impl Geometry {
         })
     }
 
-    /// One pass of the layer, with weights (or their gradient) that lie so, and its factors in bf16 if they shall be.
+    /// Describes a pass of the layer. `w` is the layout of the weights or their gradient. `bf16` tells how factors are
+    /// rounded, if at all.
     pub fn layer<'a>(&self, op: &'a str, pass: Direction, w: Md, bf16: Option<Bf16>) -> Result<Layer<'a>, Error> {
         let factor = |md| Bf16::factor(bf16, md);
         let (x, w, y) = match pass {
@@ -143,13 +125,14 @@ impl Geometry {
     }
 }
 
-/// An image in channel blocks.
+/// Returns the layout of an image in channel blocks.
 pub(super) fn activation(d: &TensorDesc) -> Result<Md, Error> {
     let md = Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)?;
     if d.bf16 { md.in_bf16() } else { Ok(md) }
 }
 
-/// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
+/// Reduces the padding at the end, because oneDNN requires windows to use the padding completely. With a stride, some
+/// of it may be unused.
 fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
     let [top, left, ..] = op.pads;
     let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];

@@ -1,8 +1,8 @@
-//! Matrix products whose sums stay in registers: a few rows of one or two registers of columns.
+//! Matrix products that keep their sums in registers. A tile has a few rows, and a register or two of columns.
 
-use super::vector::Vectors;
+use super::vector::{Vectors, load, store};
 
-/// Calls a kernel for runs of as many rows as it takes and for what is left.
+/// Calls a kernel for as many rows at a time as possible, until all rows are done.
 macro_rules! by_rows {
     ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;
@@ -20,11 +20,12 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Steps of a sum that follow each other without a test for the end of the loop: its instructions would be a seventh of all, which costs
-/// time where another hyperthread shares the core.
+/// Steps of a sum without a test for the loop's end. The test would be a seventh of all instructions, which costs time
+/// if another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
-/// The body [`UNROLLED`] times: loops around what is [in order](Vectors::in_order) stay loops, whatever their length.
+/// Repeats the body [`UNROLLED`] times. The compiler does not unroll loops that contain
+/// [`in_order`](Vectors::in_order).
 macro_rules! unrolled {
     (|$k:ident| $body:expr) => {
         unrolled!($k $body, 0 1 2 3 4 5 6 7)
@@ -34,34 +35,28 @@ macro_rules! unrolled {
     };
 }
 
-/// A row of C registers.
-///
-/// # Safety
-/// They lie at `from`.
+/// Loads the first C registers of a slice.
 #[inline(always)]
-unsafe fn load<S: Vectors, const C: usize>(set: S, from: *const f32) -> [S::Lanes; C] {
+fn load_row<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
     let mut row = [set.zero(); C];
     for (c, lanes) in row.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *lanes = unsafe { set.load(from.add(c * S::LANES)) };
+        *lanes = load(set, from, c * S::LANES);
     }
     row
 }
 
-/// # Safety
-/// There is room for C registers at `to`.
+/// Stores C registers to the start of a slice.
 #[inline(always)]
-unsafe fn store<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: *mut f32) {
+fn store_row<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32]) {
     for (c, lanes) in row.into_iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { set.store(lanes, to.add(c * S::LANES)) };
+        store(set, lanes, &mut to[c * S::LANES..]);
     }
 }
 
 /// sums[t] += v[t] u, with `step` floats from v[t] to v[t + 1].
 ///
 /// # Safety
-/// T values of v and C registers of u are there.
+/// `v` must point to T values at this distance, and `u` to C registers.
 #[inline(always)]
 unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -69,19 +64,23 @@ unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
     (v, step): (*const f32, usize),
     u: *const f32,
 ) {
-    // SAFETY: the caller's promise.
-    let u: [S::Lanes; C] = unsafe { load(set, u) };
-    for (t, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        let a = set.splat(unsafe { *v.add(t * step) });
-        for c in 0..C {
-            sums[c] = set.in_order(set.mul_add(a, u[c], sums[c]));
+    // SAFETY: the caller ensures that the values are there.
+    unsafe {
+        let mut row = [set.zero(); C];
+        for (c, lanes) in row.iter_mut().enumerate() {
+            *lanes = set.load(u.add(c * S::LANES));
+        }
+        for (t, sums) in sums.iter_mut().enumerate() {
+            let a = set.splat(*v.add(t * step));
+            for c in 0..C {
+                sums[c] = set.in_order(set.mul_add(a, row[c], sums[c]));
+            }
         }
     }
 }
 
-/// m[t] = v[t] u for T rows of v, `v_step` apart, and the columns of u; added to what is there if `add` says so. The rows are as long as
-/// u has registers of them, a multiple of [`UNROLLED`].
+/// m[t] = v[t] u for T rows of v and the columns of u, or m[t] += v[t] u if `add` is set. Rows of v are `v_step` apart.
+/// They have as many values as u has rows of C registers, which must be a multiple of [`UNROLLED`].
 #[inline(always)]
 pub fn rows<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -94,29 +93,28 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     let len = u.len() / width;
     assert!(len.is_multiple_of(UNROLLED), "rows of {len} values");
     let v = v[..(T - 1) * v_step + len].as_ptr();
-    let m = m[..(T - 1) * m_step + width].as_mut_ptr();
+    let m = &mut m[..(T - 1) * m_step + width];
     let mut acc = [[set.zero(); C]; T];
     for i in 0..len / UNROLLED {
-        // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends where the slice taken above does.
-        let (v, u) = unsafe { (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width)) };
-        // SAFETY: as above.
-        unrolled!(|k| unsafe { rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)) });
+        // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends at the end of the slice taken
+        // above.
+        unsafe {
+            let (v, u) = (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width));
+            unrolled!(|k| rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)));
+        }
     }
     for (t, mut acc) in acc.into_iter().enumerate() {
-        // SAFETY: the last row of `m` ends where the slice taken above does.
-        unsafe {
-            let m = m.add(t * m_step);
-            if add {
-                let before: [S::Lanes; C] = load(set, m);
-                acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
-            }
-            store(set, acc, m);
+        let m = &mut m[t * m_step..][..width];
+        if add {
+            let before: [S::Lanes; C] = load_row(set, m);
+            acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
         }
+        store_row(set, acc, m);
     }
 }
 
-/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and one group of columns, `v_step` and `d_step` floats from tile to tile; added
-/// to what is there if `add` says so.
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, it is added to du.
+/// `v_step` and `d_step` are the floats from tile to tile.
 #[inline(always)]
 pub fn outer<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -129,15 +127,14 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     let width = C * S::LANES;
     let mut v = v[..(tiles - 1) * v_step + T].as_ptr();
     let mut d = d[..(tiles - 1) * d_step + width].as_ptr();
-    let du = du[..T * width].as_mut_ptr();
+    let du = &mut du[..T * width];
     let mut acc = [[set.zero(); C]; T];
     if add {
-        for (t, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: the slice taken above has T rows.
-            *acc = unsafe { load(set, du.add(t * width)) };
+        for (acc, du) in acc.iter_mut().zip(du.chunks_exact(width)) {
+            *acc = load_row(set, du);
         }
     }
-    // pointers that advance: multiples of the distances, for all steps written out, would need too many registers
+    // Advance the pointers in each step. Unrolled code with multiples of the distances would need too many registers.
     let mut next = || {
         let at = (v, d);
         (v, d) = (v.wrapping_add(v_step), d.wrapping_add(d_step));
@@ -146,7 +143,8 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     for _ in 0..tiles / UNROLLED {
         unrolled!(|_k| {
             let (v, d) = next();
-            // SAFETY: a tile's T values and C registers; the last one's end where the slices taken above do.
+            // SAFETY: the pointers are at a tile's T values and C registers. For the last tile, they end where the
+            // slices taken above end.
             unsafe { rank_one(set, &mut acc, (v, 1), d) }
         });
     }
@@ -155,8 +153,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
         // SAFETY: as above.
         unsafe { rank_one(set, &mut acc, (v, 1), d) };
     }
-    for (t, acc) in acc.into_iter().enumerate() {
-        // SAFETY: the slice taken above has T rows.
-        unsafe { store(set, acc, du.add(t * width)) };
+    for (acc, du) in acc.into_iter().zip(du.chunks_exact_mut(width)) {
+        store_row(set, acc, du);
     }
 }

@@ -1,7 +1,10 @@
-//! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
-//! by side meet operations that have loops for blocks of channels alone, and the other way round; where the network's own image meets
-//! what a convolution made of it; where features of a flattened image are read one by one; where a convolution reads only some pixels, or
-//! images with zeros around them; and where it takes f32 of what is in bf16, or the other way round.
+//! Operations that run with copies of their inputs, because these have another layout than the operation reads:
+//!
+//! - images with channels last, for operations that only have loops for channel blocks, and the reverse
+//! - the network's own image next to the output of a convolution
+//! - a flattened image if its features are read separately
+//! - convolutions that read only some pixels, or images with zeros around them
+//! - f32 copies of bf16 inputs, and the reverse
 
 use net::{Op, Reads, Shape};
 
@@ -13,16 +16,17 @@ use super::number::{Number, by_numbers};
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// An operation behind copies of its inputs.
+/// An operation that reads copies of its inputs.
 struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
     inputs: Vec<Input>,
-    /// Behind the names of primitives.
+    /// Appended to the names of primitives.
     how: &'static str,
 }
 
-/// One input: how it comes, and how it is taken; copies of it and of its gradient where these differ.
+/// An input: its layout, the layout that the operation reads, and copies of the tensor and its gradient if the layouts
+/// differ.
 struct Input {
     given: View,
     taken: View,
@@ -31,7 +35,7 @@ struct Input {
 }
 
 impl Input {
-    /// With room for copies of the tensor and, where it `has_gradient`, of its gradient.
+    /// Allocates the tensor's copy and, if `has_gradient` is set, a copy for its gradient.
     fn new(given: View, taken: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
         let copied = if given == taken { 0 } else { taken.images.words() };
         let (x, dx) = (copied, if has_gradient { copied } else { 0 });
@@ -43,13 +47,13 @@ impl Input {
     }
 }
 
-/// A part of the pixels of images: from `first` on, every `step`-th down and across.
+/// Some pixels of images: from `first` on, every `step`-th in both directions.
 #[derive(Clone, Copy, PartialEq)]
 struct View {
     images: TensorDesc,
     first: [usize; 2],
     step: [usize; 2],
-    /// Rows and columns of pixels.
+    /// Number of rows and columns.
     extent: [usize; 2],
 }
 
@@ -63,41 +67,42 @@ impl View {
         Self { images: *images, first: [0, 0], step, extent: [h.div_ceil(step[0]), w.div_ceil(step[1])] }
     }
 
-    /// Whether there are pixels that it leaves out.
+    /// Returns true if it leaves out some pixels.
     fn has_holes(&self) -> bool {
         self.extent != [self.images.shape.h, self.images.shape.w]
     }
 
-    /// Where channel `c` of its first pixel lies within a sample.
+    /// Returns the offset of channel `c` of the first pixel within a sample.
     fn at(&self, c: usize) -> usize {
         self.images.at(c, self.first[0] * self.images.shape.w + self.first[1])
     }
 
-    /// Elements from row to row, and from pixel to pixel.
+    /// Returns the number of elements from row to row, and from pixel to pixel.
     fn strides(&self) -> [usize; 2] {
         let TensorDesc { shape, block, .. } = self.images;
         [self.step[0] * shape.w * block, self.step[1] * block]
     }
 }
 
-/// With all channels of a pixel side by side, of every `step`-th pixel down and across.
+/// Returns the channels-last layout for every `step`-th pixel of `x`.
 pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
     let [h, w] = View::stepped(x, step).extent;
     last(&x.with_shape(Shape::image(x.shape.c, h, w)))
 }
 
-/// With all channels of a pixel side by side.
+/// Returns the channels-last layout of `x`.
 pub(super) fn last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
 
-/// The layout of an output made of stretches of the channels of `x`.
+/// Returns the layout for an output that consists of channels of `x`.
 pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
     let y = x.with_shape(shape);
     if cpu.channels_last && x.block == x.shape.c { last(&y) } else { y }
 }
 
-/// The layouts in which an operation takes its inputs; none where it takes them as they are. A convolution decides by itself.
+/// Returns the layouts in which an operation reads its inputs, or `None` if it reads them as they are. A convolution
+/// decides this itself.
 pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     if matches!(r.op, Op::Conv(_)) {
         return None;
@@ -113,7 +118,7 @@ pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDe
     (wanted != r.x).then_some(wanted)
 }
 
-/// In the order of channels in which it takes them; none where that is theirs.
+/// Returns the inputs' layouts with the order of channels that the operation reads, or `None` if they already have it.
 fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
     let alike = r.x.iter().all(|x| x.in_f32() == r.x[0].in_f32());
@@ -145,25 +150,26 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     })
 }
 
-/// Vectors of linear layers, or the network's image, beside images in blocks: all in those blocks. None where the inputs are others.
+/// If the inputs are images in channel blocks together with vectors or the network's image in plain order, returns
+/// layouts with the same blocks for all of them. Otherwise returns `None`.
 fn beside_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
     let block = x.iter().find(|x| !x.is_plain())?.block;
     let lies_so = [8, 16].contains(&block) && x.iter().all(|x| x.is_plain() || x.block == block);
     (lies_so && x.iter().any(TensorDesc::is_plain)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
 }
 
-/// Whether there are loops for such blocks.
+/// Returns true if all operations have loops for the layout.
 fn in_blocks(x: &TensorDesc) -> bool {
     x.is_plain() || [8, 16].contains(&x.block)
 }
 
-/// In blocks of channels, or in plain order if it is.
+/// Returns the layout of `x` with channel blocks, or `x` if it is in plain order.
 pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation as it is planned for inputs in the layouts `taken`, of which it reads every `step`-th pixel; a flattened image may be
-/// taken as a vector in plain order.
+/// Plans an operation, by calling `of`, for inputs in the layouts `taken`. If `step` is not 1, the operation gets every
+/// `step`-th pixel. Inputs with another layout are copied. A flattened image may be taken as a vector in plain order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -174,21 +180,21 @@ pub(super) fn plan(
     if taken == r.x && step == [1, 1] {
         return of(r);
     }
-    // its neighbours know nothing of the copies
+    // There are no fusions with the neighbours, because they do not know of the copies.
     let inner = of(&PlanRequest { x: taken, before: None, behind: None, ..*r })?;
     let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        // the aliased input's gradient lies in dy
+        // The gradient of the aliased input is in dy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = taken.block == 1 && taken.shape == Shape::vector(given.shape.elems());
         let taken = if vector { taken.with_shape(given.shape) } else { *taken };
         Input::new(View::stepped(given, step), View::whole(&taken), has_gradient, r.name)
     };
     let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
-    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "behind copies" }))
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
 }
 
-/// An operation that was planned for the images of `frame`, of which the input's are a part that begins at row and column `first`; all
-/// around it are zeros.
+/// Wraps an operation that was planned for the images of `frame`. The input's images are copied into them at row and
+/// column `first`, with zeros around.
 pub(super) fn in_frame(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -202,7 +208,7 @@ pub(super) fn in_frame(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
 }
 
-/// Copies from one layout of the same pixels to another; pixels between and around them and what pads channels become zero.
+/// Copies pixels between layouts. Pixels between and around them and padding channels become zero.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }
@@ -229,12 +235,12 @@ fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &
     });
 }
 
-/// Channels that lie side by side in blocks of both sizes: as many as fit a kernel and divide both.
+/// Returns the number of channels that are contiguous in blocks of both sizes and for which there is a kernel.
 fn stretch(a: usize, b: usize) -> usize {
     [16, 8].into_iter().find(|run| a.is_multiple_of(*run) && b.is_multiple_of(*run)).unwrap_or(1)
 }
 
-/// Copies the `R` channels from `c` on of all pixels.
+/// Copies `R` channels of all pixels, from channel `c` on.
 fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to: &View, y: &mut [Y], c: usize) {
     let (x, y) = (&x[from.at(c)..], &mut y[to.at(c)..]);
     let ([rows, columns], there, here) = (to.extent, from.strides(), to.strides());
@@ -247,7 +253,7 @@ fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to:
     }
 }
 
-/// The inputs as the operation takes them.
+/// Returns the inputs that the operation reads: the copies, or the originals if there is no copy.
 fn taken<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
     inputs.iter().zip(x).map(|(input, x)| if input.differs() { &input.x } else { *x }).collect()
 }
@@ -267,7 +273,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn keeps(&self) -> Keeps {
-        // of what it has copies, too: which these are may depend on the batch
+        // This includes inputs that are copied, because the batch size may decide which are.
         self.inner.keeps()
     }
 

@@ -1,23 +1,22 @@
-//! The parameter-free shortcut: stretches of channels move together, as long as blocks of both sides line up.
+//! The shortcut without parameters. It copies stretches of channels that are contiguous both in the input and in the
+//! output.
 
 use net::Shortcut;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::relaid;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// The shortcut of known sizes.
 pub(super) struct Plan {
     threads: Threads,
     stride: usize,
     x: TensorDesc,
     y: TensorDesc,
-    /// Zero channels before the first.
+    /// Number of zero channels in front of the input's channels.
     before: usize,
-    /// Channels that move together.
+    /// Number of channels that are copied together.
     step: usize,
 }
 
@@ -30,7 +29,7 @@ impl Plan {
         Ok(Self { threads: cpu.threads, stride: op.stride, x, y, before, step })
     }
 
-    /// Calls `f(place in x's sample, place in y's sample)` for each stretch of `step` channels that passes.
+    /// Calls `f(offset in x's sample, offset in y's sample)` for each stretch of `step` channels that is copied.
     fn each(&self, mut f: impl FnMut(usize, usize)) {
         let (x, y) = (self.x.shape, self.y.shape);
         for c in (0..x.c).step_by(self.step) {
@@ -48,7 +47,6 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu, *op, r)?))
 }
@@ -58,20 +56,8 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
     fn keeps(&self) -> Keeps {
         Keeps::NOTHING
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! Convolutions for which oneDNN has nothing but plain loops, as larger ones with zeros among their weights: groups that do not fill
-//! channel blocks are merged until they do, and kernels with gaps between their cells become dense ones.
+//! Convolutions for which oneDNN has only plain loops, computed as larger ones with zeros among their weights. Groups
+//! that do not fill channel blocks are merged until they do, and dilated kernels become dense.
 
 use net::Conv;
 
@@ -10,28 +10,29 @@ use super::layout::Format;
 use super::layout::Md;
 use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
-/// A larger convolution, and its weights.
+/// The larger convolution and its weights.
 struct Plan {
     inner: affine::Plan,
-    /// Place of each weight among those of the larger one.
+    /// Position of each weight in the larger convolution's weights.
     places: Vec<u32>,
-    /// Its weights, then the bias, and their gradients.
+    /// The larger convolution's weights, then its bias. `gradients` has the same order.
     weights: Arena<Cpu>,
     gradients: Arena<Cpu>,
     slots: Vec<Slot>,
 }
 
-/// How much larger.
+/// How a convolution is enlarged.
 #[derive(Clone, Copy)]
 struct Growth {
-    /// Groups that become one.
+    /// Number of groups that are merged into a group.
     merged: usize,
-    /// Whether the gaps between the kernel's cells become weights.
+    /// Whether the gaps of a dilated kernel become weights.
     dense: bool,
 }
 
 impl Growth {
-    /// Those that may help, the smallest first: groups as they are, merged until they fill blocks of channels, all of them as one.
+    /// Returns the possible enlargements, the smallest first: groups as they are, merged until they fill channel
+    /// blocks, and all merged.
     fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
         let each = [inputs / op.groups, op.out_channels / op.groups];
         let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));
@@ -42,14 +43,14 @@ impl Growth {
         all.filter(grows).collect()
     }
 
-    /// The larger convolution.
+    /// Returns the larger convolution.
     fn of(self, op: &Conv) -> Conv {
         let larger = op.clone().groups(op.groups / self.merged);
         if self.dense { Conv { kernel: op.extent(), dilation: [1, 1], ..larger } } else { larger }
     }
 }
 
-/// Plans a convolution as a larger one; none where oneDNN has no fast one of these either.
+/// Plans a convolution as a larger one. Returns `None` if oneDNN has no fast primitive for any of them.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     let inputs = r.x[0].shape.c;
     for growth in Growth::all(op, inputs, cpu.block) {
@@ -61,7 +62,7 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Opt
     Ok(None)
 }
 
-/// The place of every weight (O, I / groups, kernel) in the layout of the larger convolution's.
+/// Returns the position of every weight (O, I / groups, kernel) in the layout of the larger convolution's weights.
 fn places(layout: &Md, op: &Conv, growth: Growth, inputs: usize) -> Vec<u32> {
     let ([rows, columns], [kh, kw]) = (growth.of(op).kernel, op.kernel);
     let step = if growth.dense { op.dilation } else { [1, 1] };
@@ -69,7 +70,7 @@ fn places(layout: &Md, op: &Conv, growth: Growth, inputs: usize) -> Vec<u32> {
     let mut places = vec![0; op.out_channels * inputs * kh * kw];
     layout.pairs(|plain, place| {
         let (row, column, rest) = (plain / columns % rows, plain % columns, plain / (rows * columns));
-        // outputs count through all groups, inputs within a merged one
+        // Outputs are numbered through all groups, inputs within a merged group.
         let (input, output) = (rest % (inputs * growth.merged), rest / (inputs * growth.merged));
         let same_group = input / inputs == output / outputs % growth.merged;
         if same_group && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
@@ -94,7 +95,7 @@ impl Plan {
         Ok(Self { inner, places, weights: Arena::new(cpu, &[end])?, gradients: Arena::new(cpu, &[gradients])?, slots })
     }
 
-    /// Puts the weights in their places; between them stay zeros.
+    /// Copies the weights to their positions. The elements between them are always zero.
     fn spread(&mut self, pass: &Pass<'_, Cpu>) {
         let to = self.weights.get_mut(self.slots[0]);
         self.places.iter().zip(pass.params.get(pass.slots[0])).for_each(|(place, w)| to[*place as usize] = *w);
@@ -104,7 +105,7 @@ impl Plan {
     }
 }
 
-/// The pass of the larger convolution.
+/// Returns the pass for the larger convolution.
 fn own<'a>(pass: &Pass<'a, Cpu>, params: &'a Arena<Cpu>, slots: &'a [Slot]) -> Pass<'a, Cpu> {
     Pass { params, slots, ..*pass }
 }

@@ -1,62 +1,29 @@
-//! Loops over slices on oneDNN's pool of threads, OpenMP's team, which oneDNN's primitives share with our own loops.
+//! Parallel loops over slices. oneDNN's primitives and our own loops share an OpenMP team of threads.
 
 use std::cell::Cell;
 use std::{mem, ptr};
 
+use super::divide::{Divide, Items};
 use super::sys;
 use crate::{Error, Regions};
 
-/// A pool of a fixed number of threads; work is cut into as many equal runs, so results do not depend on timing.
+/// A pool with a fixed number of threads. Work is divided into equal ranges, one per thread, so results do not depend
+/// on timing.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads(pub usize);
 
-/// A slice that threads write in disjoint parts.
-#[derive(Clone, Copy)]
-pub struct Shared<T> {
-    data: *mut T,
-    len: usize,
-}
-
-// SAFETY: access goes through `part`, whose caller promises disjoint ranges.
-unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// Shares a slice for the duration of one parallel region.
-    pub fn new(slice: &mut [T]) -> Self {
-        Self { data: slice.as_mut_ptr(), len: slice.len() }
-    }
-
-    /// Elements of the whole slice.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The elements of a range.
-    ///
-    /// # Safety
-    /// No two live parts may overlap, and the slice given to `new` must still be borrowed.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn part(&self, range: std::ops::Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
-        // SAFETY: in bounds; the caller promises that nobody else has it.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
-    }
-}
-
 impl Threads {
-    /// The run of `items` that thread `t` does.
+    /// Returns the range of `items` that thread `t` processes.
     pub fn share(&self, t: usize, items: usize) -> std::ops::Range<usize> {
         t * items / self.0..(t + 1) * items / self.0
     }
 
-    /// Whether so many equal items leave no thread idle for more than a fifth of the time.
+    /// Returns true if no thread is idle for more than a fifth of the time with `items` items of equal cost.
     pub fn are_busy(&self, items: usize) -> bool {
         4 * items.next_multiple_of(self.0) <= 5 * items
     }
 
-    /// `f(thread, items of this thread)` on every thread that has any.
+    /// Calls `f(thread, items of this thread)` on every thread that has items.
     pub fn each(&self, items: usize, f: impl Fn(usize, std::ops::Range<usize>) + Sync) {
         parallel(self.0, &|t| {
             let share = self.share(t, items);
@@ -66,40 +33,45 @@ impl Threads {
         });
     }
 
-    /// Cuts `y` into as many runs as there are threads, on boundaries of `unit` elements: `f(first unit, run)`.
-    pub fn split<T: Send>(&self, y: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-        let len = y.len();
-        let shared = Shared::new(y);
-        self.each(len.div_ceil(unit), |_, units| {
-            let end = (units.end * unit).min(len);
-            // SAFETY: the runs of different threads are disjoint, and `y` is borrowed until `each` returns.
-            f(units.start, unsafe { shared.part(units.start * unit..end) });
+    /// Calls `f(items of a thread, its part of `parts`)` on every thread that has items.
+    pub fn divide<P: Divide>(&self, items: usize, parts: P, f: impl Fn(std::ops::Range<usize>, P::Part) + Sync) {
+        // If the product overflowed, the items of different threads could overlap.
+        assert!(items.checked_mul(self.0).is_some(), "{items} items for {} threads", self.0);
+        self.each(items, |thread, items| {
+            // SAFETY: every thread is passed once, with different items, and `parts` is not used otherwise.
+            let part = unsafe { parts.part(thread, items.clone()) };
+            f(items, part);
         });
+    }
+
+    /// Divides `y` among the threads, at multiples of `unit` elements, and calls `f(first unit, range)`.
+    pub fn split<T: Send>(&self, y: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+        self.divide(y.len().div_ceil(unit), Items::new(y, unit), |units, run| f(units.start, run));
     }
 }
 
-/// How many threads OpenMP really starts.
+/// Returns the number of threads that OpenMP really starts.
 pub fn size(threads: usize) -> usize {
     let team = std::sync::atomic::AtomicUsize::new(1);
     parallel(threads, &|_| {
-        // SAFETY: a query inside a parallel region.
+        // SAFETY: the function is only a query, inside a parallel region.
         let size = unsafe { sys::omp_get_num_threads() };
         team.store(size as usize, std::sync::atomic::Ordering::Relaxed);
     });
     team.into_inner()
 }
 
-/// Runs `f(share)` for share = 0..threads on OpenMP's own pool, the one that the primitives use: two pools would fight. Should
-/// OpenMP grant fewer threads, those that run take several shares.
+/// Runs `f(share)` for each share from 0 to `threads` - 1 on OpenMP's pool. oneDNN uses the same pool, because two
+/// pools would compete for the cores. If OpenMP grants fewer threads, some threads run more shares.
 pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
     struct Region<'a> {
         f: &'a (dyn Fn(usize) + Sync),
         threads: usize,
     }
     extern "C" fn enter(data: *mut std::ffi::c_void) {
-        // SAFETY: `data` is the address of the region below, alive until GOMP_parallel returns; it is Sync.
+        // SAFETY: `data` is the address of the region below, which is alive until GOMP_parallel returns and is Sync.
         let region = unsafe { &*data.cast::<Region<'_>>() };
-        // SAFETY: queries inside a parallel region.
+        // SAFETY: both functions are only queries, inside a parallel region.
         let (thread, team) = unsafe { (sys::omp_get_thread_num() as usize, sys::omp_get_num_threads() as usize) };
         (thread..region.threads).step_by(team.max(1)).for_each(region.f);
     }
@@ -109,7 +81,7 @@ pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
     }
     let region = Region { f, threads };
     let data = (&raw const region).cast_mut().cast();
-    // SAFETY: the parallel region ends before this call returns, so what it borrows outlives every thread's use of it.
+    // SAFETY: the parallel region ends before this call returns, so everything it borrows outlives the threads' use.
     unsafe { sys::GOMP_parallel(Some(enter), data, threads as u32, 0) }
 }
 
@@ -125,47 +97,44 @@ fn add(more: Regions) {
     });
 }
 
-/// Counts a loop of our own.
 pub fn count_own() {
     add(Regions { own: 1, library: 0 });
 }
 
-/// Counts a primitive of oneDNN.
 pub fn count_library() {
     add(Regions { own: 0, library: 1 });
 }
 
-/// All that were counted.
+/// Returns the number of regions of this thread so far.
 pub fn so_far() -> Regions {
     SO_FAR.get()
 }
 
-// Signals stay away from threads that run oneDNN: its generated matrix kernels use the stack pointer as one more register that
-// points into a buffer of theirs, so a signal handler's frame would overwrite whatever lies in front of that buffer.
+// Threads that run oneDNN block signals. oneDNN's generated matrix kernels use the stack pointer as an additional
+// register that points into a buffer. The frame of a signal handler would overwrite the memory in front of it.
 
-/// Signals that a thread's own instruction raises; no other thread can take them.
+/// Signals that an instruction of the thread itself raises. No other thread can receive them.
 const FAULTS: [i32; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
-/// Blocks every signal that has a handler, for the calling thread and those that it will start: another thread of the process
-/// takes them. Signals without a handler do what they always do.
+/// Blocks every signal that has a handler, for the calling thread and the threads that it will start. Another thread of
+/// the process receives them. Signals without a handler keep their default action.
 pub fn leave_to_others() -> Result<(), Error> {
-    // SAFETY: a set is plain memory, which sigemptyset makes the empty one.
-    let mut handled: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: a live set.
-    unsafe { libc::sigemptyset(&mut handled) };
-    for signal in (1..libc::SIGRTMIN()).filter(|signal| !FAULTS.contains(signal)) {
-        // SAFETY: plain memory for which all zeros is a valid value; the call only fills it in.
-        let mut now: libc::sigaction = unsafe { mem::zeroed() };
-        // SAFETY: asks for the disposition of a signal and changes nothing.
-        let known = unsafe { libc::sigaction(signal, ptr::null(), &mut now) } == 0;
-        if known && ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction) {
-            // SAFETY: a live set and a number that sigaction knew.
-            unsafe { libc::sigaddset(&mut handled, signal) };
+    // SAFETY: the calls read and write local plain-data values, for which zeros are valid, and change only this
+    // thread's mask.
+    let status = unsafe {
+        let mut handled: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut handled);
+        for signal in (1..libc::SIGRTMIN()).filter(|signal| !FAULTS.contains(signal)) {
+            let mut now: libc::sigaction = mem::zeroed();
+            // This only queries the disposition of a signal.
+            let known = libc::sigaction(signal, ptr::null(), &mut now) == 0;
+            if known && ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction) {
+                libc::sigaddset(&mut handled, signal);
+            }
         }
-    }
-    // SAFETY: a live set; the old mask is not requested.
-    let status = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &handled, ptr::null_mut()) };
+        libc::pthread_sigmask(libc::SIG_BLOCK, &handled, ptr::null_mut())
+    };
     if status == 0 {
         return Ok(());
     }

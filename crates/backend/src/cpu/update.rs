@@ -1,24 +1,25 @@
-//! The optimizer's passes over a bucket: parameters, gradients and slots are read and written once. Norms, clipping and moving
-//! averages are passes of their own.
+//! The optimizer's passes over a bucket. They read and write parameters, gradients and slots once. Norms, clipping and
+//! moving averages are separate passes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::simd;
 
-use super::threads::{Shared, Threads};
+use super::divide::Shared;
+use super::threads::Threads;
 use crate::update::rates::GRADIENT;
 use crate::update::{ElementLoop, GroupStep, Normed, Units};
 use crate::{ParamGroup, Update};
 
-/// Elements that the inner loop takes at once.
+/// Number of elements that the inner loop processes at a time.
 const LANES: usize = 16;
 
-/// Elements that one thread takes at least; sums of squares are sums of sums over so many.
+/// Minimum number of elements per thread. Sums of squares are computed for blocks of this size, then added.
 const UNIT: usize = 4096;
 
 simd! {
-    /// `one(w, g, slots)` gives the new parameter. Returns zero, or NaN if any new parameter is NaN or infinite.
+    /// `one(w, g, slots)` returns the new parameter. Returns zero, or NaN if any new parameter is NaN or infinite.
     fn sweep [F: Fn(f32, f32, [&mut f32; S]) -> f32, const S: usize] (
         w: &mut [f32], g: &[f32], slots: [&mut [f32]; S], one: F
     ) -> f32 {
@@ -27,7 +28,7 @@ simd! {
         let (g_groups, g_rest) = g.as_chunks::<LANES>();
         let mut slots = slots.map(|slot| slot.as_chunks_mut::<LANES>());
         for (i, (w, g)) in groups.iter_mut().zip(g_groups).enumerate() {
-            // on copies, which the compiler knows not to overlap: it keeps them in vector registers
+            // The compiler knows that local copies do not overlap, so it keeps them in vector registers.
             let (mut new, mut own) = (*w, slots.each_ref().map(|slot| slot.0[i]));
             for lane in 0..LANES {
                 new[lane] = one(new[lane], g[lane], own.each_mut().map(|s| &mut s[lane]));
@@ -44,7 +45,7 @@ simd! {
     }
 }
 
-/// The elements of a part of one group.
+/// A part of a group's elements.
 struct Elements<'a> {
     w: &'a mut [f32],
     g: &'a [f32],
@@ -57,26 +58,26 @@ impl ElementLoop<f32> for Elements<'_> {
     }
 }
 
-/// The slots of a rule that has `S`.
+/// Converts the slots to an array. Panics if the rule does not have `S` slots.
 fn take<const S: usize>(slots: Vec<&mut [f32]>) -> [&mut [f32]; S] {
     let got = slots.len();
     slots.try_into().unwrap_or_else(|_| panic!("{got} slots for a rule that has {S}"))
 }
 
-/// One optimizer step over every group; true if all parameters are still finite.
-pub(super) fn update(
+/// Runs an optimizer step for all groups. Returns true if all parameters are still finite.
+pub(super) fn update<'a>(
     threads: Threads,
     update: &Update,
     groups: &[ParamGroup],
     rates: &[f32],
-    w: &mut [f32],
+    w: &'a mut [f32],
     g: &[f32],
-    slots: Vec<&mut [f32]>,
+    slots: Vec<&'a mut [f32]>,
 ) -> bool {
     let finite = AtomicBool::new(true);
     let w = Shared::new(w);
-    let slots: Vec<Shared<f32>> = slots.into_iter().map(Shared::new).collect();
-    // one parallel region for all groups: a layer-wise rule has one for each tensor, many of them short
+    let slots: Vec<_> = slots.into_iter().map(Shared::new).collect();
+    // All groups share a parallel region, because a layer-wise rule has a group for each tensor, and most are short.
     let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
     threads.each(groups.iter().map(units).sum(), |_, share| {
         let mut first = 0;
@@ -88,10 +89,9 @@ pub(super) fn update(
             if own.is_empty() {
                 continue;
             }
-            // SAFETY: the parts of different threads are disjoint, and all slices are borrowed for the whole call.
-            let w = unsafe { w.part(part.clone()) };
-            // SAFETY: as above.
-            let slots = slots.iter().map(|slot| unsafe { slot.part(part.clone()) }).collect();
+            // SAFETY: groups do not overlap, and each thread gets different elements of a group.
+            let own = |all: &Shared<'a, f32>| unsafe { all.part(part.clone()) };
+            let (w, slots) = (own(&w), slots.iter().map(own).collect());
             let step = GroupStep {
                 gradient_factor: f64::from(rates[GRADIENT]),
                 weight_decay: f64::from(s.weight_decay),
@@ -108,7 +108,7 @@ pub(super) fn update(
 }
 
 simd! {
-    /// In f64, where the square of an f32 is exact.
+    /// Sums in f64, where the square of an f32 is exact.
     fn square_sum(x: &[f32]) -> f64 {
         let mut sums = [0f64; LANES];
         let (groups, rest) = x.as_chunks::<LANES>();
@@ -124,7 +124,8 @@ simd! {
     }
 }
 
-/// Sum of squares of every tensor, over blocks of fixed size and in their order: the same bits with any number of threads.
+/// Returns every tensor's sum of squares. It adds blocks of fixed size in a fixed order, so any number of threads gives
+/// the same bits.
 pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f64> {
     let starts = |t: &Normed| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =
@@ -137,7 +138,6 @@ pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f6
     tensors.iter().map(|t| sums.by_ref().take(starts(t).len()).sum()).collect()
 }
 
-/// See [`Units`].
 pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f32]) {
     let g = Shared::new(g);
     threads.each(units.tensors.len(), |_, share| {
@@ -150,7 +150,7 @@ pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f
     });
 }
 
-/// Moves every value into [-limit, limit]; NaN stays.
+/// Clamps every value to [-limit, limit]. NaN stays NaN.
 pub(super) fn clamp(threads: Threads, x: &mut [f32], limit: f32) {
     threads.split(x, UNIT, |_, x| x.iter_mut().for_each(|x| *x = x.clamp(-limit, limit)));
 }

@@ -1,23 +1,22 @@
-//! Registers of eight floats (AVX2) and of sixteen (AVX-512), so that one source serves both, and the exponential in f32.
+//! Vector registers of eight floats (AVX2) and of sixteen (AVX-512) with the same interface, so that one source serves
+//! both. Also the exponential in f32.
 
 use std::arch::{asm, x86_64 as x86};
 use std::f32::consts::LOG2_E;
 
-/// An instruction set with fused products. A value of it exists only where the processor has the set: that is what makes its
-/// operations safe to call.
+/// An instruction set with fused multiply-add. A value of the type exists only if the processor supports the set, which
+/// makes its operations safe to call.
 ///
-/// They become single instructions only below [`Self::run`], which is compiled for the set: whatever takes a set is to be
-/// `#[inline(always)]`.
+/// They become single instructions only in code that [`Self::run`] compiles for the set. So every function that takes a
+/// set must be `#[inline(always)]`.
 pub trait Vectors: Copy + Send + Sync {
-    /// One register.
     type Lanes: Copy;
-    /// Floats of a register: the channels of a block.
+    /// Floats per register, and channels per block.
     const LANES: usize;
-    /// How many registers there are.
     const REGISTERS: usize;
-    /// Factors of products that a lane holds: an f32, or a pair of bf16.
+    /// Factors per lane: 1 for f32, 2 for bf16 pairs.
     const FACTORS: usize;
-    /// Rows of two registers of sums that fit into the registers beside their factors.
+    /// Number of rows, with two registers of sums each, for which the registers suffice in addition to the factors.
     const ROWS: usize;
 
     #[inline(always)]
@@ -36,49 +35,114 @@ pub trait Vectors: Copy + Send + Sync {
     fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     /// c - a b, rounded once.
     fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// c + the products of the [factors](Self::FACTORS) that lanes hold.
+    /// c plus the products of the [factors](Self::FACTORS) in each lane.
     fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
-    /// The greater of each pair; b where one of them is NaN.
+    /// The greater of each pair, or b if either is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// b where a > least, else 0.
+    /// b in lanes where a > least, otherwise 0.
     fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// The same value, computed before anything that the program reads later is read: without it the compiler reads so far ahead that
-    /// registers run out, and keeps sums in memory.
+    /// Returns `a`, and makes the compiler compute it before it loads anything that the program reads later. Otherwise,
+    /// the compiler loads so early that it runs out of registers and keeps sums in memory.
     fn in_order(self, a: Self::Lanes) -> Self::Lanes;
 
     /// # Safety
-    /// [`Self::LANES`] floats lie at `from`.
+    /// `from` must point to [`Self::LANES`] floats.
     unsafe fn load(self, from: *const f32) -> Self::Lanes;
     /// # Safety
-    /// There is room for [`Self::LANES`] floats at `to`.
+    /// `to` must point to memory for [`Self::LANES`] floats.
     unsafe fn store(self, lanes: Self::Lanes, to: *mut f32);
 
-    /// Brings the cache line of an address near, if it has one.
+    /// Prefetches the cache line of an address. The address may be invalid.
     #[inline(always)]
     fn prefetch(self, address: *const f32) {
-        // SAFETY: a hint, which reads nothing.
+        // SAFETY: a prefetch is only a hint and cannot fault.
         unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(address.cast()) }
     }
 
-    /// Runs a job as compiled for this set.
+    /// Runs a job in code that is compiled for this set.
     fn run<J: Job>(self, job: J) -> J::Output;
 }
 
-/// A register of floats.
+/// Loads the register at index `at` of a slice.
 #[inline(always)]
 pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
     let from = &from[at..at + S::LANES];
-    // SAFETY: the slice taken above.
+    // SAFETY: the slice taken above has enough floats.
     unsafe { set.load(from.as_ptr()) }
 }
 
-/// Lanes of the longest registers.
+/// Stores a register to the start of a slice.
+#[inline(always)]
+pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32]) {
+    let to = &mut to[..S::LANES];
+    // SAFETY: the slice taken above has enough floats.
+    unsafe { set.store(lanes, to.as_mut_ptr()) }
+}
+
+/// R x C registers in a slice, at equal distances. The bounds are checked once, when it is created.
+#[derive(Clone, Copy)]
+pub struct Grid<'a, S, const R: usize, const C: usize> {
+    set: S,
+    from: &'a [f32],
+    steps: [usize; 2],
+}
+
+/// A writable [`Grid`].
+pub struct GridMut<'a, S, const R: usize, const C: usize> {
+    set: S,
+    to: &'a mut [f32],
+    steps: [usize; 2],
+}
+
+/// Returns the index after the last register of a grid.
+#[inline(always)]
+fn extent<S: Vectors, const R: usize, const C: usize>([down, across]: [usize; 2]) -> usize {
+    (R - 1).saturating_mul(down).saturating_add((C - 1).saturating_mul(across)).saturating_add(S::LANES)
+}
+
+impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
+    /// `steps` are the floats from row to row and from column to column. Panics if the last register is not inside the
+    /// slice.
+    #[inline(always)]
+    pub fn new(set: S, from: &'a [f32], steps: [usize; 2]) -> Self {
+        Self { set, from: &from[..extent::<S, R, C>(steps)], steps }
+    }
+
+    #[inline(always)]
+    pub fn get(self, r: usize, c: usize) -> S::Lanes {
+        assert!(r < R && c < C);
+        // SAFETY: the last register is inside the slice, and no register ends after it.
+        unsafe { self.set.load(self.from.as_ptr().add(r * self.steps[0] + c * self.steps[1])) }
+    }
+}
+
+impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
+    /// See [`Grid::new`].
+    #[inline(always)]
+    pub fn new(set: S, to: &'a mut [f32], steps: [usize; 2]) -> Self {
+        Self { set, to: &mut to[..extent::<S, R, C>(steps)], steps }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, r: usize, c: usize) -> S::Lanes {
+        Grid::<S, R, C> { set: self.set, from: self.to, steps: self.steps }.get(r, c)
+    }
+
+    #[inline(always)]
+    pub fn put(&mut self, r: usize, c: usize, lanes: S::Lanes) {
+        assert!(r < R && c < C);
+        // SAFETY: the last register is inside the slice, and no register ends after it.
+        unsafe { self.set.store(lanes, self.to.as_mut_ptr().add(r * self.steps[0] + c * self.steps[1])) }
+    }
+}
+
+/// Lanes of the longest register.
 pub const MOST_LANES: usize = 16;
 
-/// Work that a set is chosen for.
+/// Work that is compiled for each instruction set.
 pub trait Job {
     type Output;
-    /// To be `#[inline(always)]`.
+    /// Implementations must be `#[inline(always)]`.
     fn run<S: Vectors>(self, set: S) -> Self::Output;
 }
 
@@ -93,13 +157,13 @@ macro_rules! vectors {
         pub struct $name(());
 
         impl $name {
-            /// The set, where the processor has it.
+            /// Returns the set if the processor supports it.
             pub fn detect() -> Option<Self> {
                 $detected.then_some(Self(()))
             }
         }
 
-        // SAFETY: of each operation: a value of this type exists, so the processor has the set.
+        // SAFETY: for all operations, a value of this type exists only if the processor supports the set.
         impl Vectors for $name {
             type Lanes = $lanes;
             const LANES: usize = $count;
@@ -107,52 +171,37 @@ macro_rules! vectors {
             const REGISTERS: usize = $registers;
             const ROWS: usize = $rows;
 
-            #[inline(always)]
-            fn splat(self, value: f32) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$splat(value) }
-            }
-            vectors!(@pairs $add add, $sub sub, $mul mul, $max max);
-            #[inline(always)]
-            fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$fmadd(a, b, c) }
-            }
-            #[inline(always)]
-            fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { x86::$fnmadd(a, b, c) }
-            }
-            #[inline(always)]
-            fn product(self, $p: Self::Lanes, $q: Self::Lanes, $sum: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { $product }
-            }
-            #[inline(always)]
-            fn where_above(self, $least: Self::Lanes, $a: Self::Lanes, $b: Self::Lanes) -> Self::Lanes {
-                // SAFETY: the processor has the set.
-                unsafe { $where_above }
+            vectors! { @each
+                fn splat(value: f32) = x86::$splat(value);
+                fn add(a: $lanes, b: $lanes) = x86::$add(a, b);
+                fn sub(a: $lanes, b: $lanes) = x86::$sub(a, b);
+                fn mul(a: $lanes, b: $lanes) = x86::$mul(a, b);
+                fn max(a: $lanes, b: $lanes) = x86::$max(a, b);
+                fn mul_add(a: $lanes, b: $lanes, c: $lanes) = x86::$fmadd(a, b, c);
+                fn sub_mul(c: $lanes, a: $lanes, b: $lanes) = x86::$fnmadd(a, b, c);
+                fn product($p: $lanes, $q: $lanes, $sum: $lanes) = $product;
+                fn where_above($least: $lanes, $a: $lanes, $b: $lanes) = $where_above;
             }
             #[inline(always)]
             fn in_order(self, a: Self::Lanes) -> Self::Lanes {
                 #[inline]
                 #[target_feature(enable = $features)]
                 fn in_order(mut a: $lanes) -> $lanes {
-                    // SAFETY: no instruction.
+                    // SAFETY: the assembly has no instruction, only a comment.
                     unsafe { asm!("/* {0} */", inout($register) a, options(nostack, preserves_flags)) };
                     a
                 }
-                // SAFETY: the processor has the set.
+                // SAFETY: the processor supports the set.
                 unsafe { in_order(a) }
             }
             #[inline(always)]
             unsafe fn load(self, from: *const f32) -> Self::Lanes {
-                // SAFETY: the processor has the set, and the caller says that the floats are there.
+                // SAFETY: the processor supports the set, and the caller ensures that the floats are there.
                 unsafe { x86::$load(from) }
             }
             #[inline(always)]
             unsafe fn store(self, lanes: Self::Lanes, to: *mut f32) {
-                // SAFETY: the processor has the set, and the caller says that there is room.
+                // SAFETY: the processor supports the set, and the caller ensures that there is room.
                 unsafe { x86::$store(to, lanes) }
             }
 
@@ -162,16 +211,16 @@ macro_rules! vectors {
                 fn compiled<J: Job>(job: J, set: $name) -> J::Output {
                     job.run(set)
                 }
-                // SAFETY: the processor has the set.
+                // SAFETY: the processor supports the set.
                 unsafe { compiled(job, self) }
             }
         }
     };
-    (@pairs $($intrinsic:ident $name:ident),*) => {$(
+    (@each $(fn $name:ident($($value:ident: $of:ty),*) = $result:expr;)*) => {$(
         #[inline(always)]
-        fn $name(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
-            // SAFETY: the processor has the set.
-            unsafe { x86::$intrinsic(a, b) }
+        fn $name(self, $($value: $of),*) -> Self::Lanes {
+            // SAFETY: the processor supports the set.
+            unsafe { $result }
         }
     )*};
 }
@@ -195,7 +244,7 @@ vectors!(
 );
 
 vectors!(
-    /// AVX-512 with products of pairs of bf16, which lie in the lanes of factors; all else is of f32.
+    /// AVX-512 with products of bf16 pairs. Each lane of a factor has a pair, and all other operations are f32.
     Avx512Bf16, "avx512f,avx512bw,avx512bf16,avx2,fma",
     (is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512bf16")), x86::__m512, zmm_reg, 16, 2, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
@@ -204,32 +253,33 @@ vectors!(
     |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
 );
 
-/// The same bits as pairs of bf16.
+/// Reinterprets the bits as pairs of bf16.
 #[inline(always)]
 fn pairs(lanes: x86::__m512) -> x86::__m512bh {
-    // SAFETY: both are 512 bits, of which each pattern is a value.
+    // SAFETY: both types have 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(lanes) }
 }
 
-// The exponential in f32, by operations that the compiler turns into those of vectors.
+// The exponential in f32. The compiler vectorises all its operations.
 
-/// Adding it to a number of less than 2^22 leaves that number, rounded to an integer, in the lowest bits.
+/// Adding it to a number below 2^22 leaves the rounded integer in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// ln 2 in two parts; the first has so few bits that its products with small integers are exact.
+/// ln 2 in two parts. The first has so few bits that its products with small integers are exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// e^x within 2 units of the last place between -87 and 88; from 88.4 on infinite, below -87.7 zero, NaN for NaN.
+/// Returns e^x. The error is at most 2 units in the last place between -87 and 88. The result is infinite from 88.4 on,
+/// zero below -87.7, and NaN for NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    // at these bounds n is 128, whose power of two is infinite, and -127, for which it is 0
+    // At 88.7, n is 128 and the computed power of two is infinite. At -88, n is -127 and the power is 0.
     let x = x.clamp(-88.0, 88.7);
     // x = n ln 2 + r, |r| <= ln 2 / 2
     let rounded = x.mul_add(LOG2_E, ROUNDER);
     let n = rounded - ROUNDER;
     let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
-    // Taylor's series: what is left out is below 6e-9
+    // The remainder of this Taylor series is below 6e-9.
     let series = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
     let sum = series[1..].iter().fold(series[0], |sum: f32, c| sum.mul_add(r, *c));
     let power = rounded.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(127) << 23;

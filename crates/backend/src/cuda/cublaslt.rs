@@ -6,13 +6,12 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 
-use cudarc::cublaslt::sys::{
-    self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
+use crate::cuda::chosen::Chosen;
+use crate::cuda::driver::calls::cublaslt::{
+    self as sys, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulDescAttributes_t as ProductAttribute, cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute,
     cublasStatus_t, cudaDataType_t,
 };
-
-use crate::cuda::chosen::Chosen;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cublaslt};
 use crate::cuda::driver::stream::Stream;

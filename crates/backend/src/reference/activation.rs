@@ -6,15 +6,23 @@ use net::Activation;
 
 use super::device::HostBuf;
 use super::device::Reference;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-
-struct Plan {
-    op: Activation,
-    y: TensorDesc,
-}
+use crate::elementwise::Elementwise;
+use crate::{Error, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(op: &Activation, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    Ok(Box::new(Plan { op: *op, y: TensorDesc::plain(r.x[0].n, r.output()?) }))
+    let (op, desc) = (*op, TensorDesc::plain(r.x[0].n, r.output()?));
+    let forward = move |_: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf| {
+        for (y, x) in y.0[..desc.elems()].iter_mut().zip(&x[0].0) {
+            *y = value(op, f64::from(*x)) as f32;
+        }
+        Ok(())
+    };
+    Elementwise::plan(desc, Keeps::ALL, None, forward, move |_, g| {
+        for (d, x) in g.dy.0[..desc.elems()].iter_mut().zip(&g.x[0].0) {
+            *d = (f64::from(*d) * slope(op, f64::from(*x))) as f32;
+        }
+        Ok(())
+    })
 }
 
 fn sigmoid(x: f64) -> f64 {
@@ -85,41 +93,5 @@ pub(super) fn mask(dy: &mut [f32], y: &[f32]) {
         if *y <= 0.0 {
             *d = 0.0;
         }
-    }
-}
-
-impl Planned<Reference> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
-        for (y, x) in y.0[..self.y.elems()].iter_mut().zip(&x[0].0) {
-            *y = value(self.op, f64::from(*x)) as f32;
-        }
-        Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        for (d, x) in g.dy.0[..self.y.elems()].iter_mut().zip(&g.x[0].0) {
-            *d = (f64::from(*d) * slope(self.op, f64::from(*x))) as f32;
-        }
-        Ok(())
     }
 }

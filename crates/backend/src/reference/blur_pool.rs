@@ -43,18 +43,6 @@ impl Planned<Reference> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let mut sums = vec![0f64; self.y.elems()];
         self.each(|from, to, weight| sums[to] += weight * f64::from(x[0].0[from]));

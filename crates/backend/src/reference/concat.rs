@@ -35,18 +35,6 @@ impl Planned<Reference> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         self.each(|input, from, to| y.0[to] = x[input].0[from]);
         Ok(())

@@ -51,14 +51,6 @@ impl Planned<Reference> for Plan {
         self.op_params()
     }
 
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let w = pass.params.get(pass.slots[0]);
         let mut sums = vec![0f64; self.y.elems()];

@@ -18,6 +18,7 @@ impl DeviceMemory for Reference {
     type Buf = HostBuf;
     type Format = usize;
     type Fusion = ();
+    const LOOPS: &'static str = "loops";
 
     fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
         Ok(HostBuf(vec![0.0; elems]))

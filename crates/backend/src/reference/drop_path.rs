@@ -2,59 +2,22 @@
 
 use net::DropPath;
 
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::draws::drop_path_factor;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-
-struct Plan {
-    p: f32,
-    index: u16,
-    x: TensorDesc,
-}
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(op: &DropPath, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0] }))
-}
-
-impl Plan {
-    fn factor(&self, pass: &Pass<'_, Reference>, row: usize) -> f32 {
-        if pass.training { drop_path_factor(self.p, self.index, &pass.key, row) } else { 1.0 }
-    }
-}
-
-impl Planned<Reference> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
-        for i in 0..self.x.elems() {
-            y.0[i] = x[0].0[i] * self.factor(pass, i / self.x.shape.elems());
-        }
+    let (p, index, desc) = (op.0, r.index, r.x[0]);
+    let factor = move |pass: &Pass<'_, Reference>, i: usize| {
+        if pass.training { drop_path_factor(p, index, &pass.key, i / desc.shape.elems()) } else { 1.0 }
+    };
+    let forward = move |pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf| {
+        (0..desc.elems()).for_each(|i| y.0[i] = x[0].0[i] * factor(pass, i));
         Ok(())
-    }
-
-    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        for i in 0..self.x.elems() {
-            g.dy.0[i] *= self.factor(pass, i / self.x.shape.elems());
-        }
+    };
+    Elementwise::plan(desc, Keeps::ALL, None, forward, move |pass, g: Gradients<'_, Reference>| {
+        (0..desc.elems()).for_each(|i| g.dy.0[i] *= factor(pass, i));
         Ok(())
-    }
+    })
 }

@@ -24,16 +24,8 @@ impl Planned<Reference> for Plan {
         self.x
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         self.x.elems() * 4
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {

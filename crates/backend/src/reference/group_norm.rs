@@ -81,10 +81,6 @@ impl Planned<Reference> for Plan {
         self.sizes().0 * 16
     }
 
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

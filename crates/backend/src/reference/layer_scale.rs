@@ -30,14 +30,6 @@ impl Planned<Reference> for Plan {
         vec![self.x.shape.c]
     }
 
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

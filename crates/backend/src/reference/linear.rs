@@ -28,14 +28,6 @@ impl Planned<Reference> for Plan {
         if self.op.bias { vec![o * i, o] } else { vec![o * i] }
     }
 
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let (inputs, outputs) = (self.x.shape.elems(), self.op.out_features);
         let w = pass.params.get(pass.slots[0]);

@@ -80,10 +80,6 @@ impl Planned<Reference> for Plan {
         self.x.shape.c * 16
     }
 
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         self.op.residual.then_some(1)
     }

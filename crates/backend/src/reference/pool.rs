@@ -58,18 +58,6 @@ impl Planned<Reference> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         self.each(|plane, to, r, c| {
             let cells = self.cells(plane, r, c).map(|i| x[0].0[i]);

@@ -37,18 +37,6 @@ impl Planned<Reference> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "loops".into()
-    }
-
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         y.0[..self.y.elems()].fill(0.0);
         self.each(|from, to| y.0[to] = x[0].0[from]);

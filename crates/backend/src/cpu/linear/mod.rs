@@ -1,5 +1,5 @@
-//! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's; version 2.6
-//! has blocked products for AVX-512 alone.
+//! Linear layers. With AVX2, large layers use products of our own over weights in panels, because oneDNN 2.6 has
+//! blocked products only for AVX-512. All other layers use oneDNN.
 
 mod plan;
 mod products;
@@ -17,25 +17,24 @@ use super::register_tile::UNROLLED;
 use super::vector::Avx2;
 use crate::{Error, PlanRequest, Planned, TensorDesc};
 
-/// Weights from which on layouts matter: fewer stay in the caches.
+/// Smallest number of weights for which the layout matters. Fewer weights stay in the caches.
 const LEAST_WEIGHTS: usize = 1 << 16;
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let given = r.formats.and_then(|formats| formats.first());
     match (in_panels(cpu, r, op)?, given) {
-        // a smaller batch is computed as the largest is
+        // A smaller batch uses the same kernels as the largest.
         (Some(plan), None | Some(Format::Panels(_))) if given.is_none_or(|given| *given == plan.formats()[0]) => {
             Ok(Box::new(plan))
         }
         (_, Some(Format::Panels(_))) => {
-            Err(Error::Unsupported { op: r.name.into(), why: "its weights lie in panels of another layer".into() })
+            Err(Error::Unsupported { op: r.name.into(), why: "its weights have another layer's panels".into() })
         }
         _ => by_onednn(cpu, r, op),
     }
 }
 
-/// Plans it by products of our own, where there are such for it.
+/// Plans the layer with products of our own. Returns `None` if they do not support it.
 pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<plan::Plan>, Error> {
     let x = r.x[0];
     let (inputs, outputs) = (x.sample_elems(), op.out_features);
@@ -47,12 +46,11 @@ pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Res
         && outputs >= PANEL
         && inputs * outputs >= LEAST_WEIGHTS;
     let Some(set) = Avx2::detect().filter(|_| fits) else { return Ok(None) };
-    // what lies in plain order lies as a vector does
+    // An image in plain order has the order of a vector.
     let image = if x.is_plain() { TensorDesc::plain(1, Shape::vector(inputs)) } else { x };
     plan::Plan::new(set, cpu, r, op, Panels::new(outputs, &image)).map(Some)
 }
 
-/// Plans it by oneDNN's primitives.
 pub(super) fn by_onednn(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(affine::Plan::linear(cpu, r, op)?))
 }

@@ -1,4 +1,4 @@
-//! A linear layer over weights in panels.
+//! A linear layer with weights in panels.
 
 use std::rc::Rc;
 
@@ -14,7 +14,6 @@ use super::super::vector::Avx2;
 use super::products::{Forward, Inputs, Sizes, Weights};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 pub struct Plan {
     set: Avx2,
     threads: Threads,
@@ -23,12 +22,12 @@ pub struct Plan {
     panels: Panels,
     has_bias: bool,
     relu: Relu,
-    /// Work space for one pass.
+    /// Workspace for a pass.
     scratch: Rc<Scratch>,
 }
 
 impl Plan {
-    /// Plans all passes over weights that lie so.
+    /// Plans all passes for weights in `panels`.
     pub fn new(set: Avx2, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
         let (n, inputs) = (r.x[0].n, r.x[0].sample_elems());
         let sizes = Sizes { n, inputs, outputs: op.out_features };
@@ -54,10 +53,6 @@ impl Planned<Cpu> for Plan {
     fn formats(&self) -> Vec<Format> {
         let bias = self.has_bias.then_some(Format::Plain(self.sizes.outputs));
         std::iter::once(Format::Panels(self.panels.clone())).chain(bias).collect()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
     }
 
     fn keeps(&self) -> Keeps {

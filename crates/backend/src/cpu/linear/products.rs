@@ -1,22 +1,23 @@
-//! The products of a linear layer over weights in panels: outputs, the gradient of inputs, and the gradients of weights and bias. Also
-//! the sizes of the layer and of the pieces in which the products are made.
+//! The products of a linear layer with weights in panels: outputs, the input gradient, and the weight and bias
+//! gradients.
 
 use std::arch::x86_64 as x86;
 use std::ops::Range;
 
+use super::super::divide::{Divided, Items, Matrix, PerThread};
 use super::super::panels::PANEL;
 use super::super::register_tile::{by_rows, outer, rows};
-use super::super::threads::{Shared, Threads};
-use super::super::vector::{Avx2, Job, Vectors};
+use super::super::threads::Threads;
+use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
 
-/// Steps of a sum that are made at once: the weights of a panel for so many inputs, those that come next, and as many values of a few
-/// samples fit into the first cache.
+/// Steps of a sum that are computed at a time. The first-level cache holds a panel's weights for this many inputs, the
+/// next weights, and the same number of values from a few samples.
 pub const DEPTH: usize = 128;
 
-/// Inputs whose gradients are made at once: of so many panels' width.
+/// Inputs with gradients that are computed at a time: the width of three panels.
 pub const GROUP: usize = 3 * PANEL;
 
-/// Of a layer with so many samples, inputs and outputs.
+/// Samples, inputs and outputs of a layer.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     pub n: usize,
@@ -25,27 +26,26 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Panels of weights.
     pub fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// The outputs of a panel that there are.
+    /// Returns the outputs of a panel, without padding.
     pub fn outputs_of(&self, panel: usize) -> std::ops::Range<usize> {
         panel * PANEL..((panel + 1) * PANEL).min(self.outputs)
     }
 
-    /// Elements of the outputs of all samples, in panels.
+    /// Returns the size of all samples' outputs, stored in panels.
     pub fn in_panels(&self) -> usize {
         self.panels() * self.n * PANEL
     }
 
-    /// Elements of one thread's work space for the gradient of inputs: turned weights, and sums.
+    /// Returns the size of a thread's workspace for the input gradient: transposed weights and sums.
     pub fn inputs_work(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
 
-    /// Elements of work space for any pass.
+    /// Returns the size of the workspace for any pass.
     pub fn work(&self, threads: Threads) -> usize {
         let weights = self.in_panels() + threads.0 * self.n * GROUP;
         weights.max(threads.0 * self.inputs_work())
@@ -62,29 +62,25 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// With work space for the outputs in panels.
+    /// `work` receives the outputs in panels.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], y: &mut [f32]) {
-        let (work, y, sizes) = (Shared::new(work), Shared::new(y), self.sizes);
+        let sizes = self.sizes;
         let each = sizes.n * PANEL;
-        threads.each(sizes.panels(), |_, panels| {
-            // SAFETY: each thread has its own panels' outputs in both, borrowed until `each` returns.
-            let sums = unsafe { work.part(panels.start * each..panels.end * each) };
-            set.run(Sums { layer: self, panels: panels.clone(), sums });
+        let parts = (Items::new(work, each), Divided::by_columns(y, sizes.outputs, PANEL));
+        threads.divide(sizes.panels(), parts, |panels, (sums, mut y)| {
+            set.run(Sums { layer: self, panels: panels.clone(), sums: &mut *sums });
             for (panel, sums) in panels.zip(sums.chunks_exact(each)) {
                 let outputs = sizes.outputs_of(panel);
                 let bias = self.bias.map(|bias| &bias[outputs.clone()]);
                 for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
-                    let first = n * sizes.outputs;
-                    // SAFETY: as above.
-                    let y = unsafe { y.part(first + outputs.start..first + outputs.end) };
-                    finish(&sums[..y.len()], bias, self.relu, y);
+                    finish(&sums[..outputs.len()], bias, self.relu, y.row(n, outputs.clone()));
                 }
             }
         });
     }
 }
 
-/// Adds the bias; ReLU keeps a NaN.
+/// Adds the bias and applies ReLU, which keeps NaN.
 fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
     y.copy_from_slice(sums);
     if let Some(bias) = bias {
@@ -95,7 +91,7 @@ fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
     }
 }
 
-/// The products' sums for some panels.
+/// Computes the sums of the products for some panels.
 struct Sums<'a> {
     layer: &'a Forward<'a>,
     panels: Range<usize>,
@@ -130,7 +126,7 @@ impl Job for Sums<'_> {
     }
 }
 
-/// The sums of T samples in a panel, and a few of the weights that come next.
+/// Computes the sums of T samples for a panel, and prefetches some of the next weights.
 #[inline(always)]
 pub fn tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -144,8 +140,8 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
     rows::<S, T, C>(set, x, u, (sums, PANEL), add);
 }
 
-// The gradient of inputs: each thread that of some inputs, a piece of the outputs at a time, whose weights are transposed so that
-// inputs lie side by side.
+// The input gradient. Each thread computes some inputs and processes a piece of the outputs at a time. It transposes
+// the weights of the piece, so that inputs are next to each other.
 
 /// dx = dy W.
 pub struct Inputs<'a> {
@@ -155,24 +151,23 @@ pub struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// With each thread's work space.
+    /// `work` has a part for each thread.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dx: &mut [f32]) {
-        let (work, dx, each) = (Shared::new(work), Shared::new(dx), self.sizes.inputs_work());
-        threads.each(self.sizes.inputs.div_ceil(PANEL), |t, blocks| {
-            // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-            let work = unsafe { work.part(t * each..(t + 1) * each) };
+        let Sizes { inputs, .. } = self.sizes;
+        let parts = (PerThread::new(work, self.sizes.inputs_work()), Divided::by_columns(dx, inputs, PANEL));
+        threads.divide(inputs.div_ceil(PANEL), parts, |blocks, (work, dx)| {
             set.run(InputsShare { layer: self, set, blocks, work, dx });
         });
     }
 }
 
-/// Those of some blocks of [`PANEL`] inputs.
+/// Computes the gradients of [`PANEL`] inputs per block, for some blocks.
 struct InputsShare<'a> {
     layer: &'a Inputs<'a>,
     set: Avx2,
     blocks: Range<usize>,
     work: &'a mut [f32],
-    dx: Shared<f32>,
+    dx: Matrix<'a, f32>,
 }
 
 impl Job for InputsShare<'_> {
@@ -180,7 +175,7 @@ impl Job for InputsShare<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { layer, set: avx2, blocks, work, dx } = self;
+        let Self { layer, set: avx2, blocks, work, mut dx } = self;
         let Sizes { n, inputs, outputs } = layer.sizes;
         let (turned, sums) = work.split_at_mut(GROUP * DEPTH);
         let end = (blocks.end * PANEL).min(inputs);
@@ -208,9 +203,7 @@ impl Job for InputsShare<'_> {
             for (i, sums) in sums.chunks_exact(n * PANEL).enumerate().take(count) {
                 let block = first + i * PANEL..(first + (i + 1) * PANEL).min(group.end);
                 for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
-                    // SAFETY: these inputs are this thread's alone, and `dx` is borrowed until all threads are done.
-                    let to = unsafe { dx.part(n * inputs + block.start..n * inputs + block.end) };
-                    to.copy_from_slice(&sums[..block.len()]);
+                    dx.row(n, block.clone()).copy_from_slice(&sums[..block.len()]);
                 }
             }
         }
@@ -218,8 +211,8 @@ impl Job for InputsShare<'_> {
 }
 
 impl Inputs<'_> {
-    /// The weights of some outputs, whole panels or the last ones, and of a group of inputs: blocks of [`PANEL`] inputs, with
-    /// [`DEPTH`] outputs each.
+    /// Transposes the weights between some outputs and a group of inputs. The outputs are whole panels, except at the
+    /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
     fn turn(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, turned: &mut [f32]) {
         let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
@@ -235,8 +228,8 @@ impl Inputs<'_> {
     }
 }
 
-// The gradients of weights and bias: each thread those of some panels, a group of inputs at a time, whose values stay in the first
-// cache for all of them.
+// The weight and bias gradients. Each thread computes some panels and processes a group of inputs at a time. The values
+// of the group stay in the first-level cache for all its panels.
 
 /// dW = dy^T x, and db = the sum of dy over samples.
 pub struct Weights<'a> {
@@ -246,22 +239,17 @@ pub struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// With work space for dy in panels and each thread's group of inputs.
+    /// `work` receives dy in panels and each thread's group of inputs.
     pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
         let (dy, groups) = work.split_at_mut(self.sizes.in_panels());
-        let (dy, groups, dw, db) = (Shared::new(dy), Shared::new(groups), Shared::new(dw), db.map(Shared::new));
-        threads.each(self.sizes.panels(), |t, panels| {
-            let of = |each: usize| panels.start * each..panels.end * each;
-            // SAFETY: each thread has its own panels and its own group, borrowed until `each` returns.
-            let (dy, dw) = unsafe { (dy.part(of(n * PANEL)), dw.part(of(inputs * PANEL))) };
-            // SAFETY: as above.
-            let group = unsafe { groups.part(t * n * GROUP..(t + 1) * n * GROUP) };
-            for (panel, dy) in panels.clone().zip(dy.chunks_exact_mut(n * PANEL)) {
+        let gradients = (Items::new(dw, inputs * PANEL), db.map(|db| Items::new(db, PANEL)));
+        let parts = (Items::new(dy, n * PANEL), PerThread::new(groups, n * GROUP), gradients);
+        threads.divide(self.sizes.panels(), parts, |panels, (dy, group, (dw, db))| {
+            let mut db = db.map(|db| db.chunks_mut(PANEL));
+            for (panel, dy) in panels.zip(dy.chunks_exact_mut(n * PANEL)) {
                 let sums = self.panel(panel, dy);
-                if let Some(db) = &db {
-                    // SAFETY: as above.
-                    let db = unsafe { db.part(self.sizes.outputs_of(panel)) };
+                if let Some(db) = db.as_mut().and_then(Iterator::next) {
                     db.iter_mut().zip(sums).for_each(|(db, sum)| *db = sum as f32);
                 }
             }
@@ -269,7 +257,7 @@ impl Weights<'_> {
         });
     }
 
-    /// The gradients of a panel's outputs side by side, with zeros where there are none; gives their sums over samples.
+    /// Copies the gradients of a panel's outputs to `to`, with zeros for padding. Returns their sums over the samples.
     fn panel(&self, panel: usize, to: &mut [f32]) -> [f64; PANEL] {
         let outputs: Range<usize> = self.sizes.outputs_of(panel);
         let mut sums = [0.0; PANEL];
@@ -283,7 +271,7 @@ impl Weights<'_> {
     }
 }
 
-/// The weights' gradients of some panels.
+/// Computes the weight gradients of some panels.
 struct WeightsShare<'a> {
     layer: &'a Weights<'a>,
     dy: &'a [f32],
@@ -304,7 +292,8 @@ impl Job for WeightsShare<'_> {
                 to[..width].copy_from_slice(&x[first..][..width]);
             }
             for (dy, dw) in dy.chunks_exact(n * PANEL).zip(dw.chunks_exact_mut(inputs * PANEL)) {
-                // of the same inputs in the next panel, which may lie beyond the last
+                // The gradient of the same inputs in the next panel. The address may be beyond the end, because it is
+                // only a prefetch hint.
                 let next = dw.as_ptr().wrapping_add((inputs + first) * PANEL);
                 let dw = &mut dw[first * PANEL..][..width * PANEL];
                 for sample in (0..n).step_by(DEPTH) {
@@ -324,7 +313,8 @@ impl Job for WeightsShare<'_> {
     }
 }
 
-/// The gradients of T inputs' weights in a panel: the first ones, and `next` is what to fetch meanwhile, or added to those before.
+/// Computes the weight gradients of T inputs in a panel. If `next` is given, these are the first samples: it overwrites
+/// `dw` and prefetches the rows at `next`. Otherwise it adds to `dw`.
 #[inline(always)]
 fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -340,26 +330,27 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     outer::<S, T, C>(set, count, (x, GROUP), (dy, PANEL), dw, next.is_none());
 }
 
-// Weights that a product takes next, brought near while this one keeps the core busy: pieces of them come and go too quickly for the
-// processor to foresee them.
+// Weights for the next products are prefetched during the current ones. The hardware prefetcher does not recognise the
+// pattern, because the pieces are short.
 
-/// Weights of so many inputs in one panel after the other, a few inputs at a time: each is a cache line.
+/// Prefetches the weights of some inputs, panel after panel and a few inputs at a time. An input's weights in a panel
+/// fill a cache line.
 pub struct Ahead {
     next: *const f32,
     done: usize,
     inputs: usize,
-    /// Floats from panel to panel.
+    /// Number of floats from a panel to the next.
     panel: usize,
 }
 
 impl Ahead {
-    /// The weights of `inputs` inputs that begin with element `first`, and those of as many in the panels behind, which are `panel`
-    /// elements apart. They may lie beyond the last.
+    /// Begins with `inputs` inputs at element `first` of `w`, and continues with the same inputs in the next panels,
+    /// which are `panel` elements apart. Addresses may be beyond the end.
     pub fn new(w: &[f32], first: usize, inputs: usize, panel: usize) -> Self {
         Self { next: w.as_ptr().wrapping_add(first), done: 0, inputs, panel }
     }
 
-    /// Fetches those of as many inputs.
+    /// Prefetches the weights of the next `count` inputs.
     #[inline(always)]
     pub fn fetch<S: Vectors>(&mut self, set: S, mut count: usize) {
         while count > 0 {
@@ -375,25 +366,21 @@ impl Ahead {
     }
 }
 
-/// Side of a square: the lanes of a register.
+/// Side of a square that is transposed: the lanes of a register.
 pub const SIDE: usize = 8;
 
-/// Rows become columns; both have `step` floats from row to row.
+/// Transposes a square. Rows of `from` and `to` are `step` floats apart.
 #[inline(always)]
-pub fn transpose(_: Avx2, from: &[f32], to: &mut [f32], step: usize) {
-    let last = (SIDE - 1) * step + SIDE;
-    let (from, to) = (from[..last].as_ptr(), to[..last].as_mut_ptr());
-    // SAFETY: the processor has AVX2, as there is a value of the set, and the last rows end where the slices taken above do.
-    unsafe { square(from, to, step) }
+pub fn transpose(set: Avx2, from: &[f32], to: &mut [f32], step: usize) {
+    let (from, mut to) = (Grid::new(set, from, [step, 0]), GridMut::new(set, to, [step, 0]));
+    // SAFETY: a value of `Avx2` exists only if the processor has AVX2.
+    unsafe { square(from, &mut to) }
 }
 
-/// # Safety
-/// [`SIDE`] rows of as many floats lie at `from`, and there is room for them at `to`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn square(from: *const f32, to: *mut f32, step: usize) {
-    // SAFETY: the caller's promise.
-    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| unsafe { x86::_mm256_loadu_ps(from.add(i * step)) });
+fn square(from: Grid<'_, Avx2, SIDE, 1>, to: &mut GridMut<'_, Avx2, SIDE, 1>) {
+    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| from.get(i, 0));
     let mut pairs = rows;
     for i in (0..SIDE).step_by(2) {
         pairs[i] = x86::_mm256_unpacklo_ps(rows[i], rows[i + 1]);
@@ -409,11 +396,8 @@ unsafe fn square(from: *const f32, to: *mut f32, step: usize) {
     }
     for i in 0..SIDE / 2 {
         let (a, b) = (fours[i], fours[i + SIDE / 2]);
-        // SAFETY: the caller's promise.
-        unsafe {
-            x86::_mm256_storeu_ps(to.add(i * step), x86::_mm256_permute2f128_ps::<0x20>(a, b));
-            x86::_mm256_storeu_ps(to.add((i + SIDE / 2) * step), x86::_mm256_permute2f128_ps::<0x31>(a, b));
-        }
+        to.put(i, 0, x86::_mm256_permute2f128_ps::<0x20>(a, b));
+        to.put(i + SIDE / 2, 0, x86::_mm256_permute2f128_ps::<0x31>(a, b));
     }
 }
 

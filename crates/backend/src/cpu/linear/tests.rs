@@ -1,4 +1,5 @@
-//! The products against plain loops in f64, whatever the sizes; the same bits from any number of threads.
+//! Compares the products with plain loops in f64 for different sizes, and checks that any number of threads computes
+//! the same bits.
 
 use net::Shape;
 
@@ -11,8 +12,8 @@ use super::products::Weights;
 use super::products::{DEPTH, GROUP, Sizes};
 use crate::TensorDesc;
 
-/// Whole pieces and not, of all that is cut: samples by rows of a tile and by [`DEPTH`], inputs by [`DEPTH`] and [`GROUP`], outputs by
-/// panels and by [`DEPTH`].
+/// Sizes with and without remainders in each division: samples by rows of a tile and by [`DEPTH`], inputs by [`DEPTH`]
+/// and [`GROUP`], outputs by panels and by [`DEPTH`].
 const SIZES: [[usize; 3]; 7] = [
     [1, 8, 16],
     [5, DEPTH + 8, 24],
@@ -23,19 +24,19 @@ const SIZES: [[usize; 3]; 7] = [
     [DEPTH + 3, 3 * GROUP + 8, 2 * DEPTH + 8],
 ];
 
-/// Of about 1, none twice.
+/// Returns distinct values between -1 and 1.
 fn values(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.0 - 1.0).collect()
 }
 
-/// What all passes give: y, dW in plain order, db, dx.
+/// Runs all passes and returns y, dW in plain order, db and dx.
 fn passes(set: Avx2, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4] {
     let Sizes { n, inputs, outputs } = sizes;
     let panels = Panels::new(outputs, &TensorDesc::plain(1, Shape::vector(inputs)));
     let (x, bias, dy) = (values(n * inputs, 1), values(outputs, 2), values(n * outputs, 3));
     let mut w = vec![0.0; panels.elems()];
     panels.pack(&values(outputs * inputs, 4), &mut w);
-    // what an earlier pass has left there does not count
+    // The old content of the workspace must not matter.
     let mut work = vec![f32::NAN; sizes.work(threads)];
     let [mut y, mut db, mut dx] = [n * outputs, outputs, n * inputs].map(|len| vec![f32::NAN; len]);
     Forward { sizes, x: &x, w: &w, bias: Some(&bias), relu }.run(set, threads, &mut work, &mut y);
@@ -49,7 +50,7 @@ fn passes(set: Avx2, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4
     [y, plain, db, dx]
 }
 
-/// The same by plain loops.
+/// Computes the same with plain loops.
 fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
     let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
     let (x, bias) = (wide(values(n * inputs, 1)), wide(values(outputs, 2)));

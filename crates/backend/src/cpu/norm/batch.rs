@@ -1,28 +1,29 @@
-//! The passes of batch normalisation over a batch: which rows it walks through, each a channel block of one sample, what it knows of a
-//! channel, and the backward pass.
+//! Batch norm for a whole batch: it selects the rows, computes the constants of each channel, and runs the backward
+//! pass. A row is a channel block of a sample.
 
 use std::ops::Range;
 
 use net::Norm;
 
+use super::super::divide::{Divided, Matrix};
 use super::super::lanes::{LANES, Lanes, period};
 use super::super::moments::ChannelSums;
 use super::super::number::Number;
-use super::super::threads::{Shared, Threads};
+use super::super::threads::Threads;
 use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 use crate::TensorDesc;
 
-/// gamma, where the op has it, and beta.
+/// gamma, if the operation has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
-/// What a forward pass writes: y and, where ReLU stands behind a residual, what it lets through.
-#[derive(Clone, Copy)]
-pub struct Output<Y> {
-    pub y: Shared<Y>,
-    pub bits: Option<Shared<Bits>>,
+/// The part of the output that a thread writes, with a matrix row per sample: y and, if ReLU follows a residual, bits
+/// that tell which values ReLU passed.
+pub struct Output<'a, Y> {
+    pub y: Matrix<'a, Y>,
+    pub bits: Option<Matrix<'a, Bits>>,
 }
 
-/// A batch of known sizes, which lies as (N, blocks, plane, block).
+/// A batch-norm layer planned for a fixed batch size. The layout is (N, blocks, plane, block).
 pub struct Batch {
     pub threads: Threads,
     pub op: Norm,
@@ -30,71 +31,84 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Channels, padding included.
+    /// Returns the number of channels, including padding.
     pub fn channels(&self) -> usize {
         self.x.blocks() * self.x.block
     }
 
-    /// Values of a channel.
+    /// Returns the number of values per channel.
     pub fn count(&self) -> f64 {
         (self.x.n * self.x.shape.plane()) as f64
     }
 
-    /// The channels of a block, padding included.
+    /// Returns the channels of a block, including padding.
     pub fn block(&self, block: usize) -> Range<usize> {
         block * self.x.block..(block + 1) * self.x.block
     }
 
-    /// Those of them that are no padding.
+    /// Returns the channels of a block without padding.
     pub fn real(&self, block: usize) -> Range<usize> {
         let Range { start, end } = self.block(block);
         start..end.min(self.x.shape.c)
     }
 
-    /// Where the row of one sample and channel block lies.
+    /// Returns the number of elements in a row.
+    pub fn row_len(&self) -> usize {
+        self.x.shape.plane() * self.x.block
+    }
+
+    /// Returns the elements of the row for a sample and channel block.
     pub fn row(&self, n: usize, block: usize) -> Range<usize> {
-        let len = self.x.shape.plane() * self.x.block;
-        let at = (n * self.x.blocks() + block) * len;
-        at..at + len
+        let at = (n * self.x.blocks() + block) * self.row_len();
+        at..at + self.row_len()
+    }
+
+    /// Divides a slice with `len` elements per row by samples.
+    pub fn by_samples<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
+        Divided::by_rows(slice, self.x.blocks() * len, 1)
+    }
+
+    /// Divides a slice with `len` elements per row by channel blocks.
+    pub fn by_blocks_of<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
+        Divided::by_columns(slice, self.x.blocks() * len, len)
     }
 
     pub fn mode(&self) -> usize {
         RELU * usize::from(self.op.relu) + RESIDUAL * usize::from(self.op.residual)
     }
 
-    /// Groups of lanes that make a block.
+    /// Returns the number of lane groups after which the channels of a row repeat.
     pub fn groups(&self) -> usize {
         period(self.x.block)
     }
 
-    /// One value for each lane of a block's rows.
+    /// Returns a value for each lane of a block's rows.
     pub fn lanes<T>(&self, block: &[T], to: impl Fn(&T) -> f32 + Copy) -> Vec<Lanes> {
         (0..self.groups()).map(|group| lanes(block, group, to)).collect()
     }
 
-    /// Whether threads take whole channel blocks, whose sums are then complete at once, so that the second reading of a block finds it in
-    /// the caches as far as these hold it; else each takes samples. Only where that keeps them busy, or as busy as samples would.
+    /// Returns true if threads divide the channel blocks, false if they divide the samples. With blocks, a thread has
+    /// the complete sums of a block immediately, and its second reading of the block finds data in the cache. This
+    /// requires enough blocks to keep the threads busy, or at least as busy as samples would.
     pub fn by_blocks(&self) -> bool {
         let (blocks, n) = (self.x.blocks(), self.x.n);
         let slots = |items: usize| items.next_multiple_of(self.threads.0);
         self.threads.are_busy(blocks) || slots(blocks) * n <= slots(n) * blocks
     }
 
-    /// `f(block, samples of a thread)` for all channel blocks, the last one first: what was read last is what the caches still hold.
-    pub fn each_block(&self, f: impl Fn(usize, Range<usize>) + Sync) {
-        self.threads.each(self.x.n, |_, samples| {
-            (0..self.x.blocks()).rev().for_each(|block| f(block, samples.clone()));
-        });
+    /// Calls `f` for all channel blocks in reverse order, because the cache still holds the blocks that were read last.
+    pub fn each_block(&self, f: impl FnMut(usize)) {
+        (0..self.x.blocks()).rev().for_each(f);
     }
 
-    /// Adds two sums for each channel of a block to those in `sums`, of which the first ones stand before all second ones:
-    /// `f(sample, first sum's lanes, second sum's lanes)` adds those of a row.
+    /// Computes two sums for each channel in a block and adds them to `sums`, which has the first sums for all
+    /// channels, then the second sums. `f(sample, lanes of the first sum, lanes of the second sum)` adds a row.
     pub fn add(
         &self,
         block: usize,
         samples: Range<usize>,
         sums: &mut [f64],
-        f: impl Fn(usize, &mut [Lanes], &mut [Lanes]),
+        mut f: impl FnMut(usize, &mut [Lanes], &mut [Lanes]),
     ) {
         let (first, second) = sums.split_at_mut(self.channels());
         let (first, second) = (&mut first[self.block(block)], &mut second[self.block(block)]);
@@ -104,7 +118,7 @@ impl Batch {
             q.fill([0.0; LANES]);
             f(n, &mut s, &mut q);
             for (sums, to) in [(&s, &mut *first), (&q, &mut *second)] {
-                // the lanes of all groups are whole blocks
+                // The lanes of all groups together are a multiple of the block.
                 for sums in sums.as_flattened().chunks_exact(self.x.block) {
                     to.iter_mut().zip(sums).for_each(|(to, sum)| *to += f64::from(*sum));
                 }
@@ -112,7 +126,7 @@ impl Batch {
         }
     }
 
-    /// Each of a block's channels' mean over the first sample.
+    /// Returns the mean over the first sample for each channel in a block.
     pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
@@ -121,7 +135,7 @@ impl Batch {
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
 
-    /// Statistics of a block's channels from the sums of its moments.
+    /// Computes the statistics of a block's channels from the sums of (x - near) and its square.
     pub fn set_statistics(&self, block: usize, near: &[f32], sums: &[f64], channels: &mut [Channel]) {
         let (s, q) = sums.split_at(self.channels());
         for ((channel, near), i) in channels.iter_mut().zip(near).zip(self.block(block)) {
@@ -129,7 +143,7 @@ impl Batch {
         }
     }
 
-    /// Scale and shift of a block's channels; `of(channel, what is known of it)` gives a mean and the inverse of a standard deviation.
+    /// Computes scale and shift of a block's channels. `of(index, channel)` returns a mean and 1 / standard deviation.
     pub fn set_scale(
         &self,
         block: usize,
@@ -149,127 +163,145 @@ impl Batch {
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
     }
 
-    /// Words of the bits of one row.
+    /// Returns the number of words for the bits of a row.
     pub fn words(&self) -> usize {
-        rows::words(self.x.shape.plane() * self.x.block)
+        rows::words(self.row_len())
     }
 
-    /// Where the bits of the row of one sample and channel block lie.
+    /// Returns the words with the bits of the row for a sample and channel block.
     pub fn bits(&self, n: usize, block: usize) -> Range<usize> {
         let at = (n * self.x.blocks() + block) * self.words();
         at..at + self.words()
     }
 
-    /// y of some samples of a block, the last one first, by scale and shift of its channels.
+    /// Computes y for some samples of a block, the last first, from scale and shift of its channels.
     pub fn normalise<X: Number, Y: Number>(
         &self,
         (x, residual): (&[X], &[Y]),
         block: usize,
         samples: Range<usize>,
         channels: &[Channel],
-        Output { y, bits }: Output<Y>,
+        Output { y, bits }: &mut Output<'_, Y>,
     ) {
         let mode = self.mode() + NOTES * usize::from(bits.is_some());
         let (scale, shift) = (self.lanes(channels, |c| c.scale), self.lanes(channels, |c| c.shift));
         for n in samples.rev() {
             let row = self.row(n, block);
             let r = residual.get(row.clone()).unwrap_or(&[]);
-            // SAFETY: every row is written by one thread, and the caller has borrowed `y`.
-            let y = unsafe { y.part(row.clone()) };
-            // SAFETY: as above.
-            let bits = bits.as_ref().map_or(&mut [][..], |bits| unsafe { bits.part(self.bits(n, block)) });
-            rows::normalise(mode, (&x[row], r), &scale, &shift, y, bits);
+            let bits = bits.as_mut().map_or(&mut [][..], |bits| bits.row(n, of(block, self.words())));
+            rows::normalise(mode, (&x[row], r), &scale, &shift, y.row(n, of(block, self.row_len())), bits);
         }
     }
 }
 
-/// Statistics of a channel's last batch, and what follows from them; all zero in padding.
+/// Returns the elements of a channel block within a sample that has `len` elements per block.
+fn of(block: usize, len: usize) -> Range<usize> {
+    block * len..(block + 1) * len
+}
+
+/// Statistics of a channel in the last batch, and the constants computed from them. All are zero for padding channels.
 #[derive(Clone, Copy, Default)]
 pub struct Channel {
     pub mean: f64,
     /// Sum of squared offsets from the mean.
     pub m2: f64,
-    /// gamma / sqrt(var + eps), and beta - mean * that.
+    /// gamma / sqrt(var + eps). The shift is beta - mean * scale.
     pub scale: f32,
     pub shift: f32,
 }
 
 impl Channel {
-    /// From the sums of (x - near) and its square over `n` values.
+    /// `s` and `q` are the sums of (x - near) and its square over `n` values.
     pub fn set_statistics(&mut self, near: f32, [s, q]: [f64; 2], n: f64) {
         let offset = s / n;
         self.mean = f64::from(near) + offset;
         self.m2 = (q - n * offset * offset).max(0.0);
     }
 
-    /// For a mean and 1 / standard deviation.
     pub fn set_scale(&mut self, gamma: Option<f32>, beta: f32, [mean, inverse_std]: [f64; 2]) {
         let scale = gamma.map_or(1.0, f64::from) * inverse_std;
         self.scale = scale as f32;
         self.shift = (f64::from(beta) - mean * scale) as f32;
     }
 
-    /// 1 / sqrt(var + eps), of a batch of `n` values a channel.
+    /// Returns 1 / sqrt(var + eps) for `n` values per channel.
     pub fn inverse_std(&self, n: f64, eps: f32) -> f64 {
         1.0 / (self.m2 / n + f64::from(eps)).sqrt()
     }
 }
 
-/// Of group `group` of the lanes of a row, one value for each lane; a block's channels come again and again.
+/// Returns the values for the lanes of a group in a row. The channels of a block repeat along the row.
 pub fn lanes<T>(block: &[T], group: usize, to: impl Fn(&T) -> f32) -> Lanes {
     std::array::from_fn(|lane| to(&block[(group * LANES + lane) % block.len()]))
 }
 
-/// What it reads and writes.
+/// The tensors that the backward pass reads.
 pub struct Tensors<'a, X, Y> {
     pub x: &'a [X],
-    /// What ReLU let through; read with a residual alone.
+    /// The bits of the values that ReLU passed. Used only with a residual.
     pub bits: &'a [Bits],
-    /// Empty without a second summand.
+    /// A second gradient of y to add, or empty.
     pub second: &'a [Y],
-    pub dy: Shared<Y>,
-    /// Where dx has a place of its own and is wanted.
-    pub dx: Option<Shared<X>>,
-    /// Whether it takes the place of dy, whose numbers are of the same kind; not with a residual, whose gradient stays there.
+    /// Whether dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
+    /// residual.
     pub in_place: bool,
 }
 
-/// The pass over a batch whose channels know their statistics, over `n` values each.
+/// The gradients that the backward pass writes: slices of a whole batch, or a thread's parts.
+pub struct InputGradients<DY, DX> {
+    pub dy: DY,
+    /// `None` if dx overwrites dy or is not needed.
+    pub dx: Option<DX>,
+}
+
+type Own<'a, X, Y> = InputGradients<Matrix<'a, Y>, Matrix<'a, X>>;
+
+/// The backward pass of a batch. The statistics of the channels are computed over `n` values each.
 pub struct Backward<'a, X, Y> {
     pub batch: &'a Batch,
     pub channels: &'a [Channel],
     pub n: f64,
-    /// Whether statistics do not depend on x, so that dx is g times the scale.
+    /// Whether the statistics do not depend on x. Then dx is g times the scale.
     pub frozen: bool,
-    /// Whether dy is the gradient behind ReLU already.
+    /// Whether ReLU's mask has already been applied to dy.
     pub masked: bool,
     pub tensors: Tensors<'a, X, Y>,
 }
 
 impl<X: Number, Y: Number> Backward<'_, X, Y> {
-    /// The sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean); each thread makes its samples' part.
-    pub fn sums(&self, sums: &mut ChannelSums) -> Vec<f64> {
-        sums.of(self.batch.x.n, |samples, sums| {
+    /// Returns the sums of g for all channels, then the sums of g (x - mean). g is dy after ReLU's mask. The threads
+    /// divide the samples.
+    pub fn sums(&self, dy: &mut [Y], sums: &mut ChannelSums) -> Vec<f64> {
+        let dy = self.batch.by_samples(dy, self.batch.row_len());
+        sums.of(self.batch.x.n, dy, |samples, sums, mut dy| {
             for block in 0..self.batch.x.blocks() {
-                self.add(block, samples.clone(), &self.constants(block), sums);
+                self.add(block, samples.clone(), &self.constants(block), &mut dy, sums);
             }
         })
     }
 
-    /// dx from the sums over the whole batch.
-    pub fn gradients(&self, sums: &[f64]) {
-        self.batch.each_block(|block, samples| {
-            self.gradient(block, samples, &self.constants(block), &self.slopes(block, sums));
+    /// Computes dx from the sums over the whole batch.
+    pub fn gradients(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &[f64]) {
+        let (batch, len) = (self.batch, self.batch.row_len());
+        let parts = (batch.by_samples(dy, len), dx.map(|dx| batch.by_samples(dx, len)));
+        batch.threads.divide(batch.x.n, parts, |samples, (dy, dx)| {
+            let mut own = InputGradients { dy, dx };
+            batch.each_block(|block| {
+                self.gradient(block, samples.clone(), &self.constants(block), &self.slopes(block, sums), &mut own);
+            });
         });
     }
 
-    /// Both, channel block by channel block; gives the sums.
-    pub fn by_blocks(&self, sums: &mut ChannelSums) -> Vec<f64> {
-        sums.of(self.batch.x.blocks(), |blocks, sums| {
+    /// Computes the sums and dx, block by block. Returns the sums.
+    pub fn by_blocks(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &mut ChannelSums) -> Vec<f64> {
+        let (batch, len) = (self.batch, self.batch.row_len());
+        let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));
+        sums.of(batch.x.blocks(), parts, |blocks, sums, (dy, dx)| {
+            let mut own = InputGradients { dy, dx };
             for block in blocks {
                 let constants = self.constants(block);
-                self.add(block, 0..self.batch.x.n, &constants, sums);
-                self.gradient(block, 0..self.batch.x.n, &constants, &self.slopes(block, sums));
+                self.add(block, 0..batch.x.n, &constants, &mut own.dy, sums);
+                self.gradient(block, 0..batch.x.n, &constants, &self.slopes(block, sums), &mut own);
             }
         })
     }
@@ -281,7 +313,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         mode + SECOND * usize::from(second) + STORES * usize::from(stores)
     }
 
-    /// Mean, scale and shift of a block's lanes.
+    /// Returns mean, scale and shift for the lanes of a block.
     fn constants(&self, block: usize) -> Vec<Constants> {
         let channels = &self.channels[self.batch.block(block)];
         let of = |group| Constants {
@@ -292,7 +324,8 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         (0..self.batch.groups()).map(of).collect()
     }
 
-    /// dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), as a g + b x + c, of a block's lanes.
+    /// Returns the coefficients of dx = a g + b x + c for the lanes of a block, from dx = scale (g - S(g)/n - (x -
+    /// mean) inverse^2 S(g (x - mean))/n).
     fn slopes(&self, block: usize, sums: &[f64]) -> Vec<Slope> {
         let (s, sx) = sums.split_at(self.batch.channels());
         let channels = &self.channels[self.batch.block(block)];
@@ -318,25 +351,36 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
     }
 
     /// Adds both sums over some samples of a block.
-    fn add(&self, block: usize, samples: Range<usize>, constants: &[Constants], sums: &mut [f64]) {
+    fn add(
+        &self,
+        block: usize,
+        samples: Range<usize>,
+        constants: &[Constants],
+        dy: &mut Matrix<'_, Y>,
+        sums: &mut [f64],
+    ) {
         self.batch.add(block, samples, sums, |n, s, sx| {
-            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { self.tensors.dy.part(self.batch.row(n, block)) };
+            let dy = dy.row(n, of(block, self.batch.row_len()));
             rows::reduce(self.mode(), &self.row(n, block, constants), dy, s, sx);
         });
     }
 
-    /// dx of some samples of a block, the last one first.
-    fn gradient(&self, block: usize, samples: Range<usize>, constants: &[Constants], slopes: &[Slope]) {
+    /// Computes dx for some samples of a block, the last first.
+    fn gradient(
+        &self,
+        block: usize,
+        samples: Range<usize>,
+        constants: &[Constants],
+        slopes: &[Slope],
+        own: &mut Own<'_, X, Y>,
+    ) {
+        let columns = of(block, self.batch.row_len());
         for n in samples.rev() {
-            let row = self.batch.row(n, block);
-            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
-            let dy = unsafe { self.tensors.dy.part(row.clone()) };
+            let dy = own.dy.row(n, columns.clone());
             if self.tensors.in_place {
                 rows::slope_in_place(self.mode(), slopes, &self.row(n, block, constants), dy);
-            } else if let Some(dx) = self.tensors.dx {
-                // SAFETY: as above.
-                rows::slope(slopes, &self.tensors.x[row.clone()], dy, unsafe { dx.part(row) });
+            } else if let Some(dx) = &mut own.dx {
+                rows::slope(slopes, &self.tensors.x[self.batch.row(n, block)], dy, dx.row(n, columns.clone()));
             }
         }
     }

@@ -1,7 +1,9 @@
-//! Batch normalisation with residual and ReLU in one pass each way. Forward reads x twice, for its moments and for the result, backward
-//! reads dy and x twice; the second time as much of them as fits comes from the caches where a thread takes channel block by channel block.
-//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
-//! those of y, the residual and their gradients (Y).
+//! Batch norm with residual and ReLU, in a single pass each way. Forward reads x twice, for the moments and for the
+//! result. Backward reads dy and x twice. If threads divide the channel blocks, much of the second reading comes from
+//! the cache.
+//!
+//! `batch` loops over a batch and `rows` computes a row. x and its gradient have the number type X. y, the residual and
+//! their gradients have the type Y.
 
 mod batch;
 pub(super) mod rows;
@@ -12,64 +14,65 @@ use std::rc::Rc;
 
 use batch::Channel;
 use batch::{Affine, Batch, Output};
-use batch::{Backward, Tensors};
+use batch::{Backward, InputGradients, Tensors};
 use net::Norm;
 use rows::Bits;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::divide::Items;
 use super::fusion::{Constants, Normal};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::moments::{Moments, OutputMoments};
 use super::number::{Number, by_numbers};
-use super::threads::Shared;
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Batch normalisation of known sizes, with the statistics of its last batch.
+/// A batch norm planned for a fixed batch size, with the statistics of its last batch.
 struct Plan {
     batch: Batch,
     /// Layout of the output and of the residual.
     y: TensorDesc,
     channels: Vec<Channel>,
-    /// Values a channel behind the statistics: this rank's, or the whole batch's.
+    /// Values per channel in the statistics, on this rank or in the whole batch.
     n: f64,
-    /// Two for each channel.
+    /// Two sums for each channel.
     sums: ChannelSums,
-    /// What the convolution whose output it alone reads has summed.
+    /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
-    /// For the convolution that alone reads its output, which may compute it.
+    /// The offer to the convolution that is the only reader of the output. It may compute the output.
     normal: Option<Rc<Normal>>,
-    /// With ReLU behind a residual: what it let through in the last training pass. Empty else.
+    /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
-    /// Whether its output may be made anew in backward.
+    /// Whether backward may recompute the output.
     recomputes: bool,
 }
 
 impl Plan {
-    /// Statistics of all channels and y, channel block by channel block.
-    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, output: Output<Y>) {
-        let Self { batch, channels, sums, n, .. } = self;
-        let (channels, n) = (Shared::new(channels), *n);
-        sums.of(batch.x.blocks(), |blocks, sums| {
-            for block in blocks {
-                // SAFETY: every block is one thread's, and `channels` is borrowed until `of` returns.
-                let channels = unsafe { channels.part(batch.block(block)) };
+    /// Computes the statistics of all channels and y, block by block.
+    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, y: &mut [Y], notes: bool) {
+        let Self { batch, channels, sums, n, bits, .. } = self;
+        let (each, n) = (batch.x.block, *n);
+        let bits = notes.then(|| batch.by_blocks_of(bits, batch.words()));
+        let parts = (Items::new(channels, each), batch.by_blocks_of(y, batch.row_len()), bits);
+        sums.of(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
+            let mut output = Output { y, bits };
+            for (block, channels) in blocks.zip(channels.chunks_exact_mut(each)) {
                 let near = batch.near(x.0, block);
                 batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
                 batch.set_statistics(block, &near, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
-                batch.normalise(x, block, 0..batch.x.n, channels, output);
+                batch.normalise(x, block, 0..batch.x.n, channels, &mut output);
             }
         });
     }
 
-    /// Statistics of all channels, of which each thread makes its samples' part.
+    /// Computes the statistics of all channels. The threads divide the samples.
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
         let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
-        let sums = sums.of(batch.x.n, |samples, sums| {
+        let sums = sums.of(batch.x.n, (), |samples, sums, ()| {
             for (block, near) in near.iter().enumerate() {
                 batch.add_moments(x, block, samples.clone(), near, sums);
             }
@@ -79,7 +82,8 @@ impl Plan {
         }
     }
 
-    /// Statistics of all channels from what the convolution that made x has summed, if it has.
+    /// Computes the statistics from the moments of the convolution that produced x. Returns false if there are no
+    /// moments.
     fn known_statistics(&mut self) -> bool {
         let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
         let n = self.batch.count();
@@ -89,7 +93,7 @@ impl Plan {
         true
     }
 
-    /// Statistics of the whole batch from those of the ranks.
+    /// Combines the ranks' statistics.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
@@ -100,31 +104,37 @@ impl Plan {
         Ok(())
     }
 
-    /// Scale and shift of all channels; `of(channel, what is known of it)` gives a mean and the inverse of a standard deviation.
+    /// Computes scale and shift of all channels. `of(index, channel)` returns a mean and 1 / standard deviation.
     fn set_scale(&mut self, affine: Affine<'_>, of: impl Fn(usize, &Channel) -> [f64; 2]) {
         for block in 0..self.batch.x.blocks() {
             self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &of);
         }
     }
 
-    /// y by scale and shift of all channels.
-    fn normalise<X: Number, Y: Number>(&self, x: (&[X], &[Y]), output: Output<Y>) {
-        let Self { batch, channels, .. } = self;
-        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], output));
+    /// Computes y from scale and shift of all channels.
+    fn normalise<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), y: &mut [Y], notes: bool) {
+        let Self { batch, channels, bits, .. } = self;
+        let parts = (batch.by_samples(y, batch.row_len()), notes.then(|| batch.by_samples(bits, batch.words())));
+        batch.threads.divide(batch.x.n, parts, |samples, (y, bits)| {
+            let mut output = Output { y, bits };
+            batch.each_block(|block| {
+                batch.normalise(x, block, samples.clone(), &channels[batch.block(block)], &mut output);
+            });
+        });
     }
 
-    /// Where a convolution computes its output.
+    /// Returns the shared state if a convolution computes the output.
     fn computed_elsewhere(&self) -> Option<&Normal> {
         self.normal.as_deref().filter(|normal| normal.by().is_some())
     }
 
-    /// What that convolution must know of the channels.
+    /// Returns the constants that this convolution needs.
     fn constants(&self) -> Constants {
         let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
         Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
     }
 
-    /// Whether the gradient of x takes the place of y's.
+    /// Returns true if dx overwrites dy.
     fn in_place(&self) -> bool {
         !self.batch.op.residual && self.batch.x.bf16 == self.y.bf16
     }
@@ -138,13 +148,13 @@ impl Plan {
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let x = (X::all(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::all(residual.as_slice())));
-        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
-        let (output, eps) = (Output { y: Shared::new(Y::all_mut(y.as_mut_slice())), bits }, self.batch.op.eps);
+        let (y, notes) = (Y::all_mut(y.as_mut_slice()), pass.training && !self.bits.is_empty());
+        let eps = self.batch.op.eps;
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
             if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
-                self.forward_by_blocks(x, affine, output);
+                self.forward_by_blocks(x, affine, y, notes);
                 return Ok(());
             }
             if !known {
@@ -161,14 +171,13 @@ impl Plan {
         }
         match self.computed_elsewhere() {
             Some(normal) => normal.set_constants(self.constants()),
-            None => self.normalise(x, output),
+            None => self.normalise(x, y, notes),
         }
         Ok(())
     }
 
-    fn recompute_in<X: Number, Y: Number>(&self, x: &AlignedBuf, y: &mut AlignedBuf) {
-        let y = Shared::new(Y::all_mut(y.as_mut_slice()));
-        self.normalise((X::all(x.as_slice()), &[]), Output { y, bits: None });
+    fn recompute_in<X: Number, Y: Number>(&mut self, x: &AlignedBuf, y: &mut AlignedBuf) {
+        self.normalise((X::all(x.as_slice()), &[]), Y::all_mut(y.as_mut_slice()), false);
     }
 
     fn backward_in<X: Number, Y: Number>(
@@ -176,31 +185,32 @@ impl Plan {
         pass: &Pass<'_, Cpu>,
         mut g: Gradients<'_, Cpu>,
     ) -> Result<(), Error> {
-        let dx = g.take_dx(0).map(|dx| Shared::new(X::all_mut(dx.as_mut_slice())));
+        let dx = g.take_dx(0).map(|dx| X::all_mut(dx.as_mut_slice()));
         let Gradients { x, dy, dy2, dparams, .. } = g;
         let (x, second) = (X::all(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::all(d.as_slice())));
-        let dy = Shared::new(Y::all_mut(dy.as_mut_slice()));
-        let tensors = Tensors { x, bits: &self.bits, second, dy, dx, in_place: self.in_place() };
+        let own = InputGradients { dy: Y::all_mut(dy.as_mut_slice()), dx };
+        let tensors = Tensors { x, bits: &self.bits, second, in_place: self.in_place() };
         let known = self.computed_elsewhere().and_then(Normal::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
         let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
         if known.is_none() && pass.across.is_none() && batch.by_blocks() {
-            let sums = backward.by_blocks(&mut self.sums);
+            let sums = backward.by_blocks(own, &mut self.sums);
             self.parameters(pass, &sums, dparams);
             return Ok(());
         }
-        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        let mut sums = known.unwrap_or_else(|| backward.sums(&mut *own.dy, &mut self.sums));
+        // The parameters' gradients are summed over the ranks later, with all other gradients. dx needs the whole
+        // batch's sums now.
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
             across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
         }
-        backward.gradients(&sums);
+        backward.gradients(own, &sums);
         Ok(())
     }
 
-    /// Gradients of gamma and beta from both sums of all channels.
+    /// Computes the gradients for gamma and beta from both sums of all channels.
     fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
         if pass.frozen {
             return;
@@ -216,12 +226,11 @@ impl Plan {
     }
 }
 
-/// Whether its output, and with it its residual, is in bf16.
+/// Returns true if the output is in bf16. Then the residual is in bf16 too.
 pub(super) fn narrows(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
     r.may_narrow && cpu.narrows
 }
 
-/// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
     let y = TensorDesc { bf16: narrows(cpu, r), ..r.x[0] };
@@ -253,7 +262,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn keeps(&self) -> Keeps {
-        // without a residual, what ReLU let through is computed again from the input
+        // Without a residual, backward computes ReLU's mask again from the input.
         Keeps::INPUT
     }
 
@@ -298,7 +307,7 @@ impl Planned<Cpu> for Plan {
         for (i, channel) in self.channels[..c].iter().enumerate() {
             let d = channel.mean - f64::from(running[i]);
             sums[i] += n * d;
-            // this rank's share of the whole batch's
+            // This rank's share of the sum for the whole batch.
             sums[c + i] += n * (channel.m2 / self.n + d * d);
         }
         n as u64

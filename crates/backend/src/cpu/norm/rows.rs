@@ -1,44 +1,46 @@
-//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x. The channels
-//! of a row come again after so many groups of lanes as there are constants: after one in blocks of channels, after more in whole pixels.
-//! X are the numbers of x and its gradient, Y those of the result, the residual and their gradients.
+//! Batch norm's loops over the rows of a channel block: moments, result, sums of gradients, and dx. There is a set of
+//! constants for each group of lanes until the channels repeat: a single set for channel blocks, perhaps more for
+//! channels last.
+//!
+//! X is the number type of x and its gradient. Y is the type of the result, the residual and their gradients.
 
 use base::simd;
 
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// Bits of a mode: ReLU behind the sum.
+/// Bits of a mode. This bit applies ReLU to the sum.
 pub const RELU: usize = 1;
-/// A residual input.
+/// Adds a residual input.
 pub const RESIDUAL: usize = 2;
-/// A gradient in two summands.
+/// Adds a second gradient of y.
 pub const SECOND: usize = 4;
-/// Forward notes which values ReLU lets through, which backward, with a residual, cannot compute again from x alone.
+/// Forward stores which values ReLU passed, because backward cannot compute this from x if there is a residual.
 pub const NOTES: usize = 4;
-/// Backward leaves the gradient behind ReLU in place of dy also where it has one summand and there is no residual.
+/// Backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and without a residual.
 pub const STORES: usize = 8;
 
-/// What ReLU lets through of a row: a word for each lane, a bit in it for each of [`TOGETHER`] groups that follow each other; then the
-/// words of the next groups. So vectors need no sums across their lanes.
+/// Which values of a row ReLU passed. There is a word for each lane, with a bit for each of [`TOGETHER`] consecutive
+/// groups, then the words for the next groups. With this order, vector code needs no sums across lanes.
 pub type Bits = u32;
 
-/// Groups whose bits share a word.
+/// Number of groups that share a word.
 const TOGETHER: usize = Bits::BITS as usize;
 
-/// Words of [`Bits`] for so many elements of a row.
+/// Returns the words in [`Bits`] for a row with `elems` elements.
 pub fn words(elems: usize) -> usize {
     elems.div_ceil(LANES * TOGETHER) * LANES
 }
 
-/// Where the words of a group lie, and its bit in each.
+/// Returns the words of a group, and its bit in each of them.
 #[inline(always)]
 fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
     let at = group / TOGETHER * LANES;
     (at..at + LANES, 1 << (group % TOGETHER))
 }
 
-/// Runs the statement for each stretch of a row's elements whose lanes have the same constants, with the number of these: for the whole
-/// row where there is one group of them.
+/// Runs the statement for each part of a row with the same constants, and passes the index of the constants. If there
+/// is only a single set of constants, the part is the whole row.
 macro_rules! each_group {
     ($elems:expr, $groups:expr, |$group:ident, $part:ident| $run:expr) => {
         let (n, groups) = ($elems, $groups);
@@ -61,7 +63,7 @@ macro_rules! each_group {
 }
 
 simd! {
-    /// Adds sums of (x - k) and (x - k)^2 of one row to `s` and `q`.
+    /// Adds the sums of (x - k) and (x - k)^2 over a row to `s` and `q`.
     pub fn moments [X: Number] (x: &[X], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
         each_group!(x.len(), k.len(), |i, part| add_moments(&x[part], &k[i], &mut s[i], &mut q[i]));
     }
@@ -69,7 +71,8 @@ simd! {
 
 #[inline(always)]
 fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
-    // local, so that they stay in registers: what a reference points to is stored at each step, as writes to memory might change it
+    // Local variables stay in registers. Sums behind a reference would be stored at each step, because the compiler
+    // cannot exclude that other writes change them.
     let mut sums = [*s, *q];
     let mut add = |lane: usize, x: f32| {
         let d = x - k[lane];
@@ -98,7 +101,7 @@ simd! {
     }
 }
 
-/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
+/// Computes a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
 #[inline(always)]
 fn normal<X: Number, Y: Number, const M: usize>(
     (x, residual): (&[X], &[Y]),
@@ -160,7 +163,7 @@ pub struct Constants {
 /// A row and its constants in a backward pass.
 pub struct Row<'a, X, Y> {
     pub x: &'a [X],
-    /// What ReLU let through, with a residual.
+    /// The bits of the values that ReLU passed. Used only with a residual.
     pub bits: &'a [Bits],
     pub second: &'a [Y],
     pub constants: &'a [Constants],
@@ -178,7 +181,7 @@ simd! {
     }
 }
 
-/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
+/// Sums a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
 #[inline(always)]
 fn add_gradients<X: Number, Y: Number, const M: usize>(
     k: &Constants,
@@ -187,13 +190,13 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
     dy: &mut [Y],
     [s, sx]: [&mut Lanes; 2],
 ) {
-    // local, as those of the moments
+    // Local variables, for the same reason as in `add_moments`.
     let mut sums = [*s, *sx];
     let mut one = |lane: usize, x: X, second: Y, passed: bool, dy: &mut Y| {
         let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), passed, dy.get()));
         if M & (RESIDUAL | SECOND | STORES) != 0 {
             *dy = Y::of(g);
-            // dx is computed from what is stored
+            // Sum the stored value, because dx is computed from it.
             g = dy.get();
         }
         sums[0][lane] += g;
@@ -219,8 +222,8 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
     [*s, *sx] = sums;
 }
 
-/// dy, plus its second summand, where ReLU let the value through. Without a residual the value is computed again from x by the
-/// forward pass's own formula.
+/// Returns dy plus the second gradient if ReLU passed the value, otherwise 0. Without a residual, it computes the value
+/// again from x, with the formula of the forward pass.
 #[inline(always)]
 fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, passed: bool, dy: f32) -> f32 {
     let g = if M & SECOND != 0 { dy + second } else { dy };
@@ -232,7 +235,7 @@ fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, pas
     if passes { g } else { 0.0 }
 }
 
-/// dx = a g + (b x + c), per lane.
+/// Coefficients of dx = a g + (b x + c) for each lane.
 pub struct Slope {
     pub a: Lanes,
     pub b: Lanes,
@@ -240,7 +243,7 @@ pub struct Slope {
 }
 
 simd! {
-    /// dx from stored gradients.
+    /// Computes dx from stored gradients.
     pub fn slope [X: Number, Y: Number] (k: &[Slope], x: &[X], g: &[Y], dx: &mut [X]) {
         let n = dx.len();
         let (x, g) = (&x[..n], &g[..n]);
@@ -294,7 +297,8 @@ fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Consta
     }
 }
 
-/// y = scale x + shift, plus the residual, behind ReLU, as `mode` says; with [`NOTES`], and only with both, what ReLU lets through.
+/// y = scale x + shift, plus the residual, with ReLU, depending on `mode`. [`NOTES`] requires both and stores which
+/// values ReLU passed.
 pub fn normalise<X: Number, Y: Number>(
     mode: usize,
     (x, residual): (&[X], &[Y]),
@@ -312,8 +316,8 @@ pub fn normalise<X: Number, Y: Number>(
     }
 }
 
-/// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input, a second summand or
-/// [`STORES`], g replaces dy in memory; else the next pass makes it again.
+/// Adds the sums of g and g (x - mean) over a row to `s` and `sx`. g is the gradient after ReLU's mask. With a
+/// residual, a second gradient or [`STORES`], g overwrites dy. Otherwise, the next pass computes it again.
 pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
     match mode {
         0 => reduce_as::<X, Y, 0>(row, dy, s, sx),
@@ -329,7 +333,8 @@ pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [
     }
 }
 
-/// dx in place of dy, without a residual. With a second summand [`reduce`] has left the masked gradient there.
+/// Overwrites dy with dx, without a residual. With a second gradient, dy already has the masked gradient, because
+/// [`reduce`] has stored it.
 pub fn slope_in_place<X: Number, Y: Number>(mode: usize, k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
     match mode {
         RELU => slope_in_place_as::<X, Y, 1>(k, row, dy),

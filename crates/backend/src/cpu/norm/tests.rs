@@ -1,17 +1,17 @@
-//! The loops over rows, whatever their numbers are: of values that bf16 holds exactly, results in bf16 are those in f32, rounded, and sums
-//! are the same bits. What ReLU lets through is what a plain loop finds.
+//! Tests the loops over rows with different number types. For values that bf16 represents exactly, results in bf16 must
+//! equal the rounded f32 results, and the sums must have the same bits. A plain loop checks which values ReLU passed.
 
 use super::super::lanes::{LANES, Lanes};
 use super::super::number::Number;
 use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 
-/// Whole groups and not, more groups than a word of bits has, less than a group.
+/// Lengths with and without incomplete groups, with more groups than bits in a word, and shorter than a group.
 const LENGTHS: [usize; 5] = [5, 64, 784, 33 * LANES + 7, 2 * 32 * LANES];
 
-/// Numbers of groups after which the channels come again.
+/// Numbers of groups after which the channels repeat.
 const GROUPS: [usize; 2] = [1, 3];
 
-/// Eighths from -4 to 4, each exact in bf16, as are sums of two.
+/// Returns multiples of 1/8 from -4 to 4. They and the sums of two are exact in bf16.
 fn values<T: Number>(n: usize, seed: usize) -> Vec<T> {
     (0..n).map(|i| T::of(((i * 29 + seed * 7) % 65) as f32 / 8.0 - 4.0)).collect()
 }
@@ -32,9 +32,9 @@ fn bits_of(sums: &[Lanes]) -> Vec<u32> {
     sums.as_flattened().iter().map(|v| v.to_bits()).collect()
 }
 
-/// What a row's passes give.
+/// The results of all passes over a row.
 struct Passes {
-    /// Both of x, then both of the gradient.
+    /// Both sums over x, then both sums over the gradient.
     sums: [Vec<Lanes>; 4],
     y: Vec<f32>,
     bits: Vec<Bits>,
@@ -43,7 +43,8 @@ struct Passes {
     in_place: Vec<f32>,
 }
 
-/// All passes over a row of `n` elements; `mode` of the forward pass, and whether the gradient has a second summand.
+/// Runs all passes over a row of `n` elements. `mode` is the mode of the forward pass, and `second` tells whether there
+/// is a second gradient.
 fn passes<X: Number, Y: Number>(n: usize, groups: usize, mode: usize, second: bool) -> Passes {
     let (x, residual, gradient, summand) = (values::<X>(n, 1), values::<Y>(n, 2), values::<Y>(n, 3), values::<Y>(n, 4));
     let (mean, scale, shift) = (

@@ -1,5 +1,5 @@
-//! What oneDNN's major versions declare differently: how tensors are described, and how the descriptions of primitives are made. The
-//! build script reads the version in the header.
+//! Declarations that differ between oneDNN's major versions: descriptors of tensors and of primitives. The build script
+//! reads the version from the header.
 
 #[cfg(not(onednn3))]
 mod v2;
@@ -7,15 +7,15 @@ mod v2;
 mod v3;
 
 #[cfg(not(onednn3))]
-pub use v2::{Descriptor, Raw, append_relu, convolution, inner_product};
+pub use v2::{Descriptor, append_relu, describe};
 #[cfg(onednn3)]
-pub use v3::{Descriptor, Raw, append_relu, convolution, inner_product};
+pub use v3::{Descriptor, append_relu, describe};
 
 #[cfg(test)]
 mod tests {
     use super::super::{onednn, sys};
 
-    /// What is compiled for the header of one version means something else to a library of another.
+    /// Code that is compiled for the header of a major version does not work with a library of another.
     #[test]
     fn library_and_header_are_of_one_major_version() {
         assert_eq!(sys::DNNL_VERSION_MAJOR, if cfg!(onednn3) { 3 } else { 2 });

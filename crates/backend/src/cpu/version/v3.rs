@@ -1,94 +1,84 @@
-//! oneDNN 3.x: tensors are described by handles, which are interned here, so that a layout stays a value; primitives are described at once.
+//! oneDNN 3.x describes tensors by handles. They are interned here, so that a layout can be copied like a value.
+//! Primitives are described in a single call.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
-use super::super::sys::{self, Direction, check};
+use super::super::sys::{self, Direction, Owned};
 use crate::Error;
 
-/// A tensor's description, as the library takes it.
+/// Pointer to a tensor's descriptor for calls of oneDNN.
 pub type Raw = sys::const_dnnl_memory_desc_t;
 
-/// Sizes, type and places of a tensor's elements: a handle that lives as long as the process, the only one of its value.
+/// Dimensions, element type and memory layout of a tensor. The handle lives as long as the process, and equal layouts
+/// have the same handle.
 #[derive(Clone, Copy)]
 pub struct Descriptor(sys::dnnl_memory_desc_t);
 
-// SAFETY: what it points to is never changed or freed.
+// SAFETY: the object behind the handle is never changed or freed.
 unsafe impl Send for Descriptor {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Descriptor {}
 
-/// All that there are.
+/// All interned handles.
 static KNOWN: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
 
 /// A handle that is freed unless it is interned.
-struct Own(sys::dnnl_memory_desc_t);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // SAFETY: owned, destroyed once (null is accepted).
-        unsafe { sys::dnnl_memory_desc_destroy(self.0) };
-    }
-}
+struct Own(Owned<sys::dnnl_memory_desc>);
 
 impl Own {
-    fn tagged(
-        dims: &[i64],
-        of: sys::dnnl_data_type_t,
-        tag: sys::dnnl_format_tag_t,
-    ) -> Result<Self, sys::dnnl_status_t> {
+    fn tagged(dims: &[i64], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
         d.iter_mut().zip(dims).for_each(|(to, from)| *to = *from);
-        let mut md = Self(ptr::null_mut());
-        // SAFETY: `d` holds at least `dims.len()` values, the out-pointer is valid.
-        let status =
-            unsafe { sys::dnnl_memory_desc_create_with_tag(&mut md.0, dims.len() as i32, d.as_ptr(), of, tag) };
-        if status == sys::dnnl_success { Ok(md) } else { Err(status) }
+        // SAFETY: `d` has at least `dims.len()` values, the out-pointer is valid, and the call creates a new handle.
+        unsafe {
+            let create = |to: &mut _| sys::dnnl_memory_desc_create_with_tag(to, dims.len() as i32, d.as_ptr(), of, tag);
+            Owned::new("dnnl_memory_desc_create_with_tag", "a layout", create).map(Self)
+        }
     }
 
-    /// The handle of this value that lives on.
-    fn intern(mut self) -> Descriptor {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor(self.0.raw())
+    }
+
+    /// Returns the permanent handle that is equal to `self`.
+    fn intern(self) -> Descriptor {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: reads two valid descriptors.
-        let equal = known.iter().find(|k| unsafe { sys::dnnl_memory_desc_equal(k.0, self.0) != 0 });
+        // SAFETY: both descriptors are valid and only read.
+        let equal = known.iter().find(|k| unsafe { sys::dnnl_memory_desc_equal(k.0, self.0.raw()) != 0 });
         if let Some(equal) = equal {
             return *equal;
         }
-        known.push(Descriptor(std::mem::replace(&mut self.0, ptr::null_mut())));
+        known.push(Descriptor(self.0.into_raw()));
         known[known.len() - 1]
     }
 }
 
 impl Descriptor {
-    /// Of elements of this type in the order of a tag.
+    /// Describes a tensor with elements of type `of` in the layout `tag`.
     pub fn tagged(dims: &[usize], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
-        let md = Own::tagged(&dims, of, tag);
-        md.map(Own::intern).or_else(|status| {
-            check(status, "dnnl_memory_desc_create_with_tag", "a layout")?;
-            Err(unknown(&dims))
-        })
+        Own::tagged(&dims, of, tag).map(Own::intern)
     }
 
-    /// A copy of one that the library holds.
+    /// Copies a descriptor that belongs to oneDNN.
     ///
     /// # Safety
-    /// It must be valid.
+    /// `from` must be valid.
     pub unsafe fn copied(from: Raw) -> Result<Self, Error> {
-        let mut md = Own(ptr::null_mut());
-        // SAFETY: the caller's promise; the out-pointer is valid.
-        check(unsafe { sys::dnnl_memory_desc_clone(&mut md.0, from) }, "dnnl_memory_desc_clone", "a layout")?;
-        Ok(md.intern())
+        // SAFETY: the caller ensures that `from` is valid, and the call creates a new handle.
+        let copy =
+            unsafe { Owned::new("dnnl_memory_desc_clone", "a layout", |to| sys::dnnl_memory_desc_clone(to, from))? };
+        Ok(Own(copy).intern())
     }
 
-    /// For calls of the library.
     pub fn raw(&self) -> Raw {
         self.0
     }
 
-    /// The same places, for elements of another type: the library cannot change the type, so the layout is looked for among all that have
-    /// names.
+    /// Returns the same layout for elements of another type. oneDNN 3.x cannot change the type, so this searches all
+    /// layouts that have a name.
     pub fn with_type(self, of: sys::dnnl_data_type_t) -> Result<Self, Error> {
         if self.query::<sys::dnnl_data_type_t>(sys::dnnl_query_data_type) == Some(of) {
             return Ok(self);
@@ -100,21 +90,20 @@ impl Descriptor {
         let places = |md: &Self| (md.dims().to_vec(), md.strides().to_vec(), md.blocks().collect::<Vec<_>>());
         let wanted = places(&self);
         let mut tags = sys::dnnl_format_tag_any + 1..sys::dnnl_format_tag_last;
-        let same = tags.find_map(|tag| Own::tagged(dims, of, tag).ok().filter(|md| places(&Self(md.0)) == wanted));
+        let same = tags.find_map(|tag| Own::tagged(dims, of, tag).ok().filter(|md| places(&md.descriptor()) == wanted));
         same.map(Own::intern).ok_or_else(|| unknown(dims))
     }
 
-    /// The sizes.
     pub fn dims(&self) -> &[i64] {
         self.values(sys::dnnl_query_dims, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Elements from one outermost block to the next, of each dimension.
+    /// Returns, for each dimension, the elements from an outermost block to the next.
     pub fn strides(&self) -> &[i64] {
         self.values(sys::dnnl_query_strides, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Size and dimension of the blocks, the innermost last.
+    /// Returns the size and the dimension of each block, the innermost last.
     pub fn blocks(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> {
         let count = self.count(sys::dnnl_query_inner_nblks_s32);
         let (sizes, of) =
@@ -128,16 +117,16 @@ impl Descriptor {
 
     fn values(&self, what: sys::dnnl_query_t, count: usize) -> &[i64] {
         match self.query::<*const i64>(what) {
-            // SAFETY: the array lies in the descriptor, which lives on, and holds `count` values.
+            // SAFETY: the array is part of the descriptor, which is never freed, and has `count` values.
             Some(values) if count > 0 && !values.is_null() => unsafe { slice::from_raw_parts(values, count) },
             _ => &[],
         }
     }
 
-    /// Of a type that the library writes for this query.
+    /// Returns the answer to a query. `T` must be the type that oneDNN writes for it.
     fn query<T: Copy>(&self, what: sys::dnnl_query_t) -> Option<T> {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
-        // SAFETY: a valid descriptor; the library writes a `T` where it succeeds.
+        // SAFETY: the descriptor is valid, and oneDNN writes a `T` if it succeeds.
         unsafe {
             let status = sys::dnnl_memory_desc_query(self.0, what, value.as_mut_ptr().cast::<c_void>());
             (status == sys::dnnl_success).then(|| value.assume_init())
@@ -148,72 +137,55 @@ impl Descriptor {
 fn unknown(dims: &[i64]) -> Error {
     Error::Unsupported {
         op: format!("a layout of {dims:?}"),
-        why: "oneDNN has no name for it with elements of another type".into(),
+        why: "oneDNN has no named layout for it with another element type".into(),
     }
 }
 
-/// Appends ReLU to what follows a primitive.
+/// Appends ReLU to the operations after a primitive.
 ///
 /// # Safety
 /// `ops` must be valid.
 pub unsafe fn append_relu(ops: sys::dnnl_post_ops_t) -> sys::dnnl_status_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller ensures that `ops` is valid.
     unsafe { sys::dnnl_post_ops_append_eltwise(ops, sys::dnnl_eltwise_relu, 0.0, 0.0) }
 }
 
-/// Describes one pass of a convolution over x, w, bias and y, with steps, gaps between the kernel's cells, and padding before and after.
+/// Describes a pass over x, w, bias and y. `window` has a convolution's strides, the gaps between the kernel's cells,
+/// and the padding before and after. Without it, the primitive is an inner product.
 ///
 /// # Safety
-/// All pointers must be valid, but for the bias, which may be null; those of the window to a value for each spatial dimension.
-pub unsafe fn convolution(
+/// All pointers must be valid, except that the bias may be null. Each pointer of the window must point to a value for
+/// each spatial dimension.
+pub unsafe fn describe(
     to: &mut sys::dnnl_primitive_desc_t,
     (engine, attr): (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
     pass: Direction,
     [x, w, bias, y]: [Raw; 4],
-    [s, g, b, a]: [*const sys::dnnl_dim_t; 4],
+    window: Option<[*const sys::dnnl_dim_t; 4]>,
 ) -> sys::dnnl_status_t {
-    let (direct, hint) = (sys::dnnl_convolution_direct, ptr::null());
-    // SAFETY: the caller's promise; the layouts say all that a hint could.
+    let (kind, direct, hint) = (sys::dnnl_forward_training, sys::dnnl_convolution_direct, ptr::null());
+    // SAFETY: the caller ensures that pointers are valid. No hint is needed, because the layouts already determine
+    // everything.
     unsafe {
-        match pass {
-            Direction::Forward => {
-                let kind = sys::dnnl_forward_training;
-                sys::dnnl_convolution_forward_primitive_desc_create(
-                    to, engine, kind, direct, x, w, bias, y, s, g, b, a, attr,
-                )
-            }
-            Direction::BackwardData => sys::dnnl_convolution_backward_data_primitive_desc_create(
+        match (pass, window) {
+            (Direction::Forward, Some([s, g, b, a])) => sys::dnnl_convolution_forward_primitive_desc_create(
+                to, engine, kind, direct, x, w, bias, y, s, g, b, a, attr,
+            ),
+            (Direction::BackwardData, Some([s, g, b, a])) => sys::dnnl_convolution_backward_data_primitive_desc_create(
                 to, engine, direct, x, w, y, s, g, b, a, hint, attr,
             ),
-            Direction::BackwardWeights => sys::dnnl_convolution_backward_weights_primitive_desc_create(
-                to, engine, direct, x, w, bias, y, s, g, b, a, hint, attr,
-            ),
-        }
-    }
-}
-
-/// Describes one pass of an inner product over x, w, bias and y.
-///
-/// # Safety
-/// All pointers must be valid, but for the bias, which may be null.
-pub unsafe fn inner_product(
-    to: &mut sys::dnnl_primitive_desc_t,
-    (engine, attr): (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
-    pass: Direction,
-    [x, w, bias, y]: [Raw; 4],
-) -> sys::dnnl_status_t {
-    let hint = ptr::null();
-    // SAFETY: the caller's promise.
-    unsafe {
-        match pass {
-            Direction::Forward => {
-                let kind = sys::dnnl_forward_training;
+            (Direction::BackwardWeights, Some([s, g, b, a])) => {
+                sys::dnnl_convolution_backward_weights_primitive_desc_create(
+                    to, engine, direct, x, w, bias, y, s, g, b, a, hint, attr,
+                )
+            }
+            (Direction::Forward, None) => {
                 sys::dnnl_inner_product_forward_primitive_desc_create(to, engine, kind, x, w, bias, y, attr)
             }
-            Direction::BackwardData => {
+            (Direction::BackwardData, None) => {
                 sys::dnnl_inner_product_backward_data_primitive_desc_create(to, engine, x, w, y, hint, attr)
             }
-            Direction::BackwardWeights => {
+            (Direction::BackwardWeights, None) => {
                 sys::dnnl_inner_product_backward_weights_primitive_desc_create(to, engine, x, w, bias, y, hint, attr)
             }
         }

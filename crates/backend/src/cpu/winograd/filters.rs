@@ -1,8 +1,9 @@
-//! Transforms between plain OIHW filters and the A x B grid, by the matrices G of F(2x4, 3x3) and F(2x2, 5x5): as many filters at
-//! a time as a register has lanes, the groups of columns shared among the threads.
+//! Transforms between plain OIHW filters and the A x B grid, with the matrices G of F(2x4, 3x3) and F(2x2, 5x5). They
+//! process as many filters at a time as a register has lanes. The threads divide the groups of columns.
 
-use super::super::threads::{Shared, Threads};
-use super::super::vector::{Job, MOST_LANES, Vectors};
+use super::super::divide::{Divide, Divided, Matrix};
+use super::super::threads::Threads;
+use super::super::vector::{Job, MOST_LANES, Vectors, load, store};
 use super::folded;
 use super::phases::grid::LINE;
 use super::phases::grid::{COLUMNS, Points, ROWS};
@@ -10,10 +11,10 @@ use super::strip::{PAD, padded, width};
 use super::transform::transpose;
 use super::transform::{FAR, NEAR, kernel};
 
-/// Taps of the longest side of a filter.
+/// Largest side of a filter.
 const SIDE: usize = 5;
 
-/// G g of one column or row of a filter for a stride.
+/// Returns G g for a column or row of a filter. `stride` is that of the convolution.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -50,12 +51,12 @@ fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S
     u
 }
 
-/// The points of an axis by phases, whose lines have so many filters.
+/// Returns the points of an axis for phases. [`LINE`] filters in a line identify columns, other lengths rows.
 fn axis<const A: usize>() -> Points {
     if A == LINE { COLUMNS } else { ROWS }
 }
 
-/// G^T u of one column or row.
+/// Returns G^T u for a column or row.
 #[inline(always)]
 fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
     if stride == 2 {
@@ -93,18 +94,34 @@ fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, 
     ]
 }
 
-/// How a grid of filters lies: groups of `width` columns, and floats from one to the next group, row of a group, line of the grid, and
-/// place of a line.
+/// Layout of a filter grid. Filters are in groups of `width` columns. The other fields are distances in floats: from
+/// group to group, from row to row in a group, from line to line in the grid, and from place to place in a line.
 #[derive(Clone, Copy)]
 struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    line: usize,
+    /// Floats between lines if each group of columns has a grid of its own. `None` if each place is a matrix with all
+    /// groups.
+    line: Option<usize>,
     place: usize,
 }
 
-/// A register of filters: their row, the first of their columns, and where they stand at the first place of the grid.
+impl Layout {
+    /// Returns row and column of a place in the matrix `grid`, for a register at offset `at` of the first place. The
+    /// matrix has a row for each place if places are matrices, otherwise a single row.
+    #[inline(always)]
+    fn spot<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
+        self.line.map_or((B * r + c, at), |line| (0, at + r * line + c * self.place))
+    }
+
+    /// Returns the floats per row of the matrix `grid`.
+    fn stride(&self, grid: &[f32]) -> usize {
+        if self.line.is_some() { grid.len() } else { self.place }
+    }
+}
+
+/// A register of filters: their row, their first column, and their offset at the grid's first place.
 #[derive(Clone, Copy)]
 struct Register {
     row: usize,
@@ -112,58 +129,59 @@ struct Register {
     at: usize,
 }
 
-/// Plain filters as the product sees them: `columns` run along the lanes, `rows` are summed over.
+/// How plain filters become the matrix of a product: `columns` are in the lanes, and the product sums over `rows`.
 pub struct Filters {
     rows: usize,
     columns: usize,
-    /// Floats from one to the next.
+    /// Floats from row to row, and from column to column.
     row_step: usize,
     column_step: usize,
-    /// Turned by 180 degrees.
+    /// Whether filters are rotated by 180 degrees.
     turned: bool,
-    /// Of the convolution: 2 for filters of phases.
+    /// Stride of the convolution. 2 means filters of phases.
     stride: usize,
 }
 
 impl Filters {
-    /// For the forward pass and the weights' gradient: from input to output channels.
+    /// For the forward pass and the weight gradient: rows are input channels, columns are output channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
     }
 
-    /// For the gradient of the input: from output to input channels, turned.
+    /// For the input gradient: rows are output channels, columns are input channels, and filters are rotated.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }
     }
 
-    /// The same for the phases at stride 2.
+    /// Returns the same for phases at stride 2.
     pub fn of_phases(self) -> Self {
         Self { stride: 2, ..self }
     }
 
-    /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::strip), and their gradient.
+    /// Returns the layout for `columns` columns, or for their gradient, in the products of [`strip`](super::strip):
+    /// each place is a matrix.
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
-        Layout { width, group: rows * width, row: width, line: B * place, place }
+        Layout { width, group: rows * width, row: width, line: None, place }
     }
 
-    /// Where they lie for [`folded`].
+    /// Returns the layout for [`folded`].
     fn by_line<S: Vectors, const A: usize, const B: usize>(&self) -> Layout {
         let row = B * S::LANES;
         let line = padded(self.rows) * row;
-        Layout { width: S::LANES, group: A * line, row, line, place: S::LANES }
+        Layout { width: S::LANES, group: A * line, row, line: Some(line), place: S::LANES }
     }
 
-    /// How many of the columns of a register that begins with `first` are there.
+    /// Returns how many columns in a register exist. `first` is its first column.
     fn lanes<S: Vectors>(&self, first: usize) -> usize {
         self.columns.saturating_sub(first).min(S::LANES)
     }
 
-    /// Runs `f` for all registers of one group of columns.
-    fn each_of<S: Vectors>(&self, layout: Layout, group: usize, f: impl Fn(Register)) {
+    /// Calls `f` for all registers of a group of columns.
+    fn each_of<S: Vectors>(&self, layout: Layout, group: usize, mut f: impl FnMut(Register)) {
         for row in 0..padded(self.rows) {
             for lane in (0..layout.width).step_by(S::LANES) {
                 let at = group * layout.group + row * layout.row + lane;
@@ -172,14 +190,26 @@ impl Filters {
         }
     }
 
-    /// Runs `f` for all registers, every group of columns on one thread.
-    fn each<S: Vectors>(&self, threads: Threads, layout: Layout, f: impl Fn(Register) + Sync) {
-        threads.each(padded(self.columns) / layout.width, |_, groups| {
-            groups.for_each(|group| self.each_of::<S>(layout, group, &f));
+    /// Divides the groups of columns among the threads and calls `f(register, the thread's part of `parts`)` for all
+    /// registers.
+    fn each<S: Vectors, P: Divide>(
+        &self,
+        threads: Threads,
+        layout: Layout,
+        parts: P,
+        f: impl Fn(Register, &mut P::Part) + Sync,
+    ) {
+        threads.divide(padded(self.columns) / layout.width, parts, |groups, mut part| {
+            groups.for_each(|group| self.each_of::<S>(layout, group, |at| f(at, &mut part)));
         });
     }
 
-    /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
+    /// Divides plain filters of a forward pass by groups of `width` columns. The matrix has a row for each column.
+    pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> Divided<'a, f32> {
+        Divided::by_rows(w, self.column_step, width)
+    }
+
+    /// Computes G g G^T of all filters in the layout that the products need. Padding channels become zero.
     pub fn transform<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -189,11 +219,15 @@ impl Filters {
     ) {
         let folds = self.stride == 1 && folded::suits::<S>(A, padded(self.rows), padded(self.columns));
         let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>(self.columns) };
-        let grid = Shared::new(grid);
-        self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
+        let stride = layout.stride(grid);
+        let grid = Divided::by_columns(grid, stride, layout.group);
+        self.each::<S, _>(threads, layout, grid, |at, grid| {
+            set.run(Transform::<A, B, M> { filters: self, w, grid: grid.reborrow(), layout, at });
+        });
     }
 
-    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::strip), in a grid of their own.
+    /// Does the same for group `group` of [`PAD`] columns, in a separate grid for the products of
+    /// [`strip`](super::strip).
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -202,22 +236,23 @@ impl Filters {
         grid: &mut [f32],
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
-        let grid = Shared::new(grid);
-        self.each_of::<S>(layout, group, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
+        let mut grid = Matrix::new(grid, layout.place);
+        self.each_of::<S>(layout, group, |at| {
+            set.run(Transform::<A, B, M> { filters: self, w, grid: grid.reborrow(), layout, at });
+        });
     }
 
-    /// One tap of as many filters as a register has lanes, the first `lanes` of which exist.
+    /// Loads a tap for all filters in a register. Only the first `lanes` filters exist.
     #[inline(always)]
     fn tap<S: Vectors>(&self, set: S, w: &[f32], tap: usize, lanes: usize) -> S::Lanes {
         let mut values = [0.0; MOST_LANES];
         for (lane, value) in values.iter_mut().enumerate().take(lanes) {
             *value = w[lane * self.column_step + tap];
         }
-        // SAFETY: no set has more lanes.
-        unsafe { set.load(values.as_ptr()) }
+        load(set, &values, 0)
     }
 
-    /// The threads' gradients on the grid, added in their order, to plain filters.
+    /// Adds the threads' gradients on the grid in order and transforms them to plain filters.
     pub fn gradient<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -225,44 +260,37 @@ impl Filters {
         grids: &[f32],
         dw: &mut [f32],
     ) {
-        let (layout, dw) = (self.by_place::<S, B>(self.columns), Shared::new(dw));
-        self.each::<S>(threads, layout, |at| {
+        let layout = self.by_place::<S, B>(self.columns);
+        self.each::<S, _>(threads, layout, self.by_columns(dw, layout.width), |at, dw| {
             let back =
                 Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0, stride: self.stride };
-            // SAFETY: the taps of this row and these columns are this call's alone, and `dw` is borrowed until `each` returns.
-            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap) };
+            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap);
         });
     }
 
-    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters.
-    ///
-    /// # Safety
-    /// Nobody else may touch the gradients of these columns in `dw`, which must still be borrowed.
-    pub unsafe fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    /// Transforms the gradient of group `group` of [`PAD`] columns, in a separate grid, and adds it to plain filters
+    /// that [`Self::by_columns`] has divided.
+    pub fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         group: usize,
         grid: &[f32],
-        dw: Shared<f32>,
+        dw: &mut Matrix<'_, f32>,
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         self.each_of::<S>(layout, group, |at| {
             let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1, stride: self.stride };
-            // SAFETY: as the caller says.
-            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap) };
+            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap);
         });
     }
 
-    /// Runs `f(tap's gradient in dw, what the grid says of it)` for a register of filters.
-    ///
-    /// # Safety
-    /// As of [`Self::add_group`], for this register.
-    unsafe fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    /// Calls `f(the tap's gradient in dw, its value from the grid)` for all taps of the filters in a register.
+    fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         at: Register,
         back: Back<'_, A, B, M>,
-        dw: Shared<f32>,
+        dw: &mut Matrix<'_, f32>,
         f: impl Fn(&mut f32, f32),
     ) {
         if at.row >= self.rows {
@@ -270,9 +298,7 @@ impl Filters {
         }
         let (taps, k) = (set.run(back), kernel(A));
         for lane in 0..self.lanes::<S>(at.column) {
-            let from = at.row * self.row_step + (at.column + lane) * self.column_step;
-            // SAFETY: as the caller says.
-            let to = unsafe { dw.part(from..from + k * k) };
+            let to = dw.row(at.column + lane, at.row * self.row_step..at.row * self.row_step + k * k);
             for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
                 to.iter_mut().zip(taps).for_each(|(to, lanes)| f(to, lanes[lane]));
             }
@@ -280,11 +306,11 @@ impl Filters {
     }
 }
 
-/// G g G^T of one register of filters, at every place.
+/// Computes G g G^T at every place for the filters in a register.
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     w: &'a [f32],
-    grid: Shared<f32>,
+    grid: Matrix<'a, f32>,
     layout: Layout,
     at: Register,
 }
@@ -294,7 +320,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { filters, w, grid, layout, at } = self;
+        let Self { filters, w, mut grid, layout, at } = self;
         let k = kernel(A);
         let lanes = if at.row < filters.rows { filters.lanes::<S>(at.column) } else { 0 };
         let from = w.get(at.row * filters.row_step + at.column * filters.column_step..).unwrap_or(&[]);
@@ -309,15 +335,15 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
             for (c, lanes) in line::<S, B, M>(set, filters.stride, row).into_iter().enumerate() {
-                let first = at.at + r * layout.line + c * layout.place;
-                // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
-                unsafe { set.store(lanes, grid.part(first..first + S::LANES).as_mut_ptr()) };
+                let (row, column) = layout.spot::<B>(at.at, (r, c));
+                store(set, lanes, grid.row(row, column..column + S::LANES));
             }
         }
     }
 }
 
-/// G^T u G of one register of filters, u summed over so many grids: row, column, lane.
+/// Computes G^T u G for the filters in a register, where u is the sum of `count` grids. The result has the dimensions
+/// row, column, lane.
 struct Back<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,
@@ -335,9 +361,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
             let mut u = [set.zero(); A];
             for (r, u) in u.iter_mut().enumerate() {
                 for grid in 0..self.count {
-                    let from = &self.grids[(grid * A * B + B * r + c) * self.place..][..S::LANES];
-                    // SAFETY: the slice taken above.
-                    *u = set.add(*u, unsafe { set.load(from.as_ptr()) });
+                    *u = set.add(*u, load(set, self.grids, (grid * A * B + B * r + c) * self.place));
                 }
             }
             *column = back_line::<S, A, 2>(set, self.stride, u);
@@ -345,8 +369,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
         let mut taps = [[[0.0; MOST_LANES]; SIDE]; SIDE];
         for (taps, row) in taps.iter_mut().zip(transpose(columns)) {
             for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, self.stride, row)) {
-                // SAFETY: no set has more lanes.
-                unsafe { set.store(lanes, to.as_mut_ptr()) };
+                store(set, lanes, to);
             }
         }
         taps

@@ -1,9 +1,9 @@
-//! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
-//! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
+//! Outputs of F(2x4, 3x3) that are folded before the products leave the registers, line by line of the grid. The grid
+//! of products, which is three times as large as the outputs, is never written. Instruction sets need enough registers
+//! for these sums.
 
-use super::super::threads::Shared;
-use super::super::vector::{Job, Vectors};
-use super::outputs::{self, Convolution, Finish};
+use super::super::vector::{GridMut, Job, Vectors};
+use super::outputs::{self, Convolution, Finish, Output};
 use super::strip::Ahead;
 use super::strip::padded;
 use super::strip::{Order, Run, tiles};
@@ -12,39 +12,40 @@ use super::transform::output_line;
 
 /// Lines of the grid.
 const A: usize = 4;
-/// Places of a line.
+/// Places per line.
 const B: usize = 6;
-/// Columns of outputs.
+/// Output columns per tile.
 const M: usize = 4;
-/// Tiles at once: their 24 sums leave registers for the factors.
+/// Number of tiles at a time. Their 24 sums leave registers for the factors.
 const TILES: usize = 4;
-/// Registers that this takes.
+/// Minimum number of registers.
 const REGISTERS: usize = 32;
-/// Tiles of a strip. Their grid stays in the caches.
+/// Tiles per strip. Their grid stays in the caches.
 const STRIP: usize = 16;
-/// Channels beyond which filters come from memory, once for each strip, so that longer strips are better.
+/// With more channels, filters are read from memory for each strip, so longer strips are better.
 const MOST_CHANNELS: usize = 256;
-/// Lines in the order in which they are added: the second and third touch both rows of outputs, the others one.
+/// The order in which lines are added. The second and third contribute to both rows of outputs, the first and last to a
+/// single row.
 const LINES: [usize; A] = [1, 2, 0, 3];
 
-/// Whether a convolution between so many padded channels on a grid of side `a` is computed in this way.
+/// Returns true if a convolution on a grid with `a` lines is computed in this way. `ci` and `co` are padded channels.
 pub fn suits<S: Vectors>(a: usize, ci: usize, co: usize) -> bool {
     S::REGISTERS >= REGISTERS && a == A && ci.max(co) <= MOST_CHANNELS
 }
 
-/// How inputs and outputs of a strip lie.
+/// Returns the layouts of a strip's inputs and outputs.
 fn orders<S: Vectors>(ci: usize, co: usize) -> (Order, Order) {
     (Order::by_tile::<S>(ci, A * B, M), Order::by_tile::<S>(co, 2 * M, M))
 }
 
-/// Floats of a strip.
+/// Returns the floats of a strip.
 pub fn work<S: Vectors>(ci: usize, co: usize) -> usize {
     let (v, m) = orders::<S>(ci, co);
     STRIP * (v.tile + m.tile)
 }
 
-/// One line of the grid, of T tiles and one register of output channels: `u` has their filters (input channel, place, lane), `m` the
-/// 2 x 4 outputs of each tile.
+/// A line of the grid for T tiles and a register of output channels. `u` has the line's filters (input channel, place,
+/// lane), `m` the 2 x 4 outputs of each tile.
 struct Line<'a> {
     v: &'a [f32],
     v_order: Order,
@@ -60,28 +61,24 @@ impl Line<'_> {
         let Self { v, v_order, u, line, m, m_order } = self;
         let sums = Self::sums::<S, T>(set, &v[line * B * S::LANES..], v_order, u);
         for (t, sums) in sums.into_iter().enumerate() {
-            let m = m[t * m_order.tile..][..2 * M * S::LANES].as_mut_ptr();
+            let mut m = GridMut::<S, 2, M>::new(set, &mut m[t * m_order.tile..], [M * S::LANES, S::LANES]);
             for (c, sum) in output_line::<S, B, M>(set, sums).into_iter().enumerate() {
-                // SAFETY: the slice taken above has two rows of M registers. A^T has the rows 1 1 1 0 and 0 1 -1 -1; the second
-                // line of the grid is the first to come.
-                unsafe {
-                    let (above, below) = (m.add(c * S::LANES), m.add((M + c) * S::LANES));
-                    match line {
-                        0 => set.store(set.add(set.load(above), sum), above),
-                        1 => set.store(sum, below),
-                        2 => {
-                            let second = set.load(below);
-                            set.store(set.add(second, sum), above);
-                            set.store(set.sub(second, sum), below);
-                        }
-                        _ => set.store(set.sub(set.load(below), sum), below),
+                // A^T has the rows 1 1 1 0 and 0 1 -1 -1. The second line of the grid is processed first.
+                match line {
+                    0 => m.put(0, c, set.add(m.get(0, c), sum)),
+                    1 => m.put(1, c, sum),
+                    2 => {
+                        let second = m.get(1, c);
+                        m.put(0, c, set.add(second, sum));
+                        m.put(1, c, set.sub(second, sum));
                     }
+                    _ => m.put(1, c, set.sub(m.get(1, c), sum)),
                 }
             }
         }
     }
 
-    /// The products' sums over the input channels: tile, place.
+    /// Returns the sums of the products over the input channels, as (tile, place).
     #[inline(always)]
     fn sums<S: Vectors, const T: usize>(set: S, v: &[f32], order: Order, u: &[f32]) -> [[S::Lanes; B]; T] {
         let mut sums = [[set.zero(); B]; T];
@@ -92,7 +89,7 @@ impl Line<'_> {
                     // SAFETY: the slice has a register for each place.
                     let u = unsafe { set.load(u.as_ptr().add(place * S::LANES)) };
                     for (t, sums) in sums.iter_mut().enumerate() {
-                        // SAFETY: the last tile's last place ends where `v` does.
+                        // SAFETY: the last place of the last tile ends where `v` ends.
                         let v = set.splat(*unsafe { v.get_unchecked(t * order.tile + place * S::LANES + lane) });
                         sums[place] = set.mul_add(v, u, sums[place]);
                     }
@@ -103,14 +100,14 @@ impl Line<'_> {
     }
 }
 
-/// All tiles of a thread's samples.
+/// Computes all tiles of a thread's samples.
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
     pub from: Side<'a>,
     pub finish: Finish<'a>,
     pub samples: usize,
     pub work: &'a mut [f32],
-    pub y: &'a mut [f32],
+    pub output: Output<'a>,
 }
 
 impl Job for Folded<'_> {
@@ -118,7 +115,7 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, y } = self;
+        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, mut output } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let (v_order, m_order) = orders::<S>(ci, co);
         let (v, m) = work.split_at_mut(STRIP * v_order.tile);
@@ -127,9 +124,9 @@ impl Job for Folded<'_> {
             from.inputs::<S, A, B, M>(set, run, to, v_order, v);
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
             let ahead = (run, tiles(to, M));
-            let mut inputs = Ahead::new(&from.desc, from.data, ahead, 1, calls);
-            let mut outputs = Ahead::new(to, y, ahead, 0, calls);
-            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, calls));
+            let mut inputs = Ahead::new(&from.desc, from.data.as_ptr(), ahead, 1, calls);
+            let mut written = Ahead::new(to, output.y.as_ptr(), ahead, 0, calls);
+            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x.as_ptr(), ahead, 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];
@@ -144,14 +141,15 @@ impl Job for Folded<'_> {
                             _ => line.run::<S, TILES>(set),
                         }
                         inputs.fetch(set);
-                        outputs.fetch(set);
+                        written.fetch(set);
                         if let Some(norms) = &mut norms {
                             norms.fetch(set);
                         }
                     }
                 }
             }
-            outputs::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
+            let run = (run, 0..to.blocks());
+            outputs::outputs::<S, 0, B, M>(set, to, m, run, m_order, finish, output.reborrow());
         }
     }
 }

@@ -1,9 +1,11 @@
-//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308, section 4), F(2x4, 3x3)
-//! and F(2x2, 5x5): 3 and 2.78 times fewer multiplications than the direct form, in all three passes.
+//! 3x3 and 5x5 convolutions at stride 1 with Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308,
+//! section 4). F(2x4, 3x3) and F(2x2, 5x5) need 3 and 2.78 times fewer multiplications than the direct form, in all
+//! three passes.
 //!
-//! An image is cut into tiles of 2 x M outputs, each from A x B inputs: M = 4, A = 4 and B = 6, or M = 2 and A = B = 6. Tiles and filters
-//! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
-//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
+//! An image is divided into tiles of 2 x M outputs, which read A x B inputs: M = 4, A = 4, B = 6 for 3x3 kernels, M =
+//! 2, A = B = 6 for 5x5 kernels. Tiles and filters are transformed to an A x B grid. At each place of the grid, the
+//! channels form a matrix product. Inputs, outputs and gradients stay in channel blocks of a register's length: 8 with
+//! AVX2, 16 with AVX-512. [`phases`] computes 3x3 convolutions at stride 2.
 
 mod outputs;
 mod strip;
@@ -35,11 +37,11 @@ use super::fusion::{Constants, Normal};
 use super::isa::Isa;
 use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution of known sizes on an A x B grid, for tiles of 2 x M outputs.
+/// A convolution planned for a fixed batch size, on an A x B grid with tiles of 2 x M outputs.
 struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     set: S,
     threads: Threads,
@@ -49,20 +51,22 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     pad: usize,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Tiles that one thread takes through all stages at once.
+    /// Number of tiles that a thread takes through all stages at a time.
     strip: usize,
-    /// The same where each thread takes output channels, in place of samples: from one side to the other, and for the filters' gradient.
+    /// The same number if threads divide the output channels instead of the samples: for passes from one side to the
+    /// other, and for the filter gradient.
     wide: [Option<usize>; 2],
-    /// The batch normalisation before it, which it computes.
+    /// The previous batch norm, if this convolution computes it.
     normal: Option<Rc<Normal>>,
-    /// For the batch normalisation behind it, which wants them or not.
+    /// The moments of the output for the next batch norm, which may request them.
     moments: Option<Rc<OutputMoments>>,
-    /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
-    /// outputs of a strip.
+    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// inputs and outputs of a strip.
     scratch: Rc<Scratch>,
 }
 
-/// Whether it is a convolution for a grid: in f32 alone, as bf16 would round there, and in blocks of channels, as long as a register.
+/// Returns true if these kernels support the convolution. They need f32, because bf16 would be rounded on the grid, and
+/// channel blocks of a register's length.
 pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;
@@ -74,7 +78,7 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
 }
 
-/// Plans a convolution that [`fits`] on the grid that suits its kernel.
+/// Plans a convolution that [`fits`], on the grid for its kernel.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match cpu.block {
         Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
@@ -97,12 +101,12 @@ fn on<S: Vectors + 'static>(
 }
 
 impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M> {
-    /// Plans all passes; the weights lie in plain order.
+    /// Plans all passes. The weights are in plain order.
     fn new(set: S, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let y = x.with_shape(r.output()?);
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        // without padding the input, and so its gradient, has more tiles than the output
+        // Without padding, the input has more tiles than the output, and its gradient is computed for these tiles.
         let all = tiles(&y, M).max(tiles(&x, M));
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
@@ -126,18 +130,18 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         Ok(plan)
     }
 
-    /// Input and output channels with their padding.
+    /// Returns the padded numbers of input and output channels.
     fn channels(&self) -> (usize, usize) {
         (padded(self.x.shape.c), padded(self.y.shape.c))
     }
 
-    /// Floats of a grid of filters.
+    /// Returns the floats in a filter grid.
     fn grid(&self) -> usize {
         let (ci, co) = self.channels();
         A * B * ci * co
     }
 
-    /// Floats of one thread's strip, inputs and outputs, in any pass.
+    /// Returns the floats for the inputs and outputs of a thread's strip, in any pass.
     fn work(&self) -> usize {
         let (ci, co) = self.channels();
         let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
@@ -145,27 +149,37 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
     }
 
-    /// Floats for all threads where each takes output channels, by strips of so many tiles.
+    /// Returns the workspace of all threads in floats if they divide the output channels. `strip` is the number of
+    /// tiles per strip.
     fn wide_work(&self, strip: usize) -> usize {
         let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M).max(tiles(&self.x, M)));
         wide::work::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
     }
 
-    /// y of x, or dx of dy, by the plain filters `w`.
-    fn convolve(&self, from: Side<'_>, to: TensorDesc, filters: Filters, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
+    /// Computes y from x, or dx from dy, with the plain filters `w`.
+    fn convolve(
+        &self,
+        from: Side<'_>,
+        to: TensorDesc,
+        (filters, w): (Filters, &[f32]),
+        finish: Finish<'_>,
+        y: &mut [f32],
+        (moments, sums): (&mut [Moments], &mut [f64]),
+    ) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
         if let Some(strip) = self.wide[0] {
             let wide = Wide { set, threads, from, filters, strip };
-            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), y);
+            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), (y, moments, sums));
         }
         let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
         filters.transform::<S, A, B, M>(set, threads, w, grid);
         let convolution = Convolution { from, to, filters: grid, strip, finish };
-        convolution.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], y);
+        let work = &mut work[..self.work() * threads.0];
+        convolution.run::<S, A, B, M>(set, threads, work, y, (moments, sums));
     }
 
-    /// The gradient of the plain filters.
+    /// Computes the gradient of the plain filters.
     fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let filters = Filters::forward::<A>(self.x.shape.c, self.y.shape.c);
@@ -180,12 +194,12 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         filters.gradient::<S, A, B, M>(set, threads, grids, dw);
     }
 
-    /// Where the batch normalisation behind it takes the moments of its output.
+    /// Returns the moments if the next batch norm has requested them.
     fn summed(&self) -> Option<&OutputMoments> {
         self.moments.as_deref().filter(|moments| moments.are_wanted())
     }
 
-    /// How inputs are made of what the batch normalisation before it reads.
+    /// Describes how inputs are computed from the input of the previous batch norm. Returns `None` without constants.
     fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<Normalised<'a>> {
         let relu = self.normal.as_ref().is_some_and(|normal| normal.relu);
         constants.as_deref().map(|constants| Normalised { constants, relu })
@@ -223,14 +237,14 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let finish = Finish {
             bias: self.bias_relu.bias(),
             relu: self.bias_relu.relu.is_present(),
-            moments: summed.map(|_| Shared::new(&mut moments)),
+            moments: summed.is_some(),
             gradient: None,
         };
         let constants = self.normal.as_ref().map(|normal| normal.constants());
         let normal = self.normalised(&constants);
         let from = Side { desc: self.x, data: x[0].as_slice(), pad: self.pad, normal };
-        let w = pass.params.get(pass.slots[0]);
-        self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
+        let filters = (Filters::forward::<A>(ci, co), pass.params.get(pass.slots[0]));
+        self.convolve(from, self.y, filters, finish, y.as_mut_slice(), (&mut moments, &mut []));
         if let Some(summed) = summed {
             summed.put(&moments, channels);
         }
@@ -252,11 +266,11 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let each = 2 * self.x.blocks() * S::LANES;
         let mut sums = vec![0.0; normal.map_or(0, |_| threads.0 * each)];
-        let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
-        let w = pass.params.get(pass.slots[0]);
+        let gradient = normal.map(|normal| NormGradient { normal, x });
+        let filters = (Filters::rotated::<A>(ci, co), pass.params.get(pass.slots[0]));
         let finish = Finish { gradient, ..Finish::PLAIN };
         let dy = Side { pad: transform::kernel(A) - 1 - self.pad, ..dy };
-        self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
+        self.convolve(dy, self.x, filters, finish, dx.as_mut_slice(), (&mut [], &mut sums));
         if let Some(normal) = &self.normal {
             normal.put_sums(&sums, each);
         }

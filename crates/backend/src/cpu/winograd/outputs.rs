@@ -1,4 +1,5 @@
-//! From the grid back to images, by A^T m A, and what is done with an output before it is written: bias, ReLU, normalisation, sums.
+//! Transforms the products on the grid back to images (A^T m A) and processes the outputs before they are written:
+//! bias, ReLU, a norm's mask, sums.
 
 use std::ops::Range;
 
@@ -6,19 +7,20 @@ use net::Conv;
 
 use super::super::buf::AlignedBuf;
 use super::super::device::Cpu;
+use super::super::divide::Matrix;
 use super::super::fusion::Relu;
 use super::super::lanes::by_block;
 use super::super::layout::Format;
 use super::super::moments::Moments;
-use super::super::threads::{Shared, Threads};
-use super::super::vector::{MOST_LANES, Vectors, load};
+use super::super::threads::Threads;
+use super::super::vector::{Grid, MOST_LANES, Vectors, load, store};
 use super::strip::{Order, Run, Strip, padded};
 use super::transform::output_line;
 use super::transform::transpose;
 use super::transform::{Normalised, NormalisedBlock, Side};
 use crate::{Arena, Pass, PlanRequest, TensorDesc};
 
-/// A pass from one side to the other: x to y, or dy to dx.
+/// A pass from x to y, or from dy to dx.
 pub struct Convolution<'a> {
     pub from: Side<'a>,
     pub to: TensorDesc,
@@ -27,70 +29,74 @@ pub struct Convolution<'a> {
     pub finish: Finish<'a>,
 }
 
-/// What follows the products.
+/// The processing of outputs before they are written.
 #[derive(Clone, Copy)]
 pub struct Finish<'a> {
-    /// For every channel, padding included.
+    /// The bias of every channel, including padding.
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
-    /// Where the moments of all channels are added: each thread's, behind each other; of those that divide the channels, the first one's.
-    pub moments: Option<Shared<Moments>>,
-    /// In place of all of these, where the outputs are the gradient of a norm.
+    /// Whether to sum the moments of all channels.
+    pub moments: bool,
+    /// If set, the outputs are the gradient of a norm, and the other fields are not used.
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// The gradient of a norm that the convolution computes: it becomes that behind ReLU, g.
+/// The norm that the convolution computes. Its gradient is masked by the norm's ReLU, which gives g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub normal: Normalised<'a>,
-    /// What the norm reads, in the layout of the gradient.
+    /// The norm's input, in the layout of the gradient.
     pub x: &'a [f32],
-    /// Where the sums of g of all channels, then those of g (x - mean), are added, as [`Finish::moments`].
-    pub sums: Shared<f64>,
 }
 
 impl Finish<'_> {
-    /// As the outputs are, if nothing else is asked for.
-    pub const PLAIN: Self = Self { bias: None, relu: false, moments: None, gradient: None };
+    /// Writes the outputs unchanged.
+    pub const PLAIN: Self = Self { bias: None, relu: false, moments: false, gradient: None };
 
-    /// Of one thread, whose outputs in the layout `to` begin with sample `first`.
-    pub fn of_thread(self, thread: usize, to: &TensorDesc, first: usize) -> Self {
-        let channels = to.blocks() * to.block;
-        let moments = self.moments.map(|all| own(all, thread, channels));
-        let gradient = self.gradient.map(|gradient| NormGradient {
-            x: &gradient.x[first * to.sample_elems()..],
-            sums: own(gradient.sums, thread, 2 * channels),
-            ..gradient
-        });
-        Self { moments, gradient, ..self }
+    /// Skips the samples before `first`. `to` is the layout of the outputs.
+    pub fn skip(self, to: &TensorDesc, first: usize) -> Self {
+        let gradient =
+            self.gradient.map(|gradient| NormGradient { x: &gradient.x[first * to.sample_elems()..], ..gradient });
+        Self { gradient, ..self }
     }
 }
 
-/// A thread's part of what has `each` elements for every thread.
-fn own<T>(all: Shared<T>, thread: usize, each: usize) -> Shared<T> {
-    // SAFETY: each thread has a part of its own, borrowed as long as the whole.
-    Shared::new(unsafe { all.part(thread * each..(thread + 1) * each) })
+/// The memory that a thread writes.
+pub struct Output<'a> {
+    /// The images, with a row per sample.
+    pub y: Matrix<'a, f32>,
+    /// The moments of all channels, in the first row. See [`Finish::moments`].
+    pub moments: Matrix<'a, Moments>,
+    /// The sums of g for all channels in the first row, and of g (x - mean) in the second row. See
+    /// [`Finish::gradient`].
+    pub sums: Matrix<'a, f64>,
 }
 
-/// The lanes of a register.
+impl Output<'_> {
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Output<'_> {
+        Output { y: self.y.reborrow(), moments: self.moments.reborrow(), sums: self.sums.reborrow() }
+    }
+}
+
+/// Returns the lanes of a register.
 #[inline(always)]
 fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
     let mut values = [0.0; MOST_LANES];
-    // SAFETY: no set has more lanes.
-    unsafe { set.store(lanes, values.as_mut_ptr()) };
+    store(set, lanes, &mut values);
     values
 }
 
-/// What is done with the outputs of a channel block of one sample.
+/// Processes the outputs in a channel block of a sample.
 pub trait Epilogue<S: Vectors> {
-    /// Comes before all others, with the first row of them.
+    /// Called first, with the first output row of the strip's first tile.
     fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
 
-    /// What is written for an output in this column of its tile, `at` floats behind the first of its plane.
+    /// Returns the value to write for an output. `column` is its column in the tile, `at` its offset in the plane.
     fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes;
 }
 
-/// A bias, then ReLU if requested.
+/// Adds a bias and applies ReLU if requested.
 #[derive(Clone, Copy)]
 pub struct Affine<L> {
     bias: L,
@@ -98,7 +104,7 @@ pub struct Affine<L> {
 }
 
 impl<L: Copy> Affine<L> {
-    /// Of the channels from `first` on.
+    /// `first` is the first channel.
     #[inline(always)]
     pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
         let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));
@@ -110,13 +116,13 @@ impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, _: usize, _: usize) -> S::Lanes {
         let sum = set.add(output, self.bias);
-        // a NaN in the second operand stays
+        // `max` returns its second operand if either is NaN, so NaN stays.
         if self.relu { set.max(set.zero(), sum) } else { sum }
     }
 }
 
-/// The same, and the moments of what is written: offsets from the mean of the first row of a tile, in two sums each, so that neither waits
-/// for the other.
+/// Like [`Affine`], and sums the moments of the written values. The offsets are from the mean of a tile's first row.
+/// Each sum is split in two, so that additions do not wait for each other.
 struct Summed<L> {
     affine: Affine<L>,
     near: L,
@@ -130,7 +136,7 @@ impl<L: Copy> Summed<L> {
         Self { affine, near: zero, offsets: [zero; 2], squares: [zero; 2] }
     }
 
-    /// Adds the moments of `n` outputs to those of their channels.
+    /// Adds the moments of `n` outputs to the moments of their channels.
     #[inline(always)]
     fn add_to<S: Vectors<Lanes = L>>(&self, set: S, n: usize, moments: &mut [Moments]) {
         let near = values(set, self.near);
@@ -163,10 +169,10 @@ impl<S: Vectors> Epilogue<S> for Summed<S::Lanes> {
     }
 }
 
-/// The gradient behind a norm's ReLU, and its sums, in two each.
+/// Masks the gradient with a norm's ReLU and sums it. There are two sums of each kind.
 struct Masked<'a, L> {
     normal: NormalisedBlock<L>,
-    /// What the norm reads, of this channel block of this sample.
+    /// The norm's input in this channel block of this sample.
     x: &'a [f32],
     mean: L,
     g: [L; 2],
@@ -184,20 +190,19 @@ impl<S: Vectors> Epilogue<S> for Masked<'_, S::Lanes> {
     }
 }
 
-/// A^T m A of one tile, whose places are `place` floats apart.
+/// Returns A^T m A of a tile. Its places are `place` floats apart.
 #[inline(always)]
 fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     m: &[f32],
     place: usize,
 ) -> [[S::Lanes; M]; 2] {
-    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
+    let from = Grid::<S, A, B>::new(set, m, [B * place, place]);
     let mut columns = [[set.zero(); 2]; B];
     for (c, column) in columns.iter_mut().enumerate() {
         let mut cells = [set.zero(); A];
         for (r, lanes) in cells.iter_mut().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
+            *lanes = from.get(r, c);
         }
         *column = output_line::<S, A, 2>(set, cells);
     }
@@ -205,7 +210,7 @@ fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
 }
 
-/// Two rows of M outputs that are ready, side by side.
+/// Loads two rows of M outputs that have already been transformed.
 #[inline(always)]
 fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
     let mut y = [[set.zero(); M]; 2];
@@ -217,8 +222,8 @@ fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M];
     y
 }
 
-/// A tile's pixels, from row `top` and column `left` on, into a channel block's plane of [h, w] pixels; those beyond it are left out. Gives
-/// their number.
+/// Writes the pixels of a tile that starts at row `top` and column `left` to a plane of [h, w] pixels. Leaves out
+/// pixels outside the plane. Returns the number of pixels written.
 #[inline(always)]
 pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     set: S,
@@ -231,15 +236,13 @@ pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     for (r, row) in y.into_iter().enumerate().take(rows) {
         for (c, lanes) in row.into_iter().enumerate().take(columns) {
             let at = ((top + r) * w + left + c) * S::LANES;
-            let to = &mut plane[at..at + S::LANES];
-            // SAFETY: the slice taken above.
-            unsafe { set.store(epilogue.value(set, lanes, c, at), to.as_mut_ptr()) };
+            store(set, epilogue.value(set, lanes, c, at), &mut plane[at..at + S::LANES]);
         }
     }
     rows * columns
 }
 
-/// The outputs of a strip in a channel block of one sample, and where they go.
+/// The outputs of a strip in a channel block of a sample, and the plane that receives them.
 struct Block<'a, const A: usize, const B: usize, const M: usize> {
     strip: Strip,
     m: &'a [f32],
@@ -247,7 +250,7 @@ struct Block<'a, const A: usize, const B: usize, const M: usize> {
 }
 
 impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
-    /// Writes them; gives their number.
+    /// Writes the outputs and returns their number.
     #[inline(always)]
     fn write<S: Vectors>(self, set: S, epilogue: &mut impl Epilogue<S>) -> usize {
         let Self { strip, m, plane } = self;
@@ -266,38 +269,44 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         written
     }
 
-    /// Writes them with bias and ReLU, and adds their moments; they are those of channels from `first` on.
+    /// Writes the outputs with bias and ReLU and adds their moments. `first` is the block's first channel.
     #[inline(always)]
-    fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize) {
+    fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize, moments: &mut Matrix<'_, Moments>) {
         let mut affine = Affine::new(set, &finish, first);
-        let Some(moments) = finish.moments else {
+        if !finish.moments {
             self.write(set, &mut affine);
             return;
-        };
+        }
         let mut summed = Summed::new(set, affine);
         let n = self.write(set, &mut summed);
-        // SAFETY: the caller alone has these channels of its moments.
-        summed.add_to(set, n, unsafe { moments.part(first..first + S::LANES) });
+        summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
 
-    /// Writes them as the gradient behind a norm's ReLU, and adds its sums; the norm, of so many channels, reads `x` there.
+    /// Writes the outputs as the gradient after a norm's ReLU and adds its sums. `x` is the norm's input in this block,
+    /// `first` the block's first channel.
     #[inline(always)]
-    fn gradient<S: Vectors>(self, set: S, gradient: NormGradient<'_>, x: &[f32], first: usize, channels: usize) {
+    fn gradient<S: Vectors>(
+        self,
+        set: S,
+        gradient: NormGradient<'_>,
+        x: &[f32],
+        first: usize,
+        all_sums: &mut Matrix<'_, f64>,
+    ) {
         let normal = gradient.normal.of_block(set, first / S::LANES);
         let (mean, zero) = (load(set, &gradient.normal.constants.mean, first), set.zero());
         let mut masked = Masked { normal, x, mean, g: [zero; 2], gx: [zero; 2] };
         self.write(set, &mut masked);
-        for (sums, first) in [(masked.g, first), (masked.gx, channels + first)] {
+        for (row, sums) in [masked.g, masked.gx].into_iter().enumerate() {
             let lanes = values(set, set.add(sums[0], sums[1]));
-            // SAFETY: the caller alone has these channels of its sums.
-            let to = unsafe { gradient.sums.part(first..first + S::LANES) };
+            let to = all_sums.row(row, first..first + S::LANES);
             to.iter_mut().zip(lanes).for_each(|(to, sum)| *to += f64::from(sum));
         }
     }
 }
 
-/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
-/// outputs that a tile's products were folded to.
+/// Transforms the products of a run of tiles, in some channel blocks, to pixels. The products are on an A x B grid. If
+/// A is 0, they have already been folded to outputs.
 #[inline(always)]
 pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -306,34 +315,31 @@ pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     (run, blocks): (Run, Range<usize>),
     order: Order,
     finish: Finish<'_>,
-    y: Shared<f32>,
+    mut output: Output<'_>,
 ) {
     let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
     for (n, strip, at) in run.parts(desc, order) {
         for block in blocks.clone() {
-            let at_plane = n * sample + block * len;
-            let place = at_plane..at_plane + len;
-            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-            let plane = unsafe { y.part(place.clone()) };
+            let plane = output.y.row(n, block * len..(block + 1) * len);
             let m = &m[at + (block - blocks.start) * order.block..];
             let (outputs, first) = (Block::<A, B, M> { strip, m, plane }, block * S::LANES);
             match finish.gradient {
                 Some(gradient) => {
-                    let channels = desc.blocks() * S::LANES;
-                    outputs.gradient(set, gradient, &gradient.x[place], first, channels);
+                    let x = &gradient.x[n * sample + block * len..][..len];
+                    outputs.gradient(set, gradient, x, first, &mut output.sums);
                 }
-                None => outputs.finish(set, finish, first),
+                None => outputs.finish(set, finish, first, &mut output.moments),
             }
         }
     }
 }
 
-/// A bias or none, and ReLU or none, of a convolution with this output.
+/// The bias and the ReLU of a convolution. Both are optional.
 pub struct BiasRelu {
     threads: Threads,
     y: TensorDesc,
     pub relu: Relu,
-    /// Padded with zeros; empty without one.
+    /// Padded with zeros. Empty if there is no bias.
     bias: Vec<f32>,
 }
 
@@ -354,7 +360,7 @@ impl BiasRelu {
         size_of_val(&self.bias[..])
     }
 
-    /// Takes the bias of a pass.
+    /// Copies the bias from the parameters of a pass.
     pub fn take(&mut self, pass: &Pass<'_, Cpu>) {
         if !self.bias.is_empty() {
             let channels = self.y.shape.c;
@@ -362,17 +368,17 @@ impl BiasRelu {
         }
     }
 
-    /// The bias that was taken.
+    /// Returns the bias that [`Self::take`] has copied.
     pub fn bias(&self) -> Option<&[f32]> {
         (!self.bias.is_empty()).then_some(&self.bias)
     }
 
-    /// Leaves of dy what ReLU let through.
+    /// Zeroes dy where ReLU's output is 0.
     pub fn mask(&self, dy: &mut AlignedBuf, y: &AlignedBuf) {
         self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
-    /// The bias's gradient.
+    /// Computes the bias gradient.
     pub fn gradient(&self, pass: &Pass<'_, Cpu>, dy: &[f32], gradients: &mut Arena<Cpu>) {
         if !self.bias.is_empty() {
             let db = &mut gradients.get_mut(pass.slots[1])[..self.y.shape.c];
@@ -381,7 +387,7 @@ impl BiasRelu {
     }
 }
 
-/// Sum of dy over images and pixels, by channel.
+/// Sums dy over images and pixels for each channel.
 fn sum<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[f32], db: &mut [f32]) {
     let (row, blocks, samples) = (desc.shape.plane() * BLOCK, desc.blocks(), desc.n);
     threads.split(db, BLOCK, |first, db| {

@@ -1,15 +1,18 @@
-//! The three passes of a convolution, strip by strip: outputs from inputs, which is also the gradient of the input from that of the
-//! output, and the gradient of the filters from both.
+//! The three passes of a convolution, strip by strip: outputs from inputs, the input gradient from the output gradient
+//! (the same computation), and the filter gradient from both.
 
-use super::super::threads::{Shared, Threads};
+use super::super::divide::{Items, Matrix, PerThread};
+use super::super::moments::Moments;
+use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
 use super::folded::{self, Folded};
-use super::outputs::{self, Convolution, Finish};
+use super::outputs::{self, Convolution, Finish, Output};
 use super::strip::{self, Ahead, Order, Run, padded, tiles};
 use super::transform::Side;
 
-/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
-/// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+/// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
+/// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
+/// multiple of the kernel's rows.
 pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
     let wanted = (ci * co / (ci + co)).clamp(least, most);
@@ -18,43 +21,44 @@ pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> u
 }
 
 impl Convolution<'_> {
-    /// With work space for each thread's strip.
+    /// `work` has a part for each thread's strip.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         threads: Threads,
         work: &mut [f32],
         y: &mut [f32],
+        (moments, sums): (&mut [Moments], &mut [f64]),
     ) {
         let share = work.len() / threads.0;
-        let (work, y) = (Shared::new(work), Shared::new(y));
-        let sample = self.to.sample_elems();
+        let (sample, channels) = (self.to.sample_elems(), self.to.blocks() * self.to.block);
+        let totals = (PerThread::new(moments, channels), PerThread::new(sums, 2 * channels));
+        let parts = (PerThread::new(work, share), Items::new(y, sample), totals);
         let folds = folded::suits::<S>(A, padded(self.from.desc.shape.c), padded(self.to.shape.c));
-        threads.each(self.to.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
-            let work = unsafe { work.part(t * share..(t + 1) * share) };
-            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
-            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+        threads.divide(self.to.n, parts, |samples, (work, y, (moments, sums))| {
             let from = self.from.skip(samples.start);
-            let finish = self.finish.of_thread(t, &self.to, samples.start);
+            let finish = self.finish.skip(&self.to, samples.start);
+            let (moments, sums) = (Matrix::new(moments, channels), Matrix::new(sums, channels));
+            let mut output = Output { y: Matrix::new(y, sample), moments, sums };
             if folds {
-                return set.run(Folded { convolution: self, from, finish, samples: samples.len(), work, y });
+                return set.run(Folded { convolution: self, from, finish, samples: samples.len(), work, output });
             }
             for run in Run::each(samples.len() * tiles(&self.to, M), self.strip) {
-                set.run(ConvolvedStrip::<A, B, M> { convolution: self, from, finish, run, work, y });
+                let (work, output) = (&mut *work, output.reborrow());
+                set.run(ConvolvedStrip::<A, B, M> { convolution: self, from, finish, run, work, output });
             }
         });
     }
 }
 
-/// Inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of a strip.
 struct ConvolvedStrip<'a, const A: usize, const B: usize, const M: usize> {
     convolution: &'a Convolution<'a>,
     from: Side<'a>,
     finish: Finish<'a>,
     run: Run,
     work: &'a mut [f32],
-    y: &'a mut [f32],
+    output: Output<'a>,
 }
 
 impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, A, B, M> {
@@ -62,16 +66,16 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, strip, .. }, from, finish, run, work, y } = self;
+        let Self { convolution: Convolution { to, filters, strip, .. }, from, finish, run, work, output } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip, M));
         let (v, m) = work.split_at_mut(A * B * v_order.place);
         v_order.clear_rest(&from.desc, ci, A * B, v);
         from.inputs::<S, A, B, M>(set, run, to, v_order, v);
         let ahead = (run, tiles(to, M));
-        let mut inputs = Ahead::new(&from.desc, from.data, ahead, 1, A * B);
-        let mut outputs = Ahead::new(to, y, ahead, 0, A * B);
-        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, A * B));
+        let mut inputs = Ahead::new(&from.desc, from.data.as_ptr(), ahead, 1, A * B);
+        let mut outputs = Ahead::new(to, output.y.as_ptr(), ahead, 0, A * B);
+        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x.as_ptr(), ahead, 0, A * B));
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             strip::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
@@ -81,11 +85,11 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
                 norms.fetch(set);
             }
         }
-        outputs::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, output);
     }
 }
 
-/// The gradient of the filters, from inputs and the gradient of the outputs.
+/// The filter gradient, from the inputs and the output gradient.
 pub struct Correlation<'a> {
     pub x: Side<'a>,
     pub dy: Side<'a>,
@@ -93,7 +97,7 @@ pub struct Correlation<'a> {
 }
 
 impl Correlation<'_> {
-    /// Sums it over all tiles, each thread's on a grid of its own.
+    /// Sums the gradient over all tiles. Each thread has a separate grid.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -109,7 +113,8 @@ impl Correlation<'_> {
         });
     }
 
-    /// `f(x, dy, number of samples, work space, gradient)` on each thread, from its first sample on; gradients begin as zeros.
+    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread, with x and dy from its first sample on.
+    /// Gradients start as zeros.
     pub fn each_thread(
         &self,
         threads: Threads,
@@ -119,17 +124,14 @@ impl Correlation<'_> {
     ) {
         let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
         gradient.fill(0.0);
-        let (work, gradient) = (Shared::new(work), Shared::new(gradient));
-        threads.each(self.x.desc.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
-            let (work, gradient) =
-                unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
+        let parts = (PerThread::new(work, share), PerThread::new(gradient, grid));
+        threads.divide(self.x.desc.n, parts, |samples, (work, gradient)| {
             f(self.x.skip(samples.start), self.dy.skip(samples.start), samples.len(), work, gradient);
         });
     }
 }
 
-/// Adds what one strip gives to the filters' gradient.
+/// Adds the contribution of a strip to the filter gradient.
 struct CorrelatedStrip<'a, const A: usize, const B: usize, const M: usize> {
     x: Side<'a>,
     dy: Side<'a>,
@@ -153,8 +155,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_,
         x.inputs::<S, A, B, M>(set, run, &dy.desc, v_order, v);
         dy.gradients::<S, A, B, M>(set, (run, 0..dy.desc.blocks()), d_order, d);
         let ahead = (run, tiles(&dy.desc, M));
-        let mut inputs = Ahead::new(&x.desc, x.data, ahead, 1, A * B);
-        let mut gradients = Ahead::new(&dy.desc, dy.data, ahead, 0, A * B);
+        let mut inputs = Ahead::new(&x.desc, x.data.as_ptr(), ahead, 1, A * B);
+        let mut gradients = Ahead::new(&dy.desc, dy.data.as_ptr(), ahead, 0, A * B);
         for place in 0..A * B {
             let du = &mut gradient[place * ci * co..][..ci * co];
             let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);

@@ -1,16 +1,17 @@
-//! A strip: the tiles that are taken through all stages at once, how they are stored on the way, and the matrix products at one place of
-//! the grid.
+//! Strips: the tiles that go through all stages together, their layout in the workspace, and the matrix products at a
+//! place of the grid.
 
 use super::super::register_tile::{UNROLLED, by_rows, outer, rows};
 use super::super::vector::Vectors;
 use crate::TensorDesc;
 
-/// Tiles of one image: two rows of `wide` outputs each.
+/// Returns the number of tiles per image. A tile has two rows of `wide` outputs.
 pub fn tiles(d: &TensorDesc, wide: usize) -> usize {
     d.shape.h.div_ceil(2) * d.shape.w.div_ceil(wide)
 }
 
-/// How tiles of `wide` output columns lie: floats from tile to tile, from channel block to channel block, from place to place of the grid.
+/// Layout of tiles with `wide` output columns: the floats from tile to tile, from channel block to channel block, and
+/// from place to place of the grid.
 #[derive(Clone, Copy)]
 pub struct Order {
     pub wide: usize,
@@ -20,13 +21,15 @@ pub struct Order {
 }
 
 impl Order {
-    /// The channels of a tile side by side: a matrix for each place, with room for `len` tiles, and a cache line more, since a tile is
-    /// written to all places at once.
+    /// Returns a layout with a matrix for each place, in which the channels of a tile are contiguous. A matrix has room
+    /// for `len` tiles and an additional cache line. A tile is written to all places, and without the additional line
+    /// these addresses would conflict in the cache.
     pub fn by_place<S: Vectors>(channels: usize, len: usize, wide: usize) -> Self {
         Self { wide, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
 
-    /// Zeros, at so many places, in the channels beyond the last block, which no plane fills; for [`Self::by_place`].
+    /// Zeroes the channels after the last channel block at `places` places, because no plane writes them. For
+    /// [`Self::by_place`].
     pub fn clear_rest(self, desc: &TensorDesc, channels: usize, places: usize, v: &mut [f32]) {
         let have = desc.blocks() * desc.block;
         if have < channels {
@@ -36,15 +39,15 @@ impl Order {
         }
     }
 
-    /// The places of a tile side by side, `places` of them for each channel block, and a cache line: tiles whose distance is a power
-    /// of two would fight for the same few lines.
+    /// Returns a layout in which the `places` places of a tile and channel block are contiguous. An additional cache
+    /// line separates tiles, because tiles at a distance of a power of two would conflict in the cache.
     pub fn by_tile<S: Vectors>(channels: usize, places: usize, wide: usize) -> Self {
         let block = places * S::LANES;
         Self { wide, tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
     }
 }
 
-/// Tiles `first .. first + count` of a run of samples.
+/// Tiles `first .. first + count` of consecutive samples.
 #[derive(Clone, Copy)]
 pub struct Run {
     pub first: usize,
@@ -52,12 +55,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// The runs of `len` tiles that so many tiles are cut into.
+    /// Divides `tiles` tiles into runs of `len`.
     pub fn each(tiles: usize, len: usize) -> impl Iterator<Item = Self> {
         (0..tiles).step_by(len).map(move |first| Self { first, count: len.min(tiles - first) })
     }
 
-    /// The parts of it that lie in one sample each: the sample, the tiles there, and where they begin in the strip.
+    /// Divides the run by samples. Returns the sample, its tiles, and their offset in the strip.
     pub fn parts(self, d: &TensorDesc, order: Order) -> impl Iterator<Item = (usize, Strip, usize)> {
         let (h, w, tiles) = (d.shape.h, d.shape.w, tiles(d, order.wide));
         let mut done = 0;
@@ -71,7 +74,7 @@ impl Run {
     }
 }
 
-/// Where tiles lie: tiles `first .. first + count` of an image of h rows and w columns.
+/// Tiles `first .. first + count` of an image with h rows and w columns.
 #[derive(Clone, Copy)]
 pub struct Strip {
     pub h: usize,
@@ -82,14 +85,14 @@ pub struct Strip {
 }
 
 impl Strip {
-    /// First output row and column of a tile.
+    /// Returns the first output row and column of a tile.
     #[inline(always)]
     pub fn tile(self, i: usize) -> (usize, usize) {
         let across = self.w.div_ceil(self.order.wide);
         ((self.first + i) / across * 2, (self.first + i) % across * self.order.wide)
     }
 
-    /// Its tiles: number in the strip, first output row and column.
+    /// Returns for each tile its index in the strip and its first output row and column.
     pub fn tiles(self) -> impl Iterator<Item = (usize, usize, usize)> {
         (0..self.count).map(move |i| {
             let (top, left) = self.tile(i);
@@ -98,15 +101,15 @@ impl Strip {
     }
 }
 
-// Pixels of the next strip, brought into the caches while the products of this one keep the core busy: strips come and go too quickly
-// for the processor to foresee them.
+// The pixels of the next strip are prefetched during the products of the current strip. Strips are too short for the
+// hardware prefetcher.
 
-/// The pixels that the run of tiles after a given one will touch, a few at a time.
+/// Prefetches the pixels of the next run of tiles, a few at a time.
 pub struct Ahead {
     next: *const f32,
-    /// Pixels that are left, in each channel block.
+    /// Number of remaining pixels in each channel block.
     left: usize,
-    /// Pixels at a time.
+    /// Number of pixels per call.
     each: usize,
     blocks: usize,
     /// Floats of a channel block.
@@ -114,15 +117,15 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What follows `run` in `data`, from `row` rows below its first tile's on, in so many calls of [`Self::fetch`]. The `tiles` of an
-    /// image have equal shares of its pixels, whatever their size.
-    pub fn new(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
+    /// Prefetches the pixels that follow `run` in `data`, in `calls` calls of [`Self::fetch`], from `row` rows below
+    /// the first tile on. An image has `tiles` tiles, and the estimate gives each the same share of its pixels.
+    pub fn new(desc: &TensorDesc, data: *const f32, (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
         let first = following / tiles * desc.blocks() * plane;
         let pixel = first + following % tiles * plane / tiles + row * desc.shape.w;
         let left = run.count * plane / tiles;
         Self {
-            next: data.as_ptr().wrapping_add(pixel * desc.block),
+            next: data.wrapping_add(pixel * desc.block),
             left,
             each: left.div_ceil(calls),
             blocks: desc.blocks(),
@@ -130,7 +133,7 @@ impl Ahead {
         }
     }
 
-    /// Fetches the next of them; none at the end.
+    /// Prefetches the next pixels. Does nothing when all are done.
     #[inline(always)]
     pub fn fetch<S: Vectors>(&mut self, set: S) {
         let pixels = self.each.min(self.left);
@@ -144,27 +147,29 @@ impl Ahead {
     }
 }
 
-/// What channels are padded to.
+/// Channels are padded to a multiple of this number.
 pub const PAD: usize = 16;
 const _: () = assert!(PAD.is_multiple_of(UNROLLED));
 
-/// Channels, padded to what the kernels take at once.
+/// Returns the padded number of channels.
 pub fn padded(channels: usize) -> usize {
     channels.next_multiple_of(PAD)
 }
 
-/// Floats from tile to tile in a strip: a cache line more than the channels where these fill several, since many tiles whose distance
-/// is a power of two would fight for the same few lines.
+/// Returns the floats from tile to tile in a strip. Channels that fill more than two cache lines get an additional
+/// line, because tiles at a distance of a power of two would conflict in the cache.
 pub const fn step(channels: usize) -> usize {
     if channels <= 2 * PAD { channels } else { channels + PAD }
 }
 
-/// Returns the number of columns that a kernel processes at once: two registers, or one if two do not divide the padded columns.
+/// Returns the number of columns that a kernel processes at a time: two registers, or a single register if two do not
+/// divide the padded columns.
 pub fn width<S: Vectors>(columns: usize) -> usize {
     if padded(columns).is_multiple_of(2 * S::LANES) { 2 * S::LANES } else { S::LANES }
 }
 
-/// m (tiles, co) = v (tiles, ci) u, or, to `add`, the sum of both, with u in groups of [`width`] columns, rows of v and m [`step`] apart.
+/// Computes `m = v u`, or `m += v u` if `add` is set. v is (tiles, ci) and m is (tiles, co), both with [`step`] between
+/// rows. u is in groups of [`width`] columns.
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
@@ -187,12 +192,12 @@ pub fn multiply<S: Vectors>(
     }
 }
 
-/// du (ci, co) += transpose of v (tiles, ci) times d (tiles, co), with du in groups of [`width`] columns, rows of v and d
-/// [`step`] apart.
+/// Computes du += v^T d, where v is (tiles, ci) and d is (tiles, co), both with [`step`] between rows. du is (ci, co),
+/// in groups of [`width`] columns.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(set: S, tiles: usize, v: &[f32], d: &[f32], (ci, co): (usize, usize), du: &mut [f32]) {
     let width = width::<S>(co);
-    // sixteen rows, of which there are always whole runs, are twice eight, or six, six and four
+    // `ci` is a multiple of 16. Sixteen rows are twice eight, or six, six and four.
     let most = S::ROWS.min(8);
     for (group, du) in du.chunks_exact_mut(ci * width).enumerate() {
         let d = (&d[group * width..], step(co));

@@ -1,25 +1,25 @@
-//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs. The matrices are those of F(2, 3), F(2, 5)
-//! and F(4, 3).
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the output gradient. The matrices are those of
+//! F(2, 3), F(2, 5) and F(4, 3).
 
 use std::ops::Range;
 
 use super::super::fusion::Constants;
-use super::super::vector::{Vectors, load};
+use super::super::vector::{Grid, GridMut, Vectors, load};
 use super::strip::{Order, Run, Strip};
 use crate::TensorDesc;
 
-/// A blocked tensor to read from.
+/// A tensor in channel blocks that a pass reads.
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-    /// Rows and columns of zeros before each image, where its first window begins.
+    /// Rows and columns of zeros before each image. The first window starts there.
     pub pad: usize,
-    /// The norm that each value goes through as it is read, if any.
+    /// A norm to apply to each value when it is read.
     pub normal: Option<Normalised<'a>>,
 }
 
-/// Rows of a grid from its columns.
+/// Returns the rows of a grid from its columns.
 #[inline(always)]
 pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) -> [[T; C]; R] {
     let mut rows = [[columns[0][0]; C]; R];
@@ -31,7 +31,7 @@ pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) 
     rows
 }
 
-/// Writes a grid, its places `place` floats apart from `at` on.
+/// Stores a grid. The first place is at `at`, and places are `place` floats apart.
 #[inline(always)]
 fn scatter<S: Vectors, const A: usize, const B: usize>(
     set: S,
@@ -40,16 +40,15 @@ fn scatter<S: Vectors, const A: usize, const B: usize>(
     place: usize,
     to: &mut [f32],
 ) {
-    let to = to[at..][..(A * B - 1) * place + S::LANES].as_mut_ptr();
+    let mut to = GridMut::<S, A, B>::new(set, &mut to[at..], [B * place, place]);
     for (r, row) in grid.into_iter().enumerate() {
         for (c, lanes) in row.into_iter().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            unsafe { set.store(lanes, to.add((B * r + c) * place)) }
+            to.put(r, c, lanes);
         }
     }
 }
 
-/// Reads R rows of C pixels from row `top`, column `left` on, all of them inside.
+/// Loads R rows of C pixels from row `top` and column `left` on. Panics if they are not inside the plane.
 #[inline(always)]
 fn patch<S: Vectors, const R: usize, const C: usize>(
     set: S,
@@ -58,19 +57,19 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
     top: usize,
     left: usize,
 ) -> [[S::Lanes; R]; C] {
-    let from = plane[(top * w + left) * S::LANES..][..((R - 1) * w + C) * S::LANES].as_ptr();
+    let from = Grid::<S, R, C>::new(set, &plane[(top * w + left) * S::LANES..], [w * S::LANES, S::LANES]);
     let mut columns = [[set.zero(); R]; C];
     for (c, column) in columns.iter_mut().enumerate() {
         for (r, lanes) in column.iter_mut().enumerate() {
-            // SAFETY: the last pixel ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((r * w + c) * S::LANES)) };
+            *lanes = from.get(r, c);
         }
     }
     columns
 }
 
-/// How the pixels of a row of tiles are read: lines of `w` of them that begin at `above`, of which those from `rows[0]` to `rows[1]` are
-/// inside, and what is made of each. Around the image there are zeros, `pad` of them before it.
+/// Reads the pixels for a row of tiles. `above` points to the first row, and rows have `w` pixels. Rows from `rows[0]`
+/// to `rows[1]` are inside the image. There are `pad` zeros before each row, and pixels outside the image are zero.
+/// `made` is applied to each pixel.
 #[derive(Clone, Copy)]
 struct Pixels<P> {
     above: *const f32,
@@ -81,7 +80,8 @@ struct Pixels<P> {
 }
 
 impl<P> Pixels<P> {
-    /// B^T d of a column of A pixels, `left` counted from `pad` before the image; all of them are inside if `inner`.
+    /// Returns B^T d of a column of A pixels. `left` is counted from `pad` before the image. If `inner` is set, all
+    /// pixels must be inside.
     #[inline(always)]
     fn column<S: Vectors, const A: usize>(self, set: S, left: usize, inner: bool) -> [S::Lanes; A]
     where
@@ -92,7 +92,7 @@ impl<P> Pixels<P> {
         if inner || left >= pad && left < w + pad {
             for (r, d) in d.iter_mut().enumerate() {
                 if inner || r >= rows[0] && r < rows[1] {
-                    // SAFETY: column and row are inside of the image.
+                    // SAFETY: column and row are inside the image.
                     let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
                     *d = made.of(set, value);
                 }
@@ -101,7 +101,7 @@ impl<P> Pixels<P> {
         input_line::<S, A, 2>(set, d)
     }
 
-    /// The columns of a tile from `first` on.
+    /// Reads a tile's columns, starting with its column `first`.
     #[inline(always)]
     fn columns<S: Vectors, const A: usize, const B: usize>(
         self,
@@ -119,7 +119,7 @@ impl<P> Pixels<P> {
     }
 }
 
-/// B^T d B of a strip of one channel block of an image of h rows and w columns, with `pad` of zeros before it.
+/// Computes B^T d B for a strip of a channel block. The image has h rows and w columns, with `pad` zeros before them.
 #[inline(always)]
 fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -130,7 +130,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     v: &mut [f32],
 ) {
     let plane = plane[..h * w * S::LANES].as_ptr();
-    // a tile shares all but M of its columns with its neighbour, which pays where the registers hold them
+    // A tile shares all but M of its columns with the next tile. Reusing them pays only if they fit into the registers.
     let shared = if A == 4 { B - M } else { 0 };
     let mut i = 0;
     while i < s.count {
@@ -147,7 +147,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
             for c in 0..shared {
                 columns[c] = columns[c + M];
             }
-            // what is known of an inner tile makes its loads free of conditions
+            // If the whole tile is inside the image, its loads need no conditions.
             if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
                 pixels.columns(set, left, shared, true, &mut columns);
             } else {
@@ -164,7 +164,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// A dy A^T of a strip of one channel block.
+/// Computes A y A^T for a strip of a channel block.
 #[inline(always)]
 fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -197,23 +197,23 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
 }
 
 impl<'a> Side<'a> {
-    /// A tensor whose values are taken as they are.
+    /// Creates a side without padding and without a norm.
     pub fn of(desc: TensorDesc, data: &'a [f32]) -> Self {
         Self { desc, data, pad: 0, normal: None }
     }
 
-    /// From sample `n` on.
+    /// Skips the samples before `n`.
     pub fn skip(self, n: usize) -> Self {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
 
-    /// Some channel blocks of sample `n`, counted from the first of them.
+    /// Returns some channel blocks of sample `n`. They are numbered from 0.
     fn planes(&self, n: usize, blocks: Range<usize>) -> impl Iterator<Item = (usize, &'a [f32])> {
         let (len, all) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
         self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transformed inputs of a run of tiles of `outputs`, of all channels.
+    /// Transforms the inputs in all channels for a run of tiles in `outputs`.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -235,7 +235,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The same for gradients of outputs, of some channel blocks.
+    /// Transforms the output gradient in some channel blocks.
     #[inline(always)]
     pub fn gradients<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -252,20 +252,20 @@ impl<'a> Side<'a> {
     }
 }
 
-// The matrices, applied to one column or row: B for inputs, A for outputs, as the literature calls them. A is also the length of a line, M
-// its outputs. Filters, and so G, are in `filters`.
+// The matrices, applied to a column or row. As in the literature, B is for inputs and A for outputs. The parameter A is
+// the length of a line, and M its number of outputs. `filters` has the filters and their matrix G.
 
-/// Points of F(4, 3) beside 0 and infinity, and their negatives: of those that were tried, the ones with the least rounding error. F(2, 3)
-/// has the points 0, 1, -1 and infinity, F(2, 5) also 2 and -2.
+/// The points of F(4, 3) besides 0 and infinity are these and their negatives. They had the least rounding error of all
+/// points that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
 pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 
-/// Side of the filters that a grid is for.
+/// Returns the side of the filters for a grid with `a` lines.
 pub const fn kernel(a: usize) -> usize {
     a - 1
 }
 
-/// B^T d of one column or row.
+/// Returns B^T d for a column or row.
 #[inline(always)]
 pub fn input_line<S: Vectors, const A: usize, const M: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes; A] {
     let mut t = [set.zero(); A];
@@ -300,7 +300,7 @@ pub fn input_line<S: Vectors, const A: usize, const M: usize>(set: S, d: [S::Lan
     t
 }
 
-/// A^T m.
+/// Returns A^T m for a column or row.
 #[inline(always)]
 pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; M] {
     let mut y = [set.zero(); M];
@@ -325,7 +325,7 @@ pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::La
     y
 }
 
-/// A y, of two outputs.
+/// Returns A y for a column or row.
 #[inline(always)]
 pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::Lanes; M]) -> [S::Lanes; A] {
     let mut g = [set.zero(); A];
@@ -354,14 +354,15 @@ pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::
     g
 }
 
-// Inputs that are the output of a batch normalisation: the convolution computes them, by the same formula, from what the norm reads.
+// Inputs that are the output of a batch norm. The convolution computes them from the norm's input, with the norm's
+// formula.
 
-/// What a value becomes as it is read.
+/// A function that is applied to each value when it is read.
 pub trait Made<S: Vectors>: Copy {
     fn of(self, set: S, value: S::Lanes) -> S::Lanes;
 }
 
-/// The value itself.
+/// Returns the value unchanged.
 #[derive(Clone, Copy)]
 pub struct AsItIs;
 
@@ -372,14 +373,14 @@ impl<S: Vectors> Made<S> for AsItIs {
     }
 }
 
-/// A norm of all channels.
+/// A norm, for all channels.
 #[derive(Clone, Copy)]
 pub struct Normalised<'a> {
     pub constants: &'a Constants,
     pub relu: bool,
 }
 
-/// The norm of one block of channels: scale x + shift, but no less than `least`, which is 0 where ReLU follows.
+/// The norm of a channel block: max(scale x + shift, least). `least` is 0 if ReLU follows, otherwise minus infinity.
 #[derive(Clone, Copy)]
 pub struct NormalisedBlock<L> {
     scale: L,
@@ -397,7 +398,7 @@ impl Normalised<'_> {
 }
 
 impl<L: Copy> NormalisedBlock<L> {
-    /// The gradient where the norm's value, computed from `x`, passes ReLU; 0 elsewhere.
+    /// Returns the gradient where the norm's value, computed from `x`, passes ReLU, and 0 elsewhere.
     #[inline(always)]
     pub fn masked<S: Vectors<Lanes = L>>(self, set: S, x: L, gradient: L) -> L {
         set.where_above(self.least, set.mul_add(x, self.scale, self.shift), gradient)
@@ -407,7 +408,7 @@ impl<L: Copy> NormalisedBlock<L> {
 impl<S: Vectors> Made<S> for NormalisedBlock<S::Lanes> {
     #[inline(always)]
     fn of(self, set: S, value: S::Lanes) -> S::Lanes {
-        // a NaN in the second operand stays
+        // `max` returns its second operand if either is NaN, so NaN stays.
         set.max(self.least, set.mul_add(value, self.scale, self.shift))
     }
 }

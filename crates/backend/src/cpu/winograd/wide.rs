@@ -1,49 +1,53 @@
-//! Convolutions between so many channels that the transformed filters, or their gradient, do not fit into the caches. The transformed
-//! inputs of many tiles are kept, and each thread computes a few output channels of all of these tiles at a time, for which it needs the
-//! filters of these channels alone.
+//! Convolutions with so many channels that the transformed filters, or their gradient, do not fit into the caches. The
+//! transformed inputs of many tiles are kept. Each thread computes a few output channels for all of these tiles at a
+//! time, so it needs only the filters of these channels.
 
-use super::super::threads::{Shared, Threads};
+use super::super::divide::{Divided, Items, PerThread};
+use super::super::moments::Moments;
+use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
-use super::outputs::{self, Finish};
+use super::outputs::{self, Finish, Output};
 use super::strip::{self, PAD, padded};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
 use crate::TensorDesc;
 
-/// Channels beyond which this is the way from one side to the other.
+/// With more channels, passes from x to y and from dy to dx use this method.
 pub const MOST_CHANNELS: usize = 256;
-/// Tiles of the longest strips.
+/// Maximum number of tiles per strip.
 const STRIP: usize = 64;
-/// Tiles that lie on the grid at once, or a few more: enough that making the filters costs little beside the products, few enough for the
-/// caches.
+/// Number of tiles on the grid at a time, rounded up to strips. It is large enough that transforming the filters costs
+/// little compared with the products, and small enough for the caches.
 const TILES: usize = 256;
 
-/// Channels beyond which it is the way to the filters' gradient: several threads that take samples need a grid of it each, which leaves
-/// the caches sooner.
+/// Returns the number of channels above which the filter gradient uses this method. The limit is lower with more than
+/// one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill the caches
+/// sooner.
 pub fn most_channels_of_gradients(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
 
-/// Whether a pass between so many padded channels is computed in this way: there are more than `most`, and both sides have groups of them
-/// for all threads.
+/// Returns true if a pass uses this method: it has more than `most` channels, and both sides have enough groups of
+/// channels to keep all threads busy. `ci` and `co` are padded channels.
 pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
 
-/// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
+/// Returns the number of tiles per strip. It is a multiple of the kernel's rows, and small enough that there are strips
+/// for all threads if possible.
 pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
     let most = (TILES / threads.0).clamp(1, STRIP);
     tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
 }
 
-/// How the work space of a pass over inputs of so many channels is cut.
+/// How the workspace of a pass is divided.
 struct Room {
-    /// Floats of the inputs of one strip.
+    /// Floats for a strip's inputs.
     strip: usize,
-    /// Strips at once.
+    /// Number of strips at a time.
     strips: usize,
-    /// Floats of the filters of [`PAD`] output channels, and of what has their channels.
+    /// Floats for the filters of [`PAD`] output channels, and for these channels in a strip.
     filters: usize,
     outputs: usize,
 }
@@ -64,7 +68,8 @@ impl Room {
     }
 }
 
-/// Floats of work space for all passes between so many padded channels; `of` are the tiles of a strip and of the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, and `of` are the numbers of tiles
+/// in a strip and in the batch.
 pub fn work<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],
@@ -75,17 +80,17 @@ pub fn work<S: Vectors>(
     [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
 }
 
-/// A convolution whose threads divide the output channels: its input, or dy for the gradient of the input, and its filters.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
     pub from: Side<'a>,
     pub filters: Filters,
-    /// Tiles of a strip.
+    /// Tiles per strip.
     pub strip: usize,
 }
 
-/// Strips whose inputs lie on the grid: the run of tiles of each, with the inputs behind each other.
+/// Strips with their inputs on the grid: their runs of tiles, and `len` floats of inputs for each.
 struct Strips<'a> {
     runs: &'a [Run],
     order: Order,
@@ -100,25 +105,28 @@ impl Strips<'_> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// `to`, x's y or dy's dx, by plain filters `w`.
+    /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
     pub fn convolve<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
         w: &[f32],
         finish: Finish<'_>,
         work: &mut [f32],
-        y: &mut [f32],
+        (y, moments, sums): (&mut [f32], &mut [Moments], &mut [f64]),
     ) {
-        let y = Shared::new(y);
-        self.each_group::<A, B, M>(to, work, |group, u, m, strips| {
+        let channels = to.blocks() * to.block;
+        let y = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        let totals = (Divided::by_columns(moments, channels, PAD), Divided::by_columns(sums, channels, PAD));
+        self.each_group::<A, B, M>(to, work, y, totals, |group, u, m, strips, output| {
             self.filters.transform_group::<S, A, B, M>(self.set, group, w, u);
             for (run, v) in strips.each() {
-                self.set.run(Products::<A, B, M> { to, group, finish, order: strips.order, run, v, u, m, y });
+                let (m, order, output) = (&mut *m, strips.order, output.reborrow());
+                self.set.run(Products::<A, B, M> { to, group, finish, order, run, v, u, m, output });
             }
         });
     }
 
-    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    /// Computes the filter gradient in plain order from x and `dy`.
     pub fn correlate<const A: usize, const B: usize, const M: usize>(
         &self,
         dy: Side<'_>,
@@ -126,61 +134,63 @@ impl<S: Vectors> Wide<'_, S> {
         dw: &mut [f32],
     ) {
         dw.fill(0.0);
-        let dw = Shared::new(dw);
-        self.each_group::<A, B, M>(&dy.desc, work, |group, u, d, strips| {
+        let totals = (Divided::by_rows(&mut [], 1, 1), Divided::by_rows(&mut [], 1, 1));
+        let dw = self.filters.by_columns(dw, PAD);
+        self.each_group::<A, B, M>(&dy.desc, work, dw, totals, |group, u, d, strips, output| {
             u.fill(0.0);
             for (run, v) in strips.each() {
-                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du: u });
+                let (d, du) = (&mut *d, &mut *u);
+                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du });
             }
-            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
-            unsafe { self.filters.add_group::<S, A, B, M>(self.set, group, u, dw) };
+            self.filters.add_group::<S, A, B, M>(self.set, group, u, &mut output.y);
         });
     }
 
-    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips)`
-    /// for all channels of the other side, whose tiles these are; until no strip is left.
+    /// Transforms the inputs of as many strips as fit into `work`. Then it calls `f(group of PAD channels, filters,
+    /// outputs, strips, the thread's part of `y` and the totals)` for all groups of channels in `to`, which also
+    /// defines the tiles. It repeats this until all strips are done.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
         work: &mut [f32],
-        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>) + Sync,
+        mut y: Divided<'_, f32>,
+        (mut moments, mut sums): (Divided<'_, Moments>, Divided<'_, f64>),
+        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>, &mut Output<'_>) + Sync,
     ) {
         let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
         let room = Room::of::<S>(A * B, channels, (self.strip, tiles), M);
         let order = Order::by_place::<S>(channels, self.strip, M);
         let (inputs, own) = work[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
-        let own = Shared::new(own);
         let runs: Vec<Run> = Run::each(tiles, self.strip).collect();
         for runs in runs.chunks(room.strips) {
-            let shared = Shared::new(inputs);
-            self.threads.each(runs.len(), |_, strips| {
-                for strip in strips {
-                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
-                    let v = unsafe { shared.part(strip * room.strip..(strip + 1) * room.strip) };
-                    self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], of: to, order, v });
+            self.threads.divide(runs.len(), Items::new(inputs, room.strip), |strips, inputs| {
+                for (run, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(room.strip)) {
+                    self.set.run(Inputs::<A, B, M> { from: self.from, run: *run, of: to, order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
-                let each = room.filters + room.outputs;
-                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-                let (u, m) = unsafe { own.part(t * each..(t + 1) * each) }.split_at_mut(room.filters);
-                groups.for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }));
+            let parts = (y.reborrow(), moments.reborrow(), sums.reborrow());
+            let parts = (PerThread::new(own, room.filters + room.outputs), parts);
+            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, (y, moments, sums))| {
+                let mut output = Output { y, moments, sums };
+                let (u, m) = own.split_at_mut(room.filters);
+                groups
+                    .for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }, &mut output));
             });
         }
     }
 }
 
-/// The channel blocks of a group of [`PAD`] channels that exist.
+/// Returns the existing channel blocks of a group of [`PAD`] channels.
 pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
     let each = PAD / S::LANES;
     group * each..desc.blocks().min((group + 1) * each)
 }
 
-/// Inputs of one strip.
+/// Transforms the inputs of a strip.
 struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
     from: Side<'a>,
     run: Run,
-    /// The side whose tiles these are.
+    /// Layout of the tensor that defines the tiles.
     of: &'a TensorDesc,
     order: Order,
     v: &'a mut [f32],
@@ -197,7 +207,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M>
     }
 }
 
-/// Products and outputs of one strip in a group of channels.
+/// Computes a strip's products and outputs in a group of channels.
 struct Products<'a, const A: usize, const B: usize, const M: usize> {
     to: &'a TensorDesc,
     group: usize,
@@ -207,7 +217,7 @@ struct Products<'a, const A: usize, const B: usize, const M: usize> {
     v: &'a [f32],
     u: &'a [f32],
     m: &'a mut [f32],
-    y: Shared<f32>,
+    output: Output<'a>,
 }
 
 impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, M> {
@@ -215,18 +225,18 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { to, group, finish, order, run, v, u, m, y } = self;
+        let Self { to, group, finish, order, run, v, u, m, output } = self;
         let (filters, place) = (u.len() / (A * B), m.len() / (A * B));
         let places = v.chunks_exact(order.place).zip(u.chunks_exact(filters)).zip(m.chunks_exact_mut(place));
         for ((v, u), m) in places {
             strip::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
         }
         let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
-        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, output);
     }
 }
 
-/// Adds what one strip gives to the gradient of the filters of a group of channels.
+/// Adds a strip's contribution to the filter gradient for a group of channels.
 struct Sums<'a, const A: usize, const B: usize, const M: usize> {
     dy: Side<'a>,
     group: usize,

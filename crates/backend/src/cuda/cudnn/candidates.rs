@@ -5,16 +5,15 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Mode,
-    cudnnBackendNumericalNote_t as Numerical,
-};
-
 use super::convolution::{Convolution, Direction, Graph, Tensor};
 use super::descriptor::{Address, Descriptor, Knob, Note};
 use super::descriptor::{Device, Handle};
 use crate::Error;
 use crate::Precision;
+use crate::cuda::driver::calls::cudnn::{
+    self as sys, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind,
+    cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as Numerical,
+};
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cudnn};
 use crate::cuda::settings::Settings;

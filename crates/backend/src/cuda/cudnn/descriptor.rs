@@ -2,12 +2,11 @@
 
 use std::ffi::c_void;
 
-use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
+use crate::Error;
+use crate::cuda::driver::calls::cudnn::{
+    self as sys, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind,
 };
-
-use crate::Error;
 use crate::cuda::driver::status::cudnn;
 use crate::cuda::driver::stream::Stream;
 

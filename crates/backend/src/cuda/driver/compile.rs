@@ -4,8 +4,7 @@
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 
-use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
-
+use super::calls::nvrtc::{self as sys, nvrtcProgram, nvrtcResult};
 use super::status::nvrtc;
 use super::{cache, library};
 use crate::{Error, Precision};

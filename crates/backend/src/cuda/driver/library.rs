@@ -2,8 +2,9 @@
 
 use std::ffi::c_int;
 
-use cudarc::{cublaslt, cudnn, driver, nvrtc};
+use cudarc::driver;
 
+use super::calls::{cublaslt, cudnn, nvrtc};
 use super::load::{ALL, Library, loaded, require};
 use super::status;
 use crate::Error;
@@ -43,7 +44,8 @@ pub fn require_all() -> Result<(), Error> {
     if nvrtc.0 > driver / 1000 {
         return too_old("NVRTC", nvrtc.0);
     }
-    let (version, built_with) = (cudnn::result::get_version(), cudnn::result::get_cudart_version());
+    // SAFETY: the library is loaded, and both functions have no arguments.
+    let (version, built_with) = unsafe { (cudnn::cudnnGetVersion(), cudnn::cudnnGetCudartVersion()) };
     if version < 90_000 {
         let why =
             format!("cuDNN {} was found, but at least 9.0 is required; {}", cudnn_version(), Library::Cudnn.cure());
@@ -53,7 +55,7 @@ pub fn require_all() -> Result<(), Error> {
         return too_old("cuDNN", built_with as i32 / 1000);
     }
     // SAFETY: the library is loaded, and the function has no arguments.
-    let built_with = unsafe { cublaslt::sys::cublasLtGetCudartVersion() } as i32;
+    let built_with = unsafe { cublaslt::cublasLtGetCudartVersion() } as i32;
     if built_with / 1000 > driver / 1000 {
         return too_old("cuBLASLt", built_with / 1000);
     }
@@ -73,20 +75,21 @@ fn driver_version() -> Result<i32, Error> {
 pub fn nvrtc_version() -> Result<(i32, i32), Error> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the library is loaded, and both pointers are valid for the call.
-    status::nvrtc(unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }, "nvrtcVersion", "its version")?;
+    status::nvrtc(unsafe { nvrtc::nvrtcVersion(&mut major, &mut minor) }, "nvrtcVersion", "its version")?;
     Ok((major, minor))
 }
 
 /// Returns a version such as 9.19.0. The library must be loaded.
 pub fn cudnn_version() -> String {
-    let v = cudnn::result::get_version();
+    // SAFETY: the caller has checked that the library is loaded. The function has no arguments.
+    let v = unsafe { cudnn::cudnnGetVersion() };
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 
 /// Returns a version such as 13.0.1. The library must be loaded.
 pub fn cublaslt_version() -> String {
     // SAFETY: the caller has checked that the library is loaded. The function has no arguments.
-    let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
+    let v = unsafe { cublaslt::cublasLtGetVersion() };
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 

@@ -1,14 +1,10 @@
-//! Loads each of NVIDIA's libraries once, from the first place that has it, with its companion libraries, so that
-//! cudarc finds it.
+//! Loads each of NVIDIA's libraries once, from the first place that has it, with its companion libraries.
 //!
-//! cudarc loads a library when one of its functions is first called, and panics if the library is missing. So
-//! everything else in this backend must call [`require`] first.
+//! cudarc loads the driver when one of its functions is first called, and panics if the driver is missing, as do our own
+//! [`calls`](super::calls) of the other libraries. So everything else in this backend must call [`require`] first.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -35,12 +31,8 @@ pub fn load(library: Library, driver: u32) -> Result<Loaded, Vec<String>> {
     let handle = choose(library, driver, &mut failures).ok_or(failures)?;
     let file = file_of(handle, library.function()).unwrap_or_default();
     let companions = library.companions().map_or(0, |prefix| companions(&file, prefix));
-    if library == Library::Nccl {
-        return Ok(Loaded { handle, file, companions });
-    }
-    // the driver keeps its own name, because profilers and debuggers look for it
     if library != Library::Driver {
-        alias(&format!("lib{}.so", library.stem()), &file.to_string_lossy());
+        return Ok(Loaded { handle, file, companions });
     }
     // the library that cudarc will open, by the names that cudarc tries
     let names = cudarc::get_lib_name_candidates(library.stem());
@@ -161,100 +153,6 @@ fn companions(file: &Path, prefix: &str) -> usize {
     files.iter().filter_map(|file| open(file, 0).ok()).collect::<BTreeSet<_>>().len()
 }
 
-// Gives a library a second name: every later dlopen of that name returns this library, whatever the dynamic loader's
-// folders contain.
-//
-// cudarc opens `libcudnn.so` by name. The dynamic loader knows a loaded library by its soname (`libcudnn.so.9`). For
-// any other name it searches its own folders, where it may find another version. So we load a shared object that has
-// the wanted soname, no code, and the library as its only dependency. dlsym searches an object and its dependencies.
-
-/// Sizes in bytes of the ELF file header, program header, dynamic entry and symbol.
-const HEADER: usize = 64;
-const SEGMENT: usize = 56;
-const ENTRY: usize = 16;
-const SYMBOL: usize = 24;
-
-const SEGMENTS: usize = 3;
-const ENTRIES: usize = 8;
-
-/// The largest page size of any Linux system.
-const PAGE: u64 = 64 << 10;
-
-/// Loads an object with this soname that depends on `library`, a path or soname. Returns false if the system cannot do
-/// that.
-pub fn alias(name: &str, library: &str) -> bool {
-    let Ok(label) = CString::new(name) else { return false };
-    // SAFETY: the label is a C string. The descriptor is new, and the `File` becomes its owner.
-    let mut file = unsafe {
-        match libc::memfd_create(label.as_ptr(), libc::MFD_CLOEXEC) {
-            -1 => return false,
-            descriptor => File::from_raw_fd(descriptor),
-        }
-    };
-    if file.write_all(&object(name, library)).is_err() {
-        return false;
-    }
-    let Ok(path) = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())) else { return false };
-    // SAFETY: the path is a C string, and the object has no code.
-    let loaded = unsafe { !libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() };
-    // the dynamic loader remembers the object by this path, so no other file may get this descriptor
-    std::mem::forget(file);
-    loaded
-}
-
-/// Returns a 64-bit ELF object: header, program headers, dynamic section, symbol table (one empty symbol), hash table
-/// and strings.
-fn object(name: &str, library: &str) -> Vec<u8> {
-    let dynamic = HEADER + SEGMENTS * SEGMENT;
-    let symbols = dynamic + ENTRIES * ENTRY;
-    let hashes = symbols + SYMBOL;
-    let names = hashes + 16;
-    let end = names + 1 + name.len() + 1 + library.len() + 1;
-    let mut bytes = header();
-    // one writable segment, because the dynamic loader writes into the dynamic section
-    segment(&mut bytes, [1, 6], 0, end, PAGE);
-    segment(&mut bytes, [2, 6], dynamic, ENTRIES * ENTRY, 8);
-    // mark the stack as not executable: without this entry the object would request an executable stack
-    segment(&mut bytes, [0x6474_e551, 6], 0, 0, 16);
-    let (own, needed) = (1, 2 + name.len());
-    // SONAME, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SYMENT, end
-    let tags = [(14, own), (1, needed), (4, hashes), (5, names), (6, symbols), (10, end - names), (11, SYMBOL), (0, 0)];
-    for (tag, value) in tags {
-        put(&mut bytes, &[tag, value as u64]);
-    }
-    put(&mut bytes, &[0; SYMBOL / 8]);
-    // one bucket and one chain entry, both empty
-    bytes.extend([1u32, 1, 0, 0].into_iter().flat_map(u32::to_ne_bytes));
-    for text in ["", name, library] {
-        bytes.extend(text.bytes().chain([0]));
-    }
-    bytes
-}
-
-fn header() -> Vec<u8> {
-    let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-    let order = if cfg!(target_endian = "little") { 1 } else { 2 };
-    let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, order, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    bytes.extend([3u16, machine].into_iter().flat_map(u16::to_ne_bytes));
-    bytes.extend(1u32.to_ne_bytes());
-    // no entry point, the offset of the program headers, no sections
-    put(&mut bytes, &[0, HEADER as u64, 0]);
-    bytes.extend(0u32.to_ne_bytes());
-    let sizes = [HEADER as u16, SEGMENT as u16, SEGMENTS as u16, 0, 0, 0];
-    bytes.extend(sizes.into_iter().flat_map(u16::to_ne_bytes));
-    bytes
-}
-
-fn segment(bytes: &mut Vec<u8>, kind_and_rights: [u32; 2], at: usize, len: usize, align: u64) {
-    bytes.extend(kind_and_rights.into_iter().flat_map(u32::to_ne_bytes));
-    let (at, len) = (at as u64, len as u64);
-    put(bytes, &[at, at, at, len, len, align]);
-}
-
-fn put(bytes: &mut Vec<u8>, words: &[u64]) {
-    bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-}
-
 // The libraries loaded so far, and the error for a missing library.
 
 /// Returns a library, and loads it at the first call.
@@ -278,6 +176,17 @@ pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     }
     let loaded = load(library, driver).map_err(|failures| absent(library, &failures))?;
     Ok(found.get_or_init(|| loaded))
+}
+
+/// Returns a function of a library. Panics if the library is missing or lacks the function.
+///
+/// # Safety
+/// `F` must be the type of a pointer to the function.
+pub unsafe fn required<F: Copy>(library: Library, name: &str) -> F {
+    let c_name = CString::new(name).expect("a function's name");
+    // SAFETY: the caller ensures that `F` is the function's type.
+    let function = loaded(library).ok().and_then(|loaded| unsafe { loaded.find(&c_name) });
+    function.unwrap_or_else(|| panic!("lib{} has no function {name}", library.stem()))
 }
 
 /// Loads a library if necessary. Returns an error if it is missing, see [`loaded`].
@@ -326,41 +235,4 @@ pub unsafe fn words(text: *const c_char) -> String {
     }
     // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(name: &CString) -> *mut std::ffi::c_void {
-        // SAFETY: the name is a C string.
-        unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }
-    }
-
-    #[test]
-    fn a_library_is_found_by_its_second_name() {
-        let [first, second] = ["libtrireme-first.so", "libtrireme-second.so"];
-        let c_name = |name: &str| CString::new(name).unwrap();
-        assert!(open(&c_name(first)).is_null(), "nothing has that name yet");
-        // two aliases, to check that the second is not mistaken for the first
-        assert!(alias(first, "libm.so.6") && alias(second, "libc.so.6"));
-        for (name, symbol) in [(first, c"cosh"), (second, c"getpid")] {
-            let handle = open(&c_name(name));
-            assert!(!handle.is_null(), "{name}");
-            // SAFETY: the handle is valid, and the symbol is a C string.
-            assert!(unsafe { !libc::dlsym(handle, symbol.as_ptr()).is_null() }, "{name}: no {symbol:?}");
-        }
-        // SAFETY: as above.
-        assert!(std::ptr::eq(unsafe { libc::dlsym(open(&c_name(first)), c"cosh".as_ptr()) }, libm()));
-    }
-
-    fn libm() -> *mut std::ffi::c_void {
-        // SAFETY: the handle is that of libm.
-        unsafe { libc::dlsym(open(&CString::new("libm.so.6").unwrap()), c"cosh".as_ptr()) }
-    }
-
-    #[test]
-    fn a_library_that_is_not_there_has_no_second_name() {
-        assert!(!alias("libtrireme-third.so", "/nowhere/libnothing.so"));
-    }
 }

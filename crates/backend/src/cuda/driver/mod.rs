@@ -2,6 +2,7 @@
 //! search for NVIDIA's libraries. Every failed call becomes an error that names the call.
 
 pub mod cache;
+pub mod calls;
 pub mod compile;
 pub mod context;
 pub mod library;

@@ -7,8 +7,9 @@ use cudarc::cublaslt::sys::cublasStatus_t;
 use cudarc::cudnn::sys::cudnnStatus_t;
 use cudarc::driver::result::{DriverError, ctx};
 use cudarc::driver::sys::CUresult;
-use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
+use cudarc::nvrtc::sys::nvrtcResult;
 
+use super::calls;
 use super::load::{Library, require, words};
 use crate::Error;
 
@@ -90,7 +91,7 @@ pub fn nvrtc(status: nvrtcResult, call: &'static str, op: &str) -> Result<(), Er
         return Ok(());
     }
     // SAFETY: the function takes a status and returns a constant string.
-    let status = unsafe { words(nvrtcGetErrorString(status)) };
+    let status = unsafe { words(calls::nvrtc::nvrtcGetErrorString(status)) };
     Err(Error::Foreign { library: "NVRTC", call, op: op.into(), status })
 }
 
@@ -102,7 +103,7 @@ pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), 
     let mut text = [0 as std::ffi::c_char; 512];
     // SAFETY: at most `text.len() - 1` bytes are written, so the last byte stays zero.
     let last = unsafe {
-        cudarc::cudnn::sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
+        calls::cudnn::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
         words(text.as_ptr())
     };
     if let Some(lost) = lost(call, op) {

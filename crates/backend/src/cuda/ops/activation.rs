@@ -1,16 +1,14 @@
 //! Element-wise activations, for any memory layout.
 
-use std::rc::Rc;
-
 use net::Activation;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
     /// y = f(x)
@@ -71,52 +69,15 @@ pub fn mask(gpu: &Shared, y: Slice<'_, Element>, dy: Slice<'_, Element>, n: usiz
     gpu.launch(&ActivationBackward { seen: y, dy, n: n as u64, function, a })
 }
 
-struct Plan {
-    shared: Rc<Shared>,
-    op: Activation,
-    x: TensorDesc,
-}
-
 pub fn plan(gpu: &Cuda, op: &Activation, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan { shared: gpu.shared.clone(), op: *op, x: r.x[0] }))
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let n = self.x.elems();
-        Some(self.shared.traffic(2 * n, 3 * n))
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, n) = (&self.shared, self.x.elems());
-        forward(shared, self.op, shared.holds(x[0], n)?, shared.holds(y, n)?, n)
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let (shared, elems) = (&self.shared, self.x.elems());
-        let Function { number: function, a, from_x } = Function::of(self.op);
-        let seen = shared.holds(if from_x { g.x[0] } else { g.y }, elems)?;
-        let dy = shared.holds(g.dy, elems)?;
-        shared.launch(&ActivationBackward { seen, dy, n: elems as u64, function, a })
-    }
+    let (shared, op, n) = (gpu.shared.clone(), *op, r.x[0].elems());
+    let (traffic, launcher) = (shared.traffic(2 * n, 3 * n), shared.clone());
+    let apply = move |_: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
+        forward(&launcher, op, launcher.holds(x[0], n)?, launcher.holds(y, n)?, n)
+    };
+    Elementwise::plan(r.x[0], Keeps::ALL, Some(traffic), apply, move |_, g: Gradients<'_, Cuda>| {
+        let Function { number: function, a, from_x } = Function::of(op);
+        let seen = shared.holds(if from_x { g.x[0] } else { g.y }, n)?;
+        shared.launch(&ActivationBackward { seen, dy: shared.holds(g.dy, n)?, n: n as u64, function, a })
+    })
 }

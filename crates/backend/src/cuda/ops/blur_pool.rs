@@ -8,7 +8,6 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
@@ -124,17 +123,9 @@ impl Planned<Cuda> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         let lists = self.forward.iter().chain(&self.backward);
         lists.map(|list| list.first.bytes() + list.places.bytes() + list.weights.bytes()).sum()
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

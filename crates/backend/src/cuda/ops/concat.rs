@@ -9,7 +9,6 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
@@ -55,18 +54,6 @@ pub fn plan(gpu: &Cuda, _: &Concat, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

@@ -1,8 +1,6 @@
 //! Inverted dropout. Draws the same random numbers as the reference, and draws them again in the backward pass instead
 //! of storing a mask.
 
-use std::rc::Rc;
-
 use net::Dropout;
 
 use crate::cuda::device::Cuda;
@@ -10,10 +8,10 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::draws::FIRST_INDEX;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
     /// to = from times 0 or 1 / (1 - p)
@@ -31,68 +29,33 @@ kernels! {
     }
 }
 
-pub struct Plan {
-    shared: Rc<Shared>,
-    p: f32,
-    index: u16,
-    x: TensorDesc,
-}
-
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, p: f32, r: &PlanRequest<'_, Cuda>) -> Self {
-        Self { shared: shared.clone(), p, index: r.index, x: r.x[0] }
-    }
-
-    /// Launches to = from times 0 or 1 / (1 - p).
-    fn drop(&self, seed: u64, from: Slice<'_, Activation>, to: Slice<'_, Activation>) -> Result<(), Error> {
-        let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
-        let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
-        let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | self.index));
-        self.shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
-    }
-}
-
 pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op.0, r)))
+    let (p, index, x) = (op.0, r.index, r.x[0]);
+    let [rows, channels, plane] = [x.n, x.shape.c, x.shape.plane()].map(|v| v as u32);
+    dropping(gpu, r, move |shared, seed, from, to| {
+        let blocks = shared.blocks.borrow();
+        let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | index));
+        shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p })
+    })
 }
 
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let n = self.x.elems();
-        Some(self.shared.traffic(2 * n, 2 * n))
-    }
-
-    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, elems) = (&self.shared, self.x.elems());
-        let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
+/// Plans an operation that drops activations in training. `drop(gpu, seed, from, to)` launches its kernel.
+pub fn dropping(
+    gpu: &Cuda,
+    r: &PlanRequest<'_, Cuda>,
+    drop: impl Fn(&Shared, u64, Slice<'_, Activation>, Slice<'_, Activation>) -> Result<(), Error> + Copy + 'static,
+) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let (shared, n) = (gpu.shared.clone(), r.x[0].elems());
+    let (traffic, launcher) = (shared.traffic(2 * n, 2 * n), shared.clone());
+    let forward = move |pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
+        let (x, y) = (launcher.holds(x[0], n)?, launcher.holds(y, n)?);
         if pass.training {
-            return self.drop(pass.key.seed, x, y);
+            return drop(&launcher, pass.key.seed, x, y);
         }
-        shared.launch(&CopyTensor { x, y, n: elems as u64 })
-    }
-
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let dy = self.shared.holds(g.dy, self.x.elems())?;
-        self.drop(pass.key.seed, dy, dy)
-    }
+        launcher.launch(&CopyTensor { x, y, n: n as u64 })
+    };
+    Elementwise::plan(r.x[0], Keeps::ALL, Some(traffic), forward, move |pass, g: Gradients<'_, Cuda>| {
+        let dy = shared.holds(g.dy, n)?;
+        drop(&shared, pass.key.seed, dy, dy)
+    })
 }

@@ -113,10 +113,6 @@ impl Planned<Cuda> for Plan {
         self.statistics.bytes() + self.parts.bytes()
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

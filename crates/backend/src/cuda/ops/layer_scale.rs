@@ -62,10 +62,6 @@ impl Planned<Cuda> for Plan {
         self.parts.bytes()
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(0)
     }

@@ -8,7 +8,6 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
@@ -80,18 +79,6 @@ pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn P
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

@@ -1,16 +1,13 @@
 //! Product of a tensor with one factor per image and channel.
 
-use std::rc::Rc;
-
 use net::Multiply;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
-use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::elementwise::Elementwise;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
     /// y = x s
@@ -35,59 +32,18 @@ kernels! {
     }
 }
 
-struct Plan {
-    shared: Rc<Shared>,
-    x: TensorDesc,
-}
-
 pub fn plan(gpu: &Cuda, _: &Multiply, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x[0] }))
-}
-
-impl Plan {
-    /// Returns images, positions and channels.
-    fn sizes(&self) -> [u32; 3] {
-        [self.x.n, self.x.shape.plane(), self.x.shape.c].map(|size| size as u32)
-    }
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
-    fn state_bytes(&self) -> usize {
-        0
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
-    fn alias(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let n = self.x.elems();
-        Some(self.shared.traffic(2 * n, 3 * n))
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, elems, [n, plane, channels]) = (&self.shared, self.x.elems(), self.sizes());
-        let (s, y) = (shared.holds(x[1], self.x.n * self.x.shape.c)?, shared.holds(y, elems)?);
-        shared.launch(&MultiplyForward { x: shared.holds(x[0], elems)?, s, y, n, plane, channels })
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let (shared, elems, [n, plane, channels]) = (&self.shared, self.x.elems(), self.sizes());
-        let factors = self.x.n * self.x.shape.c;
+    let (shared, desc) = (gpu.shared.clone(), r.x[0]);
+    let (elems, factors) = (desc.elems(), desc.n * desc.shape.c);
+    let [n, plane, channels] = [desc.n, desc.shape.plane(), desc.shape.c].map(|size| size as u32);
+    let (traffic, launcher) = (shared.traffic(2 * elems, 3 * elems), shared.clone());
+    let forward = move |_: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
+        let (s, y) = (launcher.holds(x[1], factors)?, launcher.holds(y, elems)?);
+        launcher.launch(&MultiplyForward { x: launcher.holds(x[0], elems)?, s, y, n, plane, channels })
+    };
+    Elementwise::plan(desc, Keeps::ALL, Some(traffic), forward, move |_, g: Gradients<'_, Cuda>| {
         let (x, s) = (shared.holds(g.x[0], elems)?, shared.holds(g.x[1], factors)?);
         let ds = g.dx[1].as_ref().map(|ds| shared.holds(ds, factors)).transpose()?;
         shared.launch(&MultiplyBackward { x, s, dy: shared.holds(g.dy, elems)?, ds, n, plane, channels })
-    }
+    })
 }

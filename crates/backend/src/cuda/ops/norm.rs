@@ -249,10 +249,6 @@ impl Planned<Cuda> for Plan {
         self.parts.bytes() + own.into_iter().chain(routes).sum::<usize>()
     }
 
-    fn implementation(&self) -> String {
-        "own".into()
-    }
-
     fn alias(&self) -> Option<usize> {
         Some(usize::from(self.op.residual))
     }

@@ -8,7 +8,6 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
@@ -127,16 +126,8 @@ impl Planned<Cuda> for Plan {
         self.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         self.tables.iter().map(CudaBuf::bytes).sum::<usize>() + self.best.bytes()
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

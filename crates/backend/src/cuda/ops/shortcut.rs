@@ -8,7 +8,6 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
-use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
@@ -75,16 +74,8 @@ impl Planned<Cuda> for Plan {
         self.route.y
     }
 
-    fn formats(&self) -> Vec<Format> {
-        Vec::new()
-    }
-
     fn state_bytes(&self) -> usize {
         self.route.bytes()
-    }
-
-    fn implementation(&self) -> String {
-        "own".into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

@@ -1,11 +1,11 @@
-//! Where tiles of up to 2 x 4 outputs lie on the grid: the cells, where their products add up, and the places of a cell, one for each phase
-//! of rows and columns. Tiles at the lower and right edge, of fewer rows or columns, are in fewer cells.
+//! The grid of a tile with up to 2 x 4 outputs. Products are added in its cells. A cell has a place for each
+//! combination of row and column phase. Tiles at the lower and right edge have fewer rows or columns and fewer cells.
 
 use super::super::super::vector::Vectors;
 use super::super::strip::{Ahead, Order, Run, tiles};
 use crate::TensorDesc;
 
-/// Rows and columns of outputs of a whole tile, each with a finite point.
+/// Rows and columns of outputs in a whole tile. Each of them adds a finite point.
 pub const HIGH: usize = 2;
 pub const WIDE: usize = FINITE;
 
@@ -14,16 +14,18 @@ pub const DOWN: usize = HIGH + 1;
 pub const ACROSS: usize = WIDE + 1;
 pub const CELLS: usize = DOWN * ACROSS;
 
-/// Columns of places: cells of the odd phase, then those of the even one, which has no infinity; rows likewise.
+/// Columns of places: first the odd phase's cells, then the even phase's, which has no infinity. Rows have the same
+/// order.
 pub const PLACES_ACROSS: usize = ACROSS + WIDE;
 pub const PLACES: usize = (DOWN + HIGH) * PLACES_ACROSS;
 
-/// Lines of filters, and their length: those of the odd phase for each point, and that of the even one, which is the same for all.
+/// Number of lines of filters, and their length. The odd phase has a filter for each point. The even phase has the same
+/// filter for all points.
 pub const LINES: usize = DOWN + 1;
 pub const LINE: usize = ACROSS + 1;
 pub const FILTERS: usize = LINES * LINE;
 
-/// The place of each phase of a cell, with the number of its filter.
+/// Returns the place for each phase in a cell, and the index of its filter.
 pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
     let [r, c] = [cell / ACROSS, cell % ACROSS];
     let rows = [(r, r), (DOWN + r, DOWN)].into_iter().take(if r < HIGH { 2 } else { 1 });
@@ -33,13 +35,13 @@ pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Whether a tile of so many rows and columns is in a cell.
+/// Returns true if a tile with these numbers of rows and columns has the cell.
 fn has([high, wide]: [usize; 2], cell: usize) -> bool {
     let [r, c] = [cell / ACROSS, cell % ACROSS];
     (r == HIGH || r < high) && (c == WIDE || c < wide)
 }
 
-/// A tile: its sample, first output row and column, and how many rows and columns it has.
+/// A tile: its sample, its first output row and column, and its numbers of rows and columns.
 #[derive(Clone, Copy)]
 pub struct Tile {
     pub n: usize,
@@ -57,7 +59,6 @@ impl Tile {
         Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
     }
 
-    /// The one that follows.
     fn next(self, d: &TensorDesc) -> Self {
         let (h, w) = (d.shape.h, d.shape.w);
         let Self { mut n, mut top, mut left, .. } = self;
@@ -71,20 +72,20 @@ impl Tile {
         Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
     }
 
-    /// Whole tiles, those at the right edge, at the lower edge, in the corner.
+    /// Returns 0 for whole tiles, 1 at the right edge, 2 at the lower edge, and 3 in the corner.
     fn kind(&self) -> usize {
         2 * usize::from(self.size[0] < HIGH) + usize::from(self.size[1] < WIDE)
     }
 }
 
-/// The tiles of a run. In each cell those that are in it lie behind each other, kind after kind.
+/// The tiles of a run. The matrix of a cell has only the tiles with this cell, ordered by kind.
 pub struct Tiles {
-    /// The outputs.
+    /// Layout of the outputs.
     of: TensorDesc,
     run: Run,
-    /// The row of each kind's first tile in each cell.
+    /// For each kind, the row of its first tile in the matrix of each cell.
     first: [[usize; CELLS]; 4],
-    /// Tiles in each cell.
+    /// Number of tiles in each cell.
     pub count: [usize; CELLS],
 }
 
@@ -106,19 +107,20 @@ impl Tiles {
         Self { of: *of, run, first, count }
     }
 
-    /// The pixels that the next run will touch in a tensor with these images, in as many calls as there are products.
-    pub fn ahead(&self, desc: &TensorDesc, data: &[f32]) -> Ahead {
+    /// Prefetches the pixels of the next run in a tensor, in as many calls as there are products.
+    pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> Ahead {
         Ahead::new(desc, data, (self.run, tiles(&self.of, WIDE)), 0, PLACES)
     }
 
-    /// Those that lie side by side, each with its row in each cell, which counts where it has one.
+    /// Returns the rows of tiles in the run. A row has neighbouring tiles, each with its row in the matrix of each
+    /// cell. The value has no meaning for cells that the tile does not have.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let first = Tile::of(&self.of, self.run.first);
         let mut rest = Row { of: &self.of, tile: first, left: self.run.count, next: self.first };
         std::iter::from_fn(move || {
             let mut row = rest.clone();
             row.left = rest.left.min((self.of.shape.w - rest.tile.left).div_ceil(WIDE));
-            // to where the next row begins
+            // Advance to the start of the next row.
             (row.left > 0).then(|| {
                 rest.nth(row.left - 1);
                 row
@@ -150,46 +152,91 @@ impl Iterator for Row<'_> {
     }
 }
 
-/// Where a tile's cells are: the first float of each, in the matrix of its place, and floats from place to place.
+/// Positions of a tile's cells: the offset in the matrix of its place for each cell, and the floats from place to
+/// place.
 #[derive(Clone, Copy)]
 pub struct Spots {
     rows: [usize; CELLS],
     place: usize,
-    /// Where the last of so many places ends.
-    pub end: usize,
+    places: usize,
+    /// The largest offset of a spot.
+    last: usize,
 }
 
 impl Spots {
-    /// Of the tile's rows, in channel block `block` of a strip, at so many places.
+    /// `rows` are the tile's rows in the matrices, `block` its channel block in a strip, `places` the number of places.
     #[inline(always)]
     pub fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
         let rows = rows.map(|row| row * order.tile + block * order.block);
         let last = rows.iter().fold(0, |last, row| last.max(*row));
-        Self { rows, place: order.place, end: (places - 1) * order.place + last + S::LANES }
+        Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Of a cell, where these alone are kept.
+    /// Returns the offset at row `r` and column `c`. These count places with `PLACES`, otherwise cells. The offset is
+    /// at most `last`.
     #[inline(always)]
-    pub fn cell(&self, r: usize, c: usize) -> usize {
-        (r * ACROSS + c) * self.place + self.rows[r * ACROSS + c]
-    }
-
-    /// Of row `r` and column `c` of places.
-    #[inline(always)]
-    pub fn place(&self, r: usize, c: usize) -> usize {
-        let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
-        (r * PLACES_ACROSS + c) * self.place + self.rows[row * ACROSS + column]
+    fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
+        let (spot, cell) = if PLACES {
+            let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
+            (r * PLACES_ACROSS + c, row * ACROSS + column)
+        } else {
+            (r * ACROSS + c, r * ACROSS + c)
+        };
+        assert!(spot < self.places);
+        spot * self.place + self.rows[cell]
     }
 }
 
-/// Whether a tile with so many outputs along an axis has a product at place `at` of that axis: first come the odd phase's `most` finite
-/// points, then infinity, then the even phase's finite points.
+/// The registers at a tile's spots in a strip.
+pub struct Grid<'a, S> {
+    set: S,
+    spots: &'a Spots,
+    floats: &'a [f32],
+}
+
+/// A writable [`Grid`].
+pub struct GridMut<'a, S> {
+    set: S,
+    spots: &'a Spots,
+    floats: &'a mut [f32],
+}
+
+impl<'a, S: Vectors> Grid<'a, S> {
+    #[inline(always)]
+    pub fn new(set: S, spots: &'a Spots, floats: &'a [f32]) -> Self {
+        Self { set, spots, floats: &floats[..spots.last + S::LANES] }
+    }
+
+    /// Returns the register at an offset of [`Spots::first`].
+    #[inline(always)]
+    pub fn get<const PLACES: bool>(&self, r: usize, c: usize) -> S::Lanes {
+        // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.
+        unsafe { self.set.load(self.floats.as_ptr().add(self.spots.first::<PLACES>(r, c))) }
+    }
+}
+
+impl<'a, S: Vectors> GridMut<'a, S> {
+    #[inline(always)]
+    pub fn new(set: S, spots: &'a Spots, floats: &'a mut [f32]) -> Self {
+        Self { set, spots, floats: &mut floats[..spots.last + S::LANES] }
+    }
+
+    /// Stores the register at an offset of [`Spots::first`].
+    #[inline(always)]
+    pub fn put<const PLACES: bool>(&mut self, (r, c): (usize, usize), lanes: S::Lanes) {
+        // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.
+        unsafe { self.set.store(lanes, self.floats.as_mut_ptr().add(self.spots.first::<PLACES>(r, c))) }
+    }
+}
+
+/// Returns true if a tile with `outputs` outputs along an axis has a product at place `at` on the axis. First come the
+/// odd phase's `most` finite points, then infinity, then the even phase's finite points.
 #[inline(always)]
 pub const fn has_place(at: usize, most: usize, outputs: usize) -> bool {
     at == most || (if at < most { at } else { at - most - 1 }) < outputs
 }
 
-/// Calls a function for a tile's size.
+/// Calls a function that has the tile's size as constant parameters.
 macro_rules! by_size {
     ($size:expr, $f:ident::<$s:ident $(, $inside:literal)?>($($arg:expr),*)) => {
         match $size {
@@ -206,27 +253,27 @@ macro_rules! by_size {
 }
 pub(super) use by_size;
 
-// The matrices of F(s, 2) for the phases of one axis, s = 1 to 4 outputs: s finite points and infinity. Those of fewer outputs are the
-// first of the same points, so that tiles of all sizes share the transformed filters. The even phase, of one tap, needs the finite points
-// alone.
+// The matrices of F(s, 2) for the phases of an axis, with s = 1 to 4 outputs. There are s finite points and infinity.
+// Tiles with fewer outputs use the first of the same points, so tiles of all sizes share the transformed filters. The
+// even phase has a single tap and needs only the finite points.
 
-/// Points of an axis: near, -near, far, -far, then infinity.
+/// The points of an axis: near, -near, far, -far, infinity.
 #[derive(Clone, Copy)]
 pub struct Points {
     near: f32,
     far: f32,
 }
 
-/// Of rows, two of which are a tile, so that far points are not in use, and of columns; of those that were tried, the ones with the least
-/// rounding error.
+/// Points for rows and for columns with the least rounding error that was measured. A tile has two rows, so the far
+/// points for rows are not used.
 pub const ROWS: Points = Points { near: 0.75, far: 1.5 };
 pub const COLUMNS: Points = Points { near: 0.5, far: 1.5 };
 
-/// Most finite points.
+/// Maximum number of finite points.
 pub const FINITE: usize = 4;
 
 impl Points {
-    /// B^T of the finite points, for s values.
+    /// Returns B^T d at the finite points, for s values.
     #[inline(always)]
     pub fn finite<S: Vectors>(self, set: S, s: usize, d: [S::Lanes; FINITE]) -> [S::Lanes; FINITE] {
         let (a, b) = (self.near, self.far);
@@ -261,7 +308,7 @@ impl Points {
         }
     }
 
-    /// B^T of infinity, for s + 1 values.
+    /// Returns B^T d at infinity, for s + 1 values.
     #[inline(always)]
     pub fn infinite<S: Vectors>(self, set: S, s: usize, d: [S::Lanes; FINITE + 1]) -> S::Lanes {
         let (a, b) = (self.near, self.far);
@@ -277,7 +324,7 @@ impl Points {
         }
     }
 
-    /// A^T m: s outputs.
+    /// Returns A^T m, which has s outputs.
     #[inline(always)]
     pub fn output<S: Vectors>(self, set: S, s: usize, m: [S::Lanes; FINITE], infinite: S::Lanes) -> [S::Lanes; FINITE] {
         let (a, b) = (self.near, self.far);
@@ -309,7 +356,7 @@ impl Points {
         }
     }
 
-    /// A y of s outputs at the finite points; at infinity it is the last of them.
+    /// Returns A y at the finite points, for s outputs. At infinity, A y is the last output.
     #[inline(always)]
     pub fn gradient<S: Vectors>(self, set: S, s: usize, y: [S::Lanes; FINITE]) -> [S::Lanes; FINITE] {
         let zero = set.zero();
@@ -317,7 +364,7 @@ impl Points {
         if s == 1 {
             return g;
         }
-        // outputs that are not there are zeros
+        // Missing outputs are zero.
         for (at, p) in [(0, self.near), (2, self.far)] {
             let square = set.splat(p * p);
             let (even, odd) =
@@ -331,7 +378,7 @@ impl Points {
         g
     }
 
-    /// G g of a filter of three taps: at `finite` points, infinity, and the tap of the even phase.
+    /// Returns G g for a filter of three taps: at `finite` points, at infinity, and the tap of the even phase.
     #[inline(always)]
     pub fn filter<S: Vectors, const N: usize>(self, set: S, finite: usize, g: [S::Lanes; 3]) -> [S::Lanes; N] {
         let mut u = [set.zero(); N];
@@ -344,7 +391,7 @@ impl Points {
         u
     }
 
-    /// G^T u.
+    /// Returns G^T u, the three taps.
     #[inline(always)]
     pub fn taps<S: Vectors, const N: usize>(self, set: S, finite: usize, u: [S::Lanes; N]) -> [S::Lanes; 3] {
         let (mut first, mut last) = (set.add(u[0], u[1]), u[finite]);

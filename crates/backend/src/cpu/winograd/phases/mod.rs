@@ -1,9 +1,10 @@
-//! 3x3 convolutions at stride 2 by minimal filtering of phases. Along an axis y[i] = x[2i - 1] w[0] + x[2i] w[1] + x[2i + 1] w[2]: the
-//! odd pixels are convolved with two taps at stride 1, the even ones with one. So s outputs need s + 1 and s products in place of 3 s, and
-//! tiles of 2 x 4 outputs 45 in place of 72, in all three passes: 1.6 times fewer.
+//! 3x3 convolutions at stride 2 with minimal filtering of phases. Along an axis y[i] = x[2i - 1] w[0] + x[2i] w[1] +
+//! x[2i + 1] w[2]. The odd pixels are convolved with two taps at stride 1, the even pixels with one. So s outputs need
+//! s + 1 and s products instead of 3 s. A tile of 2 x 4 outputs needs 45 products instead of 72, which is 1.6 times
+//! fewer, in all three passes.
 //!
-//! Both phases have the same points, so their products add up in the same 3 x 5 cells. Smaller tiles, at the lower and right edge, have
-//! fewer points of the same filters: no product is spent on what is not there.
+//! Both phases have the same points, so their products are added in the same 3 x 5 cells. Smaller tiles at the lower
+//! and right edge use fewer points of the same filters, so nothing is computed outside the image.
 
 pub mod grid;
 mod passes;
@@ -33,7 +34,7 @@ use super::transform::Side;
 use super::wide as many;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution of known sizes.
+/// A convolution planned for a fixed batch size.
 pub struct Plan<S: Vectors> {
     set: S,
     threads: Threads,
@@ -41,17 +42,17 @@ pub struct Plan<S: Vectors> {
     y: TensorDesc,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Tiles that one thread takes through all stages at once.
+    /// Number of tiles that a thread takes through all stages at a time.
     strip: usize,
-    /// Whether each thread takes output channels, in place of samples.
+    /// Whether threads divide the output channels instead of the samples.
     wide: bool,
-    /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
-    /// outputs of a strip.
+    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// inputs and outputs of a strip.
     scratch: Rc<Scratch>,
 }
 
 impl<S: Vectors> Plan<S> {
-    /// Plans all passes; the weights lie in plain order.
+    /// Plans all passes. The weights are in plain order.
     pub fn new(set: S, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let (h, w) = (x.shape.h.div_ceil(2), x.shape.w.div_ceil(2));
@@ -76,17 +77,17 @@ impl<S: Vectors> Plan<S> {
         Ok(plan)
     }
 
-    /// Input and output channels with their padding.
+    /// Returns the padded numbers of input and output channels.
     fn channels(&self) -> [usize; 2] {
         [padded(self.x.shape.c), padded(self.y.shape.c)]
     }
 
-    /// Floats of a grid of filters.
+    /// Returns the floats in a filter grid.
     fn grid(&self) -> usize {
         FILTERS * self.channels().into_iter().product::<usize>()
     }
 
-    /// y of x, or dx of dy, by the plain filters `w`.
+    /// Computes y from x, or dx from dy, with the plain filters `w`.
     fn convolve(&self, way: Way, from: Side<'_>, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (ci, co) = (self.x.shape.c, self.y.shape.c);
@@ -105,7 +106,7 @@ impl<S: Vectors> Plan<S> {
         Convolution { way, from, to, filters: grid, strip, finish }.run(set, threads, work, y);
     }
 
-    /// The gradient of the plain filters.
+    /// Computes the gradient of the plain filters.
     fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let filters = Filters::forward::<LINES>(self.x.shape.c, self.y.shape.c).of_phases();

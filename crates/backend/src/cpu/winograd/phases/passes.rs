@@ -1,7 +1,8 @@
-//! The three passes by phases, strip by strip: outputs from inputs, the gradient of the input from that of the output, and the gradient of
-//! the filters from both.
+//! The three passes for phases, strip by strip: outputs from inputs, the input gradient from the output gradient, and
+//! the filter gradient from both.
 
-use super::super::super::threads::{Shared, Threads};
+use super::super::super::divide::{Items, Matrix, PerThread};
+use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::outputs::Finish;
 use super::super::strip::Ahead;
@@ -14,59 +15,57 @@ use super::transform;
 use super::transform::{To, gradients};
 use crate::TensorDesc;
 
-/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that the tiles
-/// stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+/// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
+/// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
+/// multiple of the kernel's rows.
 pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let wanted = (ci * co / (ci + co)).clamp(32, 64);
     let strips = tiles.div_ceil(wanted).max(1);
     tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
-/// Floats of one thread's strip, in any pass.
+/// Returns the floats of a thread's strip, in any pass.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
     let place = |channels| Order::by_place::<S>(channels, strip, WIDE).place;
     PLACES * place(ci) + CELLS * place(co)
 }
 
-/// A pass from one side to the other.
+/// A pass from x to y, or from dy to dx.
 #[derive(Clone, Copy)]
 pub struct Convolution<'a> {
     pub way: Way,
     pub from: Side<'a>,
     pub to: &'a TensorDesc,
     pub filters: &'a [f32],
-    /// Tiles that a thread takes through all stages at once.
+    /// Number of tiles that a thread takes through all stages at a time.
     pub strip: usize,
     pub finish: Finish<'a>,
 }
 
 impl Convolution<'_> {
-    /// With work space for each thread's strip.
+    /// `work` has a part for each thread's strip.
     pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
         let share = work.len() / threads.0;
-        let (work, y) = (Shared::new(work), Shared::new(y));
         let sample = self.to.sample_elems();
+        let parts = (PerThread::new(work, share), Items::new(y, sample));
         let outputs = if self.way == Way::Forward { self.to } else { &self.from.desc };
-        threads.each(self.to.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
-            let work = unsafe { work.part(t * share..(t + 1) * share) };
-            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
-            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+        threads.divide(self.to.n, parts, |samples, (work, y)| {
+            let mut y = Matrix::new(y, sample);
             let here = Convolution { from: self.from.skip(samples.start), ..*self };
             for run in Run::each(samples.len() * tiles(outputs, WIDE), self.strip) {
                 let tiles = Tiles::new(outputs, run);
-                set.run(ConvolvedStrip { convolution: here, tiles, work, y });
+                set.run(ConvolvedStrip { convolution: here, tiles, work: &mut *work, y: y.reborrow() });
             }
         });
     }
 }
 
-/// Inputs, products and outputs of one strip.
+/// Computes inputs, products and outputs of a strip.
 struct ConvolvedStrip<'a> {
     convolution: Convolution<'a>,
     tiles: Tiles,
     work: &'a mut [f32],
-    y: &'a mut [f32],
+    y: Matrix<'a, f32>,
 }
 
 impl Job for ConvolvedStrip<'_> {
@@ -79,13 +78,13 @@ impl Job for ConvolvedStrip<'_> {
         let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
         let (v, m) = work.split_at_mut(way.spots()[0] * v_order.place);
         way.inputs(set, from, &tiles, v_order, v);
-        let mut ahead = [tiles.ahead(&from.desc, from.data), tiles.ahead(to, y)];
+        let mut ahead = [tiles.ahead(&from.desc, from.data.as_ptr()), tiles.ahead(to, y.as_ptr())];
         multiply(set, way, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
-        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, Shared::new(y));
+        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, y);
     }
 }
 
-/// Sums the gradient of the filters over all tiles, each thread's on a grid of its own.
+/// Sums the filter gradient over all tiles. Each thread has a separate grid.
 pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
     let (outputs, strip) = (of.dy.desc, of.strip);
     of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
@@ -96,7 +95,7 @@ pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work
     });
 }
 
-/// Adds what one strip gives to the filters' gradient.
+/// Adds the contribution of a strip to the filter gradient.
 struct CorrelatedStrip<'a> {
     x: Side<'a>,
     dy: Side<'a>,
@@ -118,15 +117,14 @@ impl Job for CorrelatedStrip<'_> {
         Way::Forward.inputs(set, x, &tiles, v_order, v);
         d_order.clear_rest(&dy.desc, co, CELLS, d);
         gradients(set, dy, (&tiles, 0..dy.desc.blocks()), d_order, d);
-        let mut ahead = [tiles.ahead(&x.desc, x.data), tiles.ahead(&dy.desc, dy.data)];
+        let mut ahead = [tiles.ahead(&x.desc, x.data.as_ptr()), tiles.ahead(&dy.desc, dy.data.as_ptr())];
         accumulate(set, &tiles, (v, v_order), (d, d_order), (ci, co), gradient, &mut ahead);
     }
 }
 
-// The two ways between images, and the products on the grid: cells sum those of all their places, forward; back, each place is a product
-// of its cell.
+// The two directions between images, and the products on the grid. In the forward direction, a cell is the sum of the
+// products at all its places. In the backward direction, each place is a product with its cell.
 
-/// Which way a pass goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From x to y.
@@ -136,7 +134,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Places or cells of what is read, and of what is computed.
+    /// Returns the number of places or cells that are read, and the number that are computed.
     pub fn spots(self) -> [usize; 2] {
         match self {
             Self::Forward => [PLACES, CELLS],
@@ -144,7 +142,7 @@ impl Way {
         }
     }
 
-    /// Brings what is read to the grid, with zeros in the padded channels.
+    /// Transforms the pass's input to the grid, with zeros in the padding channels.
     #[inline(always)]
     pub fn inputs<S: Vectors>(self, set: S, from: Side<'_>, tiles: &Tiles, order: Order, v: &mut [f32]) {
         let of = (tiles, 0..from.desc.blocks());
@@ -155,9 +153,9 @@ impl Way {
         }
     }
 
-    /// Brings what is computed from the grid to the images.
+    /// Transforms the products on the grid to images.
     #[inline(always)]
-    pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Shared<f32>) {
+    pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
         match self {
             Self::Forward => to.outputs(set, tiles, m, y),
             Self::Back => to.pixels(set, tiles, m, y),
@@ -165,7 +163,7 @@ impl Way {
     }
 }
 
-/// All products of a run of tiles: `m` of `v` and the filters `u`, between so many channels; meanwhile, pixels are fetched.
+/// Computes all products of a run of tiles: `m` from `v` and the filters `u`. Prefetches pixels meanwhile.
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
@@ -181,14 +179,15 @@ pub fn multiply<S: Vectors>(
             let [from, to] = if way == Way::Forward { [place, cell] } else { [cell, place] };
             let u = &u[filter * ci * co..][..ci * co];
             let (v, m) = (&v[from * v_order.place..], &mut m[to * m_order.place..]);
-            // sums of each phase for itself are shorter, and so are their rounding errors
+            // Each phase is summed separately and then added, because shorter sums have smaller rounding errors.
             strip::multiply(set, tiles.count[cell], v, u, (ci, co), m, way == Way::Forward && i > 0);
             ahead.iter_mut().for_each(|ahead| ahead.fetch(set));
         }
     }
 }
 
-/// Adds the contribution of some tiles to the gradient `du` of the filters. `v`: inputs, `d`: gradients of the outputs.
+/// Adds the contribution of some tiles to the gradient `du` of the filters. `v` are the inputs and `d` the output
+/// gradient.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(
     set: S,

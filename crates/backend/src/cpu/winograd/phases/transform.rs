@@ -1,56 +1,30 @@
-//! Transforms of the phases between images and the grid, for tiles of H x W outputs: B^T d B of inputs and of the gradient of outputs,
-//! A y A^T of the gradient of outputs, A^T m A to outputs and to the gradient of inputs.
+//! Transforms of the phases between images and the grid, for tiles of H x W outputs. B^T d B transforms inputs and the
+//! output gradient, A y A^T the output gradient, and A^T m A returns outputs and the input gradient.
 
 use std::ops::Range;
 
-use super::super::super::threads::Shared;
+use super::super::super::divide::Matrix;
 use super::super::super::vector::{Vectors, load};
 use super::super::outputs::{Affine, Finish, write_tile};
 use super::super::strip::Order;
 use super::Side;
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::grid::{COLUMNS, FINITE, ROWS};
-use super::grid::{Spots, by_size, has_place};
+use super::grid::{Grid, GridMut, Spots, by_size, has_place};
 use crate::TensorDesc;
 
-/// Where a transform writes: a tile's spots.
-struct Grid<'a> {
-    spots: &'a Spots,
-    /// Up to the end of the last of them.
-    to: &'a mut [f32],
-}
-
-impl<'a> Grid<'a> {
-    #[inline(always)]
-    fn new(spots: &'a Spots, to: &'a mut [f32]) -> Self {
-        Self { spots, to: &mut to[..spots.end] }
-    }
-
-    #[inline(always)]
-    fn set_cell<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
-        // SAFETY: no cell ends behind `Spots::end`.
-        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.cell(r, c))) }
-    }
-
-    #[inline(always)]
-    fn set_place<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
-        // SAFETY: no place ends behind `Spots::end`.
-        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.place(r, c))) }
-    }
-}
-
-/// Pixels of a plane from a row and a column on, which may lie before it; zeros around it.
+/// Pixels of a plane from a row and column on. Pixels outside the plane are zero.
 #[derive(Clone, Copy)]
 struct Patch<'a> {
     plane: &'a [f32],
     size: [usize; 2],
-    /// How far before the plane it may begin, then row and column from there on.
+    /// The maximum distance from the patch's start to the plane's start. Row and column in `at` are counted from there.
     before: usize,
     at: [usize; 2],
 }
 
 impl Patch<'_> {
-    /// Whether so many rows and columns of it lie in the plane.
+    /// Returns true if the first rows and columns of the patch, `extent` of them, are inside the plane.
     #[inline(always)]
     fn is_inside<S: Vectors>(&self, extent: [usize; 2]) -> bool {
         let inside =
@@ -58,13 +32,13 @@ impl Patch<'_> {
         inside(0) && inside(1) && self.plane.len() == self.size[0] * self.size[1] * S::LANES
     }
 
-    /// Of `INSIDE`, a pixel of the extent that [`Self::is_inside`] has been asked for.
+    /// Returns a pixel. With `INSIDE`, it must be in an extent for which [`Self::is_inside`] has returned true.
     #[inline(always)]
     fn pixel<S: Vectors, const INSIDE: bool>(&self, set: S, r: usize, c: usize) -> S::Lanes {
         let (r, c) = ((self.at[0] + r).wrapping_sub(self.before), (self.at[1] + c).wrapping_sub(self.before));
         let at = r.wrapping_mul(self.size[1]).wrapping_add(c).wrapping_mul(S::LANES);
         if INSIDE {
-            // SAFETY: row and column are inside of the plane, as the caller has made sure.
+            // SAFETY: the caller ensures that row and column are inside the plane.
             unsafe { set.load(self.plane.as_ptr().add(at)) }
         } else if r < self.size[0] && c < self.size[1] {
             load(set, self.plane, at)
@@ -74,13 +48,14 @@ impl Patch<'_> {
     }
 }
 
-/// B^T d B of a tile's pixels, odd and even rows and columns apart; the patch begins with an odd row and column.
+/// Computes B^T d B of a tile's pixels, separately for odd and even rows and columns. The patch starts with an odd row
+/// and column.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN + HIGH]; 2 * WIDE + 1];
@@ -102,20 +77,20 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let finite = COLUMNS.finite(set, W, [odd[0], odd[1], odd[2], odd[3]]);
         let even = COLUMNS.finite(set, W, [columns[1][r], columns[3][r], columns[5][r], columns[7][r]]);
         for c in 0..W {
-            v.set_place(set, (r, c), finite[c]);
-            v.set_place(set, (r, ACROSS + c), even[c]);
+            v.put::<true>((r, c), finite[c]);
+            v.put::<true>((r, ACROSS + c), even[c]);
         }
-        v.set_place(set, (r, WIDE), COLUMNS.infinite(set, W, odd));
+        v.put::<true>((r, WIDE), COLUMNS.infinite(set, W, odd));
     }
 }
 
-/// B^T d B of the gradient of a tile's outputs, and of those below and right of it.
+/// Computes B^T d B from the gradient of a tile's outputs and of their neighbours below and to the right.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN]; ACROSS];
@@ -134,19 +109,19 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r], columns[4][r]];
         let finite = COLUMNS.finite(set, W, [line[0], line[1], line[2], line[3]]);
         for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+            v.put::<false>((r, c), finite[c]);
         }
-        v.set_cell(set, (r, WIDE), COLUMNS.infinite(set, W, line));
+        v.put::<false>((r, WIDE), COLUMNS.infinite(set, W, line));
     }
 }
 
-/// A y A^T of the gradient of a tile's outputs.
+/// Computes A y A^T from the gradient of a tile's outputs.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+#[allow(clippy::needless_range_loop)] // Using rows as a transposed array takes a tenth longer.
 fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     set: S,
     patch: Patch<'_>,
-    mut v: Grid<'_>,
+    mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
     let mut columns = [[zero; DOWN]; WIDE];
@@ -165,14 +140,15 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
         let finite = COLUMNS.gradient(set, W, line);
         for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+            v.put::<false>((r, c), finite[c]);
         }
-        v.set_cell(set, (r, WIDE), line[W - 1]);
+        v.put::<false>((r, WIDE), line[W - 1]);
     }
 }
 
-/// A transform of pixels: of a run of tiles, in some channel blocks of a side, by `$f`, to so many places, each tile from `$scale` times
-/// its first row and column on, `$before` pixels before that; `$extent` is what a whole tile reads.
+/// Defines a transform for a run of tiles in some channel blocks of `side`. `$f` transforms a tile to `$places` places.
+/// A tile's pixels start at `$scale` times its first row and column, minus `$before`. `$extent` is the number of pixels
+/// that a whole tile reads.
 macro_rules! transform {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal, $before:literal, $extent:expr) => {
         $(#[$doc])*
@@ -192,7 +168,7 @@ macro_rules! transform {
                         let plane = &side.data[(tile.n * all + block) * len..][..len];
                         let patch = Patch { plane, size, before: $before, at: [$scale * tile.top, $scale * tile.left] };
                         let spots = Spots::new::<S>(order, cells, i, $places);
-                        let to = Grid::new(&spots, v);
+                        let to = GridMut::new(set, &spots, v);
                         if patch.is_inside::<S>($extent) {
                             $f::<S, HIGH, WIDE, true>(set, patch, to);
                         } else {
@@ -206,36 +182,35 @@ macro_rules! transform {
 }
 
 transform!(
-    /// Inputs at all places.
+    /// Transforms the inputs to all places.
     inputs, place_inputs, PLACES, 2, 1, [2 * HIGH + 1, 2 * WIDE + 1]
 );
 transform!(
-    /// The gradient of outputs in all cells, for that of the input.
+    /// Transforms the output gradient to all cells, for the input gradient.
     cells, place_cells, CELLS, 1, 0, [HIGH + 1, WIDE + 1]
 );
 transform!(
-    /// The gradient of outputs in all cells, for that of the filters.
+    /// Transforms the output gradient to all cells, for the filter gradient.
     gradients, place_gradients, CELLS, 1, 0, [HIGH, WIDE]
 );
 
-// From the grid to images.
+// Transforms from the grid to images.
 
-/// A^T m A of a tile's cells.
+/// Returns A^T m A of a tile's cells.
 #[inline(always)]
 fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
     spots: &Spots,
     m: &[f32],
 ) -> [[S::Lanes; WIDE]; HIGH] {
-    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
     let mut columns = [[zero; HIGH]; ACROSS];
     for (c, column) in columns.iter_mut().enumerate() {
         if has_place(c, WIDE, W) {
             let mut cells = [zero; DOWN];
             for (r, lanes) in cells.iter_mut().enumerate() {
                 if has_place(r, HIGH, H) {
-                    // SAFETY: no cell ends behind `Spots::end`.
-                    *lanes = unsafe { set.load(m.as_ptr().add(spots.cell(r, c))) };
+                    *lanes = m.get::<false>(r, c);
                 }
             }
             let y = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
@@ -250,22 +225,21 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// A^T m A of all phases of a tile: pixels of the gradient of the input.
+/// Returns A^T m A for all phases of a tile: pixels of the input gradient.
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
     spots: &Spots,
     m: &[f32],
 ) -> [[S::Lanes; 2 * WIDE]; 2 * HIGH] {
-    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
     let mut columns = [[zero; 2 * HIGH]; PLACES_ACROSS];
     for (c, column) in columns.iter_mut().enumerate() {
         if has_place(c, WIDE, W) {
             let mut cells = [zero; DOWN + HIGH];
             for (r, lanes) in cells.iter_mut().enumerate() {
                 if has_place(r, HIGH, H) {
-                    // SAFETY: no place ends behind `Spots::end`.
-                    *lanes = unsafe { set.load(m.as_ptr().add(spots.place(r, c))) };
+                    *lanes = m.get::<true>(r, c);
                 }
             }
             let odd = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
@@ -284,7 +258,8 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// What a pass computes, in a tensor of such sizes, in some channel blocks: how the products lie, and what follows.
+/// The result of a pass: its tensor layout, the channel blocks to compute, the layout of the products, and how outputs
+/// are processed.
 pub struct To<'a> {
     pub desc: &'a TensorDesc,
     pub blocks: Range<usize>,
@@ -292,26 +267,24 @@ pub struct To<'a> {
     pub finish: Finish<'a>,
 }
 
-/// What a pass computes, from the products of a run of tiles at so many places, by `$f`, each tile's from `$scale` times its first row and
-/// column on.
+/// Defines a computation that transforms products at `$places` places to a pass's result. `$f` transforms a tile, and
+/// the tile's pixels start at `$scale` times its first row and column.
 macro_rules! finished {
     ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal) => {
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name<S: Vectors>(&self, set: S, tiles: &Tiles, m: &[f32], y: Shared<f32>) {
+        pub fn $name<S: Vectors>(&self, set: S, tiles: &Tiles, m: &[f32], mut y: Matrix<'_, f32>) {
             let Self { desc, blocks, order, finish } = self;
-            let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
+            let len = desc.shape.plane() * S::LANES;
             for row in tiles.rows() {
                 for (i, block) in blocks.clone().enumerate() {
                     let mut affine = Affine::new(set, finish, block * S::LANES);
                     for (tile, cells) in row.clone() {
-                        let first = tile.n * sample + block * len;
-                        // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-                        let plane = unsafe { y.part(first..first + len) };
+                        let plane = y.row(tile.n, block * len..(block + 1) * len);
                         let spots = Spots::new::<S>(*order, cells, i, $places);
                         let at = ([desc.shape.h, desc.shape.w], $scale * tile.top, $scale * tile.left);
-                        let y = by_size!(tile.size, $f::<S>(set, &spots, m));
-                        write_tile(set, y, at, &mut affine, plane);
+                        let pixels = by_size!(tile.size, $f::<S>(set, &spots, m));
+                        write_tile(set, pixels, at, &mut affine, plane);
                     }
                 }
             }
@@ -321,11 +294,11 @@ macro_rules! finished {
 
 impl To<'_> {
     finished!(
-        /// Outputs, from cells.
+        /// Computes the outputs from the cells.
         outputs, outputs_of, CELLS, 1
     );
     finished!(
-        /// The gradient of the input, from places.
+        /// Computes the input gradient from the places.
         pixels, pixels_of, PLACES, 2
     );
 }

@@ -1,8 +1,9 @@
-//! Convolutions by phases between so many channels that the transformed filters, or their gradient, do not fit into the caches: as in
-//! [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes a few output channels of all of
-//! these tiles at a time.
+//! Convolutions by phases with so many channels that the transformed filters, or their gradient, do not fit into the
+//! caches. As in [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes
+//! a few output channels for all of these tiles at a time.
 
-use super::super::super::threads::{Shared, Threads};
+use super::super::super::divide::{Divided, Items, Matrix, PerThread};
+use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
 use super::super::outputs::Finish;
@@ -16,10 +17,10 @@ use super::transform::To;
 use super::transform::gradients;
 use crate::TensorDesc;
 
-/// Tiles whose inputs are kept at once, or a few more.
+/// Number of tiles with inputs on the grid at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats of a thread's filters for a group of [`PAD`] of the other side's channels, and of what these channels have in a strip.
+/// Floats per thread for the filters of [`PAD`] output channels, and for these channels' spots in a strip.
 #[derive(Clone, Copy)]
 struct Own {
     filters: usize,
@@ -36,7 +37,8 @@ impl Own {
     }
 }
 
-/// Floats of work space for all passes between so many padded channels, for so many tiles in strips of `strip`.
+/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, `strip` and `tiles` are the
+/// numbers of tiles in a strip and in the batch.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
     let room = |channels: usize, [spots, others]: [usize; 2]| {
         let inputs = spots * Order::by_place::<S>(channels, strip, WIDE).place;
@@ -45,18 +47,18 @@ pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), th
     room(ci, Way::Forward.spots()).max(room(co, Way::Back.spots()))
 }
 
-/// A pass whose threads divide the channels of the other side: its input, or dy for the gradient of the input, and its filters.
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
     pub way: Way,
     pub from: Side<'a>,
     pub filters: Filters,
-    /// Tiles of a strip.
+    /// Tiles per strip.
     pub strip: usize,
 }
 
-/// A strip whose inputs lie on the grid.
+/// A strip with its inputs on the grid.
 struct Strip<'a> {
     tiles: &'a Tiles,
     order: Order,
@@ -64,71 +66,68 @@ struct Strip<'a> {
 }
 
 impl<S: Vectors> Wide<'_, S> {
-    /// `to`, x's y or dy's dx, by plain filters `w`.
+    /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
     pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, work: &mut [f32], y: &mut [f32]) {
         let outputs = if self.way == Way::Forward { to } else { &self.from.desc };
-        let y = Shared::new(y);
-        self.each_group(outputs, to, work, |group, u, m, strips| {
+        let parts = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        self.each_group(outputs, to, work, parts, |group, u, m, strips, y| {
             self.filters.transform_group::<S, LINES, LINE, WIDE>(self.set, group, w, u);
             for strip in strips {
+                let (m, y) = (&mut *m, y.reborrow());
                 self.set.run(Products { way: self.way, to, group, finish, strip, u, m, y });
             }
         });
     }
 
-    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    /// Computes the filter gradient in plain order from x and `dy`.
     pub fn correlate(&self, dy: Side<'_>, work: &mut [f32], dw: &mut [f32]) {
         dw.fill(0.0);
-        let dw = Shared::new(dw);
-        self.each_group(&dy.desc, &dy.desc, work, |group, u, d, strips| {
+        self.each_group(&dy.desc, &dy.desc, work, self.filters.by_columns(dw, PAD), |group, u, d, strips, dw| {
             u.fill(0.0);
             for strip in strips {
-                self.set.run(Sums { dy, group, strip, d, du: u });
+                self.set.run(Sums { dy, group, strip, d: &mut *d, du: &mut *u });
             }
-            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
-            unsafe { self.filters.add_group::<S, LINES, LINE, WIDE>(self.set, group, u, dw) };
+            self.filters.add_group::<S, LINES, LINE, WIDE>(self.set, group, u, dw);
         });
     }
 
-    /// Brings the inputs of as many strips of the tiles of `outputs` to the grid as there is room for, then runs `f(group of channels,
-    /// filters, products, strips)` for all channels of `to`; until no strip is left.
+    /// Transforms the inputs of as many strips as fit into `work`. `outputs` defines the tiles. Then it calls `f(group
+    /// of channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels in `to`. It
+    /// repeats this until all strips are done.
     fn each_group(
         &self,
         outputs: &TensorDesc,
         to: &TensorDesc,
         work: &mut [f32],
-        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>) + Sync,
+        mut parts: Divided<'_, f32>,
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>, &mut Matrix<'_, f32>) + Sync,
     ) {
         let (channels, all) = (padded(self.from.desc.shape.c), to.n * tiles(outputs, WIDE));
         let [spots, others] = self.way.spots();
         let order = Order::by_place::<S>(channels, self.strip, WIDE);
         let (len, strips) = (spots * order.place, all.min(TILES).div_ceil(self.strip));
         let (inputs, own) = work.split_at_mut(strips * len);
-        let (own, each) = (Shared::new(own), Own::of::<S>(channels, others, self.strip));
+        let each = Own::of::<S>(channels, others, self.strip);
         let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
         for runs in runs.chunks(strips) {
-            let shared = Shared::new(inputs);
-            self.threads.each(runs.len(), |_, strips| {
-                for strip in strips {
-                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
-                    let v = unsafe { shared.part(strip * len..(strip + 1) * len) };
-                    self.set.run(Inputs { way: self.way, from: self.from, tiles: &runs[strip], order, v });
+            self.threads.divide(runs.len(), Items::new(inputs, len), |strips, inputs| {
+                for (tiles, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(len)) {
+                    self.set.run(Inputs { way: self.way, from: self.from, tiles, order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
-                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
-                let own = unsafe { own.part(t * each.len()..(t + 1) * each.len()) };
+            let parts = (PerThread::new(own, each.len()), parts.reborrow());
+            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, mut part)| {
                 let (u, m) = own.split_at_mut(each.filters);
                 for group in groups {
                     let strips = runs.iter().zip(inputs.chunks_exact(len));
-                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }));
+                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }), &mut part);
                 }
             });
         }
     }
 }
 
-/// Inputs of one strip.
+/// Transforms the inputs of a strip.
 struct Inputs<'a> {
     way: Way,
     from: Side<'a>,
@@ -147,7 +146,7 @@ impl Job for Inputs<'_> {
     }
 }
 
-/// Products and outputs of one strip in a group of channels.
+/// Computes a strip's products and outputs in a group of channels.
 struct Products<'a> {
     way: Way,
     to: &'a TensorDesc,
@@ -156,7 +155,7 @@ struct Products<'a> {
     strip: Strip<'a>,
     u: &'a [f32],
     m: &'a mut [f32],
-    y: Shared<f32>,
+    y: Matrix<'a, f32>,
 }
 
 impl Job for Products<'_> {
@@ -172,7 +171,7 @@ impl Job for Products<'_> {
     }
 }
 
-/// Adds what one strip gives to the gradient of the filters of a group of channels.
+/// Adds a strip's contribution to the filter gradient for a group of channels.
 struct Sums<'a> {
     dy: Side<'a>,
     group: usize,
