@@ -63,7 +63,10 @@ fn a_stage_that_fails_stops_no_other() {
         found.unwrap_or_else(|| panic!("no stage {name} in {lines:#?}"))
     };
     assert_eq!(of("operations")["rc"], 0);
-    assert_eq!(of("operations")["figures"][0], serde_json::json!({"passed": 3, "failed": 0, "ignored": 2, "filtered": 7}));
+    assert_eq!(
+        of("operations")["figures"][0],
+        serde_json::json!({"passed": 3, "failed": 0, "ignored": 2, "filtered": 7})
+    );
     assert_eq!(of("gradients")["rc"], 124, "{:#?}", of("gradients"));
     assert!(of("gradients")["seconds"].as_f64().is_some_and(|s| s < MOST as f64 + 6.0));
     assert_eq!(of("graph")["rc"], 101);

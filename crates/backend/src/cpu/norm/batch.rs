@@ -293,7 +293,11 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
     }
 
     /// Computes the sums and dx, block by block. Returns the sums.
-    pub fn by_blocks(&self, InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>, sums: &mut ChannelSums) -> Vec<f64> {
+    pub fn by_blocks(
+        &self,
+        InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>,
+        sums: &mut ChannelSums,
+    ) -> Vec<f64> {
         let (batch, len) = (self.batch, self.batch.row_len());
         let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));
         sums.of(batch.x.blocks(), parts, |blocks, sums, (dy, dx)| {

@@ -51,7 +51,13 @@ struct Plan {
 
 impl Plan {
     /// Computes the statistics of all channels and y, block by block.
-    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, y: &mut [Y], notes: bool) {
+    fn forward_by_blocks<X: Number, Y: Number>(
+        &mut self,
+        x: (&[X], &[Y]),
+        affine: Affine<'_>,
+        y: &mut [Y],
+        notes: bool,
+    ) {
         let Self { batch, channels, sums, n, bits, .. } = self;
         let (each, n) = (batch.x.block, *n);
         let bits = notes.then(|| batch.by_blocks_of(bits, batch.words()));
