@@ -157,7 +157,7 @@ mod tests {
         let allowed = judge(&shared, true).unwrap();
         assert!(allowed.shared && allowed.notes[0].contains("ranks 1 and 2 share a GPU"), "{allowed:?}");
         let mixed = judge(&[gpu("A100", "a"), gpu("H200", "b")], false).unwrap();
-        assert!(!mixed.shared && mixed.notes[0].contains("2 kinds (A100, H200)"), "{mixed:?}");
+        assert!(!mixed.shared && mixed.notes[0].contains("2 kinds of GPU (A100, H200)"), "{mixed:?}");
     }
 
     #[test]
