@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use formats::checkpoint::{Scale, StateFile};
+use base::run_state::LossScale;
+use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
 use support::gpu;
@@ -118,7 +119,7 @@ fn poison(checkpoint: &Path) {
             }
         }
     }
-    state.progress.loss_scale = Some(Scale { scale: 65536.0, good: 0, lost: 1 });
+    state.progress.loss_scale = Some(LossScale { scale: 65536.0, good: 0, bad: 0, lost: 1 });
     state.write(checkpoint).unwrap_or_else(|e| panic!("{e}"));
 }
 

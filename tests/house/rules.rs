@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("crates/net", &["loaders"]),
     ("crates/schema", &["loaders"]),
     ("crates/backend", &["base", "loaders", "net", "schema"]),
-    ("crates/engine", &["backend", "loaders", "net", "schema"]),
+    ("crates/engine", &["backend", "base", "loaders", "net", "schema"]),
     ("crates/comm", &["base", "loaders"]),
     ("crates/formats", &["base", "loaders", "net"]),
     ("crates/recipe", &["backend", "comm", "engine", "loaders", "schema"]),

@@ -1,6 +1,7 @@
 //! Learning-rate schedules compared step by step with PyTorch's recorded rates (`golden/schedules.json`).
 
-use engine::optim::schedule::{PlateauState, ScheduleKind};
+use base::run_state::PlateauState;
+use engine::optim::schedule::ScheduleKind;
 use engine::optim::{Schedule, ScheduleSpec};
 use serde::Deserialize;
 

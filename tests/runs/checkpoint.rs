@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use base::run_state::{LossScale, PlateauState};
 use formats::checkpoint::{
-    Best, Error, LabelScores, LayerKind, LayerWeights, Memory, ModelFile, Plateaued, Progress, Scale, StateFile, Sums,
-    Watched,
+    Best, Error, LabelScores, LayerKind, LayerWeights, Memory, ModelFile, Progress, StateFile, Sums, Watched,
 };
 use loaders::random::philox4x32;
 
@@ -65,7 +65,7 @@ fn progress_is_read_back() {
     let path = folder.path().join("step-00002814.h5");
     // the algorithms of a large network exceed the 64 KB limit of attributes in HDF5's earliest format
     let algorithms = "a GPU, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
-    let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
+    let scale = LossScale { scale: 2f32.powi(-10), good: 1_999, bad: 0, lost: 70_000 };
     let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11, several: None };
     let several = Sums { several: Some(LabelScores { map: 1.0 / 3.0, micro_f1: 0.1, macro_f1: 0.7 }), ..sums };
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
@@ -73,7 +73,7 @@ fn progress_is_read_back() {
         Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
     let memory = Memory {
         stop: Some(Watched { best: 0.1 + 0.2, last: f64::MIN_POSITIVE, since: 7 }),
-        plateau: Some(Plateaued { best: 1.0 / 3.0, since: 1, drops: 2, cooldown: 3 }),
+        plateau: Some(PlateauState { best: 1.0 / 3.0, since: 1, drops: 2, cooldown: 3 }),
         seconds: Some(12.3),
     };
     let best = Some(Best { by: "ema.macro_f1".into(), score: 2.0 / 3.0, step: 1_407 });

@@ -20,12 +20,13 @@ pub mod update;
 pub use across::Across;
 pub use algorithms::{AlgorithmChoice, Algorithms, Implementation, Implementations};
 pub use base::code_spec::{CodeFormat, CodeSpec, Codes, Draw, IntegerCodes, Moments};
+pub use base::run_state::LossScale;
 pub use device::{DeviceKind, DeviceSettings, Gpu, Precision, Unavailable};
 pub use draws::DrawKey;
 pub use error::Error;
 pub use interface::{Backend, Cores, Regions};
 pub use losses::{
-    CrossEntropy, LossForm, LossScale, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
+    CrossEntropy, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
 pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorDesc};
 pub use planned::{

@@ -1,5 +1,7 @@
 //! Losses: their arguments, and their sums over a batch.
 
+use base::run_state::LossScale;
+
 use super::error::Error;
 use super::memory::DeviceMemory;
 
@@ -178,21 +180,4 @@ pub trait LossScaling<D: DeviceMemory> {
 
     /// Sets the scale.
     fn set_scale(&self, scale: LossScale) -> Result<(), Error>;
-}
-
-/// The loss scale and its history.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LossScale {
-    pub scale: f32,
-    /// Steps without Inf or NaN since the scale last grew.
-    pub good: u32,
-    /// Consecutive steps, including the last one, that were skipped because of Inf or NaN.
-    pub bad: u32,
-    /// All skipped steps.
-    pub lost: u32,
-}
-
-impl LossScale {
-    /// Below this, reducing the scale has not helped: the values themselves are not finite.
-    pub const LEAST: f32 = 1.0 / 1024.0;
 }

@@ -1,6 +1,7 @@
 //! The state of the rules that depend on scores. It is stored in checkpoints, so that a resumed run behaves like an
 //! uninterrupted one.
 
+use base::run_state::{PlateauState, bits};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
@@ -13,7 +14,7 @@ pub struct Memory {
     /// The state of `[stop]`.
     pub stop: Option<Watched>,
     /// The state of the plateau schedule.
-    pub plateau: Option<Plateaued>,
+    pub plateau: Option<PlateauState>,
     /// Seconds from the first image to this checkpoint. Only if `[stop]` has a target.
     #[serde(with = "bits::optional")]
     pub seconds: Option<f64>,
@@ -31,20 +32,6 @@ pub struct Watched {
     pub since: u32,
 }
 
-/// The score that the plateau schedule watches, and the reductions of the rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Plateaued {
-    /// The best score so far.
-    #[serde(with = "bits")]
-    pub best: f64,
-    /// Counted evaluations since the best score or the last reduction of the rate.
-    pub since: u32,
-    /// Number of reductions of the rate.
-    pub drops: u32,
-    /// Remaining evaluations that do not count.
-    pub cooldown: u32,
-}
-
 impl Memory {
     /// Writes the existing state as attributes.
     pub(super) fn write(&self, group: &h5::Group) -> Result<(), Error> {
@@ -53,7 +40,7 @@ impl Memory {
             group.put_number("stop_last", last)?;
             group.put_number("stop_since", since)?;
         }
-        if let Some(Plateaued { best, since, drops, cooldown }) = self.plateau {
+        if let Some(PlateauState { best, since, drops, cooldown }) = self.plateau {
             group.put_number("plateau_best", best)?;
             for (name, count) in [("since", since), ("drops", drops), ("cooldown", cooldown)] {
                 group.put_number(&format!("plateau_{name}"), count)?;
@@ -73,39 +60,12 @@ impl Memory {
             let count = |name: &str| group.number(&format!("plateau_{name}"));
             let best = group.number("plateau_best")?;
             let (since, drops, cooldown) = (count("since")?, count("drops")?, count("cooldown")?);
-            Ok::<_, Error>(Plateaued { best, since, drops, cooldown })
+            Ok::<_, Error>(PlateauState { best, since, drops, cooldown })
         };
         Ok(Self {
             stop: has("stop_best").then(stop).transpose()?,
             plateau: has("plateau_best").then(plateau).transpose()?,
             seconds: has("seconds").then(|| group.number("seconds")).transpose()?,
         })
-    }
-}
-
-/// Serialises f64 values as their bits when they are exchanged between ranks. Decimal text might lose bits, and JSON
-/// cannot represent NaN.
-pub(super) mod bits {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_u64(value.to_bits())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
-        u64::deserialize(source).map(f64::from_bits)
-    }
-
-    /// The same for optional values.
-    pub mod optional {
-        use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-        pub fn serialize<S: Serializer>(value: &Option<f64>, out: S) -> Result<S::Ok, S::Error> {
-            value.map(f64::to_bits).serialize(out)
-        }
-
-        pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64>, D::Error> {
-            Ok(Option::<u64>::deserialize(source)?.map(f64::from_bits))
-        }
     }
 }

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use base::run_state::{LossScale, bits};
 use loaders::folder_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
-use super::memory::{Memory, bits};
+use super::memory::Memory;
 use super::model::{LayerWeights, ModelFile, read_head};
 use super::reader::{Group, group};
 use super::{atomic, checksum, h5};
@@ -59,7 +60,7 @@ pub struct Progress {
     /// The state of rules that depend on scores.
     pub memory: Memory,
     /// The loss scale for f16.
-    pub loss_scale: Option<Scale>,
+    pub loss_scale: Option<LossScale>,
     /// The device's choices of algorithms in its own format. Empty if the device makes no choices.
     pub algorithms: String,
     /// Identifies the data set.
@@ -68,15 +69,6 @@ pub struct Progress {
     pub teacher: String,
     /// The seed of all random draws.
     pub seed: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Scale {
-    pub scale: f32,
-    /// Number of good steps since the scale last grew.
-    pub good: u32,
-    /// Number of skipped steps.
-    pub lost: u32,
 }
 
 /// Loss and numbers of correct predictions, as sums or means.
@@ -313,7 +305,7 @@ fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
     if let Some(score) = &p.score {
         write_sums(group, "score", score)?;
     }
-    if let Some(Scale { scale, good, lost }) = p.loss_scale {
+    if let Some(LossScale { scale, good, bad: _, lost }) = p.loss_scale {
         group.put_number("loss_scale", scale)?;
         group.put_number("loss_scale_steps", good as f32)?;
         group.put_number("lost_steps", lost)?;
@@ -337,7 +329,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         let good = group.number::<f32>("loss_scale_steps")? as u32;
         // Older files do not have this attribute.
         let lost = if has("lost_steps") { group.number("lost_steps")? } else { 0 };
-        Ok::<_, Error>(Scale { scale: group.number("loss_scale")?, good, lost })
+        Ok::<_, Error>(LossScale { scale: group.number("loss_scale")?, good, bad: 0, lost })
     };
     Ok(Progress {
         epoch: group.number("epoch")?,

@@ -1,9 +1,9 @@
 //! The evaluation at the end of an epoch: when it is due, which weights it scores, and which decisions follow.
 
 use backend::Backend;
-use engine::optim::schedule::{PlateauState, ScheduleKind};
+use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName, Scores, Scoring};
-use formats::checkpoint::{Best, LabelScores, Plateaued, Progress, Sums, Watched};
+use formats::checkpoint::{Best, LabelScores, Progress, Sums, Watched};
 use recipe::Recipe;
 use report::Eval;
 use report::predictions::{ClassScore, Predictions};
@@ -244,14 +244,7 @@ pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: boo
     if let ScheduleKind::Plateau(plateau) = &recipe.schedule.kind
         && let Some(score) = scoring.get(plateau.score().value()).filter(|_| warm)
     {
-        let before = at.memory.plateau.map(|Plateaued { best, since, drops, cooldown }| PlateauState {
-            best,
-            since,
-            drops,
-            cooldown,
-        });
-        let PlateauState { best, since, drops, cooldown } = plateau.after(before, score);
-        at.memory.plateau = Some(Plateaued { best, since, drops, cooldown });
+        at.memory.plateau = Some(plateau.after(at.memory.plateau, score));
     }
 }
 
@@ -339,6 +332,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::run_state::PlateauState;
     use engine::optim::score::Scores;
 
     fn recipe(lines: &str, schedule: &str) -> Recipe {
@@ -424,7 +418,7 @@ mod tests {
         for _ in 0..3 {
             take(&plateau, &mut at, &scoring(0.1, 2.0), true);
         }
-        assert_eq!(at.memory.plateau, Some(Plateaued { best: 2.0, since: 0, drops: 2, cooldown: 0 }));
+        assert_eq!(at.memory.plateau, Some(PlateauState { best: 2.0, since: 0, drops: 2, cooldown: 0 }));
     }
 
     #[test]

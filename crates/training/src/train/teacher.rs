@@ -91,7 +91,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
-    let (there, here) = (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) =
+        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
             "distill.teacher: {} was trained on images with {there}, but the transforms of this run make {here}, so its scores would be \
@@ -105,7 +106,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
 
 /// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
-    let (there, here) = (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) =
+        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
     let what = format!("it was trained on images with {there}, but the transforms of this run make {here}");
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }

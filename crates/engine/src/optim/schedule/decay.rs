@@ -2,6 +2,7 @@
 
 use std::f64::consts::PI;
 
+use base::run_state::PlateauState;
 use schema::{KeyType, KeyValue, Parsed, Range, section, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -399,18 +400,6 @@ section! {
         /// Lowest rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
     }
-}
-
-/// The state of the plateau schedule.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PlateauState {
-    pub best: f64,
-    /// Number of scorings without improvement since then or since the rate was lowered, without those in a cooldown.
-    pub since: u32,
-    /// How often the rate was lowered.
-    pub drops: u32,
-    /// Remaining scorings of the cooldown.
-    pub cooldown: u32,
 }
 
 impl Plateau {

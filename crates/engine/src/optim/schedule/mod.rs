@@ -7,8 +7,8 @@ mod spec;
 mod tests;
 
 pub use decay::{
-    AfterWarmup, Anneal, Constant, Cosine, Decay, Exponential, OneCycle, Plateau, PlateauState, Polynomial,
-    ScheduleError, Step, WarmRestarts, WarmupFrom,
+    AfterWarmup, Anneal, Constant, Cosine, Decay, Exponential, OneCycle, Plateau, Polynomial, ScheduleError, Step,
+    WarmRestarts, WarmupFrom,
 };
 pub use rates::{Extension, Schedule};
 pub use spec::{ScheduleKind, ScheduleSpec};

@@ -10,7 +10,7 @@ use engine::Graph;
 use engine::graph::BuildError;
 use engine::optim::schedule::Extension;
 use formats::checkpoint;
-use formats::checkpoint::{ModelFile, Progress, Scale, StateFile, Tensor};
+use formats::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use loaders::safe_create;
 use net::Tensors;
 use recipe::Recipe;
@@ -194,10 +194,9 @@ impl Resume {
         session.agree(filled)?;
         run.optimizer.set_steps(head.progress.step);
         let scaling = run.graph.backend().loss_scaling();
-        if let Some((scaling, Scale { scale, good, lost })) = scaling.zip(head.progress.loss_scale) {
+        if let Some((scaling, kept)) = scaling.zip(head.progress.loss_scale) {
             // a smaller scale would end the run again before its first step
-            let scale = scale.max(LossScale::LEAST);
-            scaling.set_scale(LossScale { scale, good, bad: 0, lost })?;
+            scaling.set_scale(LossScale { scale: kept.scale.max(LossScale::LEAST), bad: 0, ..kept })?;
         }
         spread(session, run.graph.arenas().1)?;
         spread_values(session, run.graph.running_mut())?;

@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use backend::{Backend, LossScale};
-use formats::checkpoint::{Best, ModelFile, Progress, Scale};
+use backend::Backend;
+use formats::checkpoint::{Best, ModelFile, Progress};
 use loaders::folder_of;
 use loaders::safe_create::NewFile;
 use recipe::Every;
@@ -264,9 +264,9 @@ impl<'a, B: Backend> Saver<'a, B> {
         };
         let path = path_of(&self.folder, at.step);
         let backend = run.graph.backend();
-        let scale = backend.loss_scaling().map(|scaling| scaling.scale()).transpose()?;
+        let loss_scale = backend.loss_scaling().map(|scaling| scaling.scale()).transpose()?;
         let progress = Progress {
-            loss_scale: scale.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
+            loss_scale,
             algorithms: backend.algorithm_choice().map_or(String::new(), |choice| choice.used().to_string()),
             best: best_there(at, self.best.as_ref()),
             ..at.clone()

@@ -1,0 +1,61 @@
+//! State of a run that the engine or a device changes and that a checkpoint stores.
+
+use serde::{Deserialize, Serialize};
+
+/// The state of the plateau schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlateauState {
+    #[serde(with = "bits")]
+    pub best: f64,
+    /// Number of scorings without improvement since then or since the rate was lowered, without those in a cooldown.
+    pub since: u32,
+    /// How often the rate was lowered.
+    pub drops: u32,
+    /// Remaining scorings of the cooldown.
+    pub cooldown: u32,
+}
+
+/// The loss scale for f16 and its history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossScale {
+    pub scale: f32,
+    /// Steps without Inf or NaN since the scale last grew.
+    pub good: u32,
+    /// Consecutive steps, including the last one, that were skipped because of Inf or NaN. A checkpoint does not store it.
+    #[serde(skip)]
+    pub bad: u32,
+    /// All skipped steps.
+    pub lost: u32,
+}
+
+impl LossScale {
+    /// Below this, reducing the scale has not helped: the values themselves are not finite.
+    pub const LEAST: f32 = 1.0 / 1024.0;
+}
+
+/// Serialises f64 values as their bits when they are exchanged between ranks. Decimal text might lose bits, and JSON
+/// cannot represent NaN.
+pub mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(value.to_bits())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
+        u64::deserialize(source).map(f64::from_bits)
+    }
+
+    /// The same for optional values.
+    pub mod optional {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        pub fn serialize<S: Serializer>(value: &Option<f64>, out: S) -> Result<S::Ok, S::Error> {
+            value.map(f64::to_bits).serialize(out)
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64>, D::Error> {
+            Ok(Option::<u64>::deserialize(source)?.map(f64::from_bits))
+        }
+    }
+}
