@@ -25,12 +25,11 @@ pub use device::{DeviceKind, DeviceSettings, Gpu, Precision, Unavailable};
 pub use draws::DrawKey;
 pub use error::Error;
 pub use interface::{Backend, Cores, Regions};
+pub use loaders::CropRect;
 pub use losses::{
     CrossEntropy, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
 pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorDesc};
-pub use planned::{
-    CropRect, Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ShortcutOf, Through, Traffic,
-};
+pub use planned::{Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ShortcutOf, Through, Traffic};
 pub use queue::{Collective, Collectives, DeviceCodec, Queue, Ready};
 pub use update::{Norms, ParamGroup, Rule, Update};

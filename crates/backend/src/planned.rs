@@ -1,6 +1,6 @@
 //! Planned operations: the request for a plan, and the inputs of a pass.
 
-use loaders::Mix;
+use loaders::{CropRect, Mix};
 use net::{Op, Shape, Shortcut};
 
 use super::across::Across;
@@ -258,19 +258,6 @@ impl Input<'_> {
             Input::Values(_) | Input::Held(_) => None,
         }
     }
-}
-
-/// A crop of a kept picture. It has the size of the network's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct CropRect {
-    pub picture: u32,
-    /// Row of the picture that becomes the first row. Rows below 0 or beyond the height are outside.
-    pub top: i32,
-    /// Column of the picture that becomes the first column or, if mirrored, the last.
-    pub left: i32,
-    /// 1 if the columns run from right to left.
-    pub mirrored: u32,
 }
 
 /// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to

@@ -82,8 +82,8 @@ pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) 
         if let Some(all) = label_sets {
             job.ids.iter().for_each(|&id| samples.label_sets.push(all.get(id as usize).iter().copied()));
         }
-        let rect = |index| shared.pipeline.crop_rect(*spec, job.key(index), job.epoch);
-        samples.crop_rects.extend((0..job.ids.len()).map(rect));
+        let rect = |(index, &id)| shared.pipeline.crop_rect(*spec, id as u32, job.key(index), job.epoch);
+        samples.crop_rects.extend(job.ids.iter().enumerate().map(rect));
         return Ok(Outcome::Filled);
     }
     request(shared, piece, state)?;

@@ -121,8 +121,8 @@ impl<'a> Canvas<'a> {
 
     /// Returns the position of the window in the stored image. Valid only while the image is stored bytes that were not
     /// resized or mirrored top to bottom.
-    pub(super) fn crop_rect(&self) -> CropRect {
-        self.geometry.crop_rect()
+    pub(super) fn crop_rect(&self, picture: u32) -> CropRect {
+        self.geometry.crop_rect(picture)
     }
 
     /// Writes the image as interleaved bytes. Must be called before the image becomes floats. Values of a resized image

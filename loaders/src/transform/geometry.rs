@@ -129,8 +129,9 @@ impl Geometry {
 
     /// Returns the position of the window in the stored image. Valid only if the image was not resized or mirrored top
     /// to bottom.
-    pub fn crop_rect(&self) -> CropRect {
-        CropRect { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
+    pub fn crop_rect(&self, picture: u32) -> CropRect {
+        let Window { top, left, .. } = self.window;
+        CropRect { picture, top: top as i32, left: left as i32, mirrored: u32::from(self.flipped) }
     }
 }
 
@@ -249,13 +250,16 @@ impl Window {
     }
 }
 
-/// The position of a crop in its image, and whether it is mirrored. Its size is the size of the pipeline's output.
+/// A crop of a picture. It has the size of the pipeline's output. GPU kernels read its memory layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct CropRect {
-    /// Row of the image that becomes the crop's first row. Pixels outside the image are zero.
+    /// Id of the sample.
+    pub picture: u32,
+    /// Row of the picture that becomes the first row. Pixels outside the picture are zero.
     pub top: i32,
-    /// Leftmost column of the image in the crop.
+    /// Column of the picture that becomes the first column or, if mirrored, the last.
     pub left: i32,
-    /// True if the crop is mirrored left to right.
-    pub mirrored: bool,
+    /// 1 if the columns run from right to left.
+    pub mirrored: u32,
 }

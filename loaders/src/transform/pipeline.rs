@@ -257,13 +257,13 @@ impl Pipeline {
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
-    /// Returns the crop of sample `id`, an image of shape `spec`, in `epoch`. Valid only if [`Pipeline::only_crops`] is
-    /// true.
-    pub fn crop_rect(&self, spec: ImageSpec, id: u64, epoch: u32) -> CropRect {
+    /// Returns the crop of a picture of shape `spec` in `epoch`. `key` is the key of the sample's draws. Valid only if
+    /// [`Pipeline::only_crops`] is true.
+    pub fn crop_rect(&self, spec: ImageSpec, picture: u32, key: u64, epoch: u32) -> CropRect {
         let (mut values, mut work) = ([], Work::default());
         let mut canvas = Canvas::new(spec, &mut values, &mut work);
-        self.apply_geometry(&mut canvas, id, epoch);
-        canvas.crop_rect()
+        self.apply_geometry(&mut canvas, key, epoch);
+        canvas.crop_rect(picture)
     }
 }
 
@@ -457,9 +457,9 @@ mod device_tests {
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
                 let row = out.width as usize;
                 assert_eq!(planar(|y, x, c| bytes[(y * row + x) * 3 + c], out, &tables), values, "{ops:?}, {id}");
-                let CropRect { top, left, mirrored } = pipeline.crop_rect(SPEC, id, 2);
+                let CropRect { top, left, mirrored, .. } = pipeline.crop_rect(SPEC, 0, id, 2);
                 let seen = |y: usize, x: usize, c: usize| {
-                    let x = if mirrored { row - 1 - x } else { x };
+                    let x = if mirrored == 1 { row - 1 - x } else { x };
                     let (y, x) = (top + y as i32, left + x as i32);
                     let inside = (0..height as i32).contains(&y) && (0..width as i32).contains(&x);
                     if inside { pixels[((y * width as i32 + x) * 3) as usize + c] } else { 0 }

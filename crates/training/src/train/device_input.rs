@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, CropRect, Input};
+use backend::{Backend, Input};
 use loaders::transform::HEAD_WORDS;
 use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
@@ -24,8 +24,6 @@ const AT_A_TIME: usize = 1024;
 pub struct DeviceInput {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,
-    /// Crop rectangles of the current batch.
-    views: Vec<CropRect>,
 }
 
 impl DeviceInput {
@@ -33,7 +31,7 @@ impl DeviceInput {
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
         let tables = pipeline.tables().filter(|_| backend.queue().is_some());
         let form = if tables.is_some() { PixelFormat::Bytes } else { PixelFormat::Values };
-        Self { form, tables: tables.unwrap_or_default(), views: Vec::new() }
+        Self { form, tables: tables.unwrap_or_default() }
     }
 
     /// Stores the split on the device if possible. Otherwise falls back to [`DeviceInput::new`] and returns a note with
@@ -89,20 +87,12 @@ impl DeviceInput {
     }
 
     /// Converts a batch to the input of a pass.
-    pub fn input<'a>(&'a mut self, batch: &'a Batch) -> Input<'a> {
+    pub fn input<'a>(&'a self, batch: &'a Batch) -> Input<'a> {
         match self.form {
             PixelFormat::Values => Input::Values(batch.images()),
             PixelFormat::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables, mix: batch.mix() },
             PixelFormat::CropRects { .. } => {
-                let rows = batch.ids().iter().zip(batch.crop_rects());
-                self.views.clear();
-                self.views.extend(rows.map(|(&id, crop)| CropRect {
-                    picture: id as u32,
-                    top: crop.top,
-                    left: crop.left,
-                    mirrored: u32::from(crop.mirrored),
-                }));
-                Input::Kept { views: &self.views, tables: &self.tables, mix: batch.mix() }
+                Input::Kept { views: batch.crop_rects(), tables: &self.tables, mix: batch.mix() }
             }
         }
     }

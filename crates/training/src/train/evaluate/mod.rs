@@ -220,7 +220,7 @@ impl Evaluation {
         stop: &Stop,
         notes: &mut Notes,
     ) -> Result<ScoreSums, Error> {
-        let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
+        let input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };

@@ -71,7 +71,7 @@ impl Evaluation {
         seen: &mut BTreeMap<u64, Seen>,
     ) -> Result<(), Error> {
         session.watch.set_activity(Activity::ScoringData { after: 0 });
-        let mut input = DeviceInput::new(graph.backend(), view);
+        let input = DeviceInput::new(graph.backend(), view);
         let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         let scores = graph.net().nodes.len();
         while let Some(batch) = loader.next()? {
