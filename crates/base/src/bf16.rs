@@ -1,4 +1,4 @@
-//! bf16 numbers, which are the upper halves of f32: rounding, widening, element-wise sums. No `unsafe` code.
+//! bf16 numbers (the upper 16 bits of an f32): rounding, widening, element-wise sums. No `unsafe` code.
 
 use crate::simd;
 

@@ -34,7 +34,7 @@ pub struct IntegerCodes {
     pub bits: u32,
     /// Lanes per 64-bit word.
     pub per_word: usize,
-    /// Words per block. In a block of w words, lane l of word j holds element l w + j.
+    /// Words per block. Lane l of word j holds element l w + j, where w is this number.
     pub block: usize,
     /// The largest code in a lane, used for |g| = scale. It is added to every code, so that no code is negative.
     pub steps: u32,
@@ -49,7 +49,7 @@ pub struct CodedTensor {
     pub range: Range<usize>,
     /// Elements without padding.
     pub elems: usize,
-    /// Index of the parameter, for the key of its random draws.
+    /// Parameter index that is part of the key for random draws.
     pub parameter: u16,
     /// True if the tensor is randomly rounded into lanes, false if it is sent as 32-bit fixed point.
     pub in_lanes: bool,
@@ -59,7 +59,7 @@ pub struct CodedTensor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     pub seed: u64,
-    /// Number of optimizer steps done before this one. For the second gradient of a step, 2^31 is added.
+    /// Optimizer steps before this step, plus 2^31 for the second gradient of a step.
     pub step: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Small helpers that the other crates share: SIMD levels, bf16, the cores of this process, output on a terminal, the environment at the
-//! start, and types that several crates use of which none depends on another.
+//! Small helpers shared by the other crates: SIMD levels, bf16, the cores of this process, terminal output, the
+//! environment at startup, and types for crates that do not depend on each other.
 
 pub mod bf16;
 pub mod code_spec;

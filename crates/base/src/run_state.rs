@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct PlateauState {
     #[serde(with = "bits")]
     pub best: f64,
-    /// Number of scorings without improvement since then or since the rate was lowered, without those in a cooldown.
+    /// Scorings without improvement since the best score or the last reduction. Scorings in a cooldown do not count.
     pub since: u32,
     /// How often the rate was lowered.
     pub drops: u32,
