@@ -5,9 +5,9 @@ use loaders::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::file::File;
-use super::keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};
 use super::ops::{self, Operation};
-use super::value::{Error, Fault, Table};
+use crate::op::toml_keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};
+use crate::op::toml_value::{Error, Fault, Table};
 use crate::{Id, NetSpec, Op, Shape};
 
 /// A network from a file, for any image shape and number of classes.

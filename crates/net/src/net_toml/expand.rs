@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use loaders::text::did_you_mean;
 
 use super::file::{Block, Entry, File, INPUT};
-use super::value::Fault;
-use super::value::{Kind, Table, Value};
+use crate::op::toml_value::Fault;
+use crate::op::toml_value::{Kind, Table, Value};
 use crate::{Id, LONGEST_PATH};
 
 /// A node of the whole network.

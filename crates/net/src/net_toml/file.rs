@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loaders::text::did_you_mean;
 
-use super::value::{Fault, Table, Value, parse};
+use crate::op::toml_value::{Fault, Table, Value, parse};
 use crate::{LONGEST_PATH, Shape};
 
 /// A file with nodes that are not interpreted yet.

@@ -1,6 +1,6 @@
 //! All operations of a `net.toml`. The file of each operation has its names and keys.
 
-use super::keys::{Keys, TomlOp};
+use crate::op::toml_keys::{Keys, TomlOp};
 use crate::{Op, for_each_op};
 
 /// An operation as a value, see [`TomlOp`].

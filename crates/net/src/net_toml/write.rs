@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::definition::scores_layer;
 use super::file::INPUT;
-use super::keys::{Keys, Must};
 use super::ops;
+use crate::op::toml_keys::{Keys, Must};
 use crate::{Id, NetSpec, Node, Op, Shape};
 
 /// How the number of classes is written.

@@ -1,7 +1,7 @@
 //! Element-wise activations.
 
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = f(x) for each element. NaN stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]

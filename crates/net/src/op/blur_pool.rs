@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::shape::window_steps;
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// A binomial filter over each channel with a stride. Edges are mirrored without repeating the outermost cells (Zhang
 /// 2019, arXiv 1904.11486, as timm's `BlurPool2d`).

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{JOIN_CURE, TomlOp};
+use super::toml_keys::{JOIN_CURE, TomlOp};
 
 /// All inputs' channels, in order. Accepts any number of inputs with the same height and width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

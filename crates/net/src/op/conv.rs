@@ -5,7 +5,7 @@ use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
 /// groups.

@@ -1,7 +1,7 @@
 //! Stochastic depth.
 
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// Sets a whole sample to zero with this probability and multiplies the other samples by 1 / (1 - p). The identity in
 /// evaluation (Huang et al. 2016, arXiv 1603.09382, as torchvision's `StochasticDepth` in row mode).

@@ -1,7 +1,7 @@
 //! Dropout: attributes.
 
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// Inverted dropout. The value is the probability of zero. The identity in evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::TomlOp;
+use super::toml_keys::TomlOp;
 
 /// (N, C, H, W) to (N, C*H*W). No computation: the next layer reads the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

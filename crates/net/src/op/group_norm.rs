@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample, mean and variance are taken over all positions of a
 /// group of adjacent channels (Wu and He 2018, arXiv 1803.08494).

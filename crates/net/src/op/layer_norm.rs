@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample and position, mean and variance are taken over the
 /// channels (Ba et al. 2016, arXiv 1607.06450, over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).

@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = layer_scale x with a factor per channel. The value is the initial factor (Touvron et al. 2021, arXiv 2103.17239,
 /// section 2.1).

@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Local response normalisation: attributes.
 
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = x / (k + alpha * sum over |j - i| <= radius of x_j^2)^beta across channels (Krizhevsky et al. 2012, section
 /// 3.3). `alpha` has TensorFlow's meaning: it is not divided by the window size.

@@ -9,6 +9,8 @@ mod list;
 mod shape;
 mod spec;
 mod stored;
+pub(crate) mod toml_keys;
+pub(crate) mod toml_value;
 
 macro_rules! modules {
     ($($file:ident $name:ident,)*) => {

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{JOIN_CURE, TomlOp};
+use super::toml_keys::{JOIN_CURE, TomlOp};
 
 /// x (C, H, W) times s (C, 1, 1): the second input weights the channels of the first (squeeze and excitation, Hu et al.
 /// 2018, arXiv 1709.01507).

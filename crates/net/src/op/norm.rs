@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// How a window is reduced to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

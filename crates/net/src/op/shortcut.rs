@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use crate::net_toml::{Keys, TomlOp};
+use super::toml_keys::{Keys, TomlOp};
 
 /// Every `stride`-th pixel, with zero channels on both sides up to `out_channels` (option A of He et al. 2015, section
 /// 4.2).

@@ -2,8 +2,9 @@
 
 use loaders::text::did_you_mean;
 
-use super::value::{Fault, Kind, Table, Value};
-use crate::op::{Init, Shape};
+use super::shape::Shape;
+use super::spec::Init;
+use super::toml_value::{Fault, Kind, Table, Value};
 
 /// An operation in a `net.toml`. Reading and writing use the same description.
 pub(crate) trait TomlOp {
