@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Planned};
+use backend::{Across, Arena, Backend, Error, LossSums, Objective, Planned};
 use net::{NetSpec, Shape, SpecError};
 
 use super::accumulate::{Accumulator, Gather};
@@ -13,7 +13,6 @@ use super::memory::{Memory, Need, NodeFacts};
 use super::params::{Freeze, Layout, NormPlace, Param, Parameters};
 use super::plan::{NetworkPlan, SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
 use super::profile::Clock;
-use super::soft::SoftTargetLoss;
 use super::tensors::Tensors;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,28 +25,6 @@ pub enum Purpose {
     /// Only forward passes. Activations share memory.
     Infer,
 }
-
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    pub images: Input<'a>,
-    /// Class of each row. Empty if only the scores are needed.
-    pub labels: &'a [u32],
-    /// Sample id of each row, for random draws.
-    pub ids: &'a [u64],
-    pub epoch: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Loss {
-    /// Label smoothing: weight that is spread evenly over all classes.
-    pub smoothing: f32,
-    /// Factor on the gradient: 1 / (true number of samples in the whole step).
-    pub scale: f32,
-}
-
-/// Receives the number of a finished bucket and its gradients: the sum over this rank's workers, or one buffer per
-/// worker in order (see [`Gather`]).
-pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 /// A pass with loss sums that were not read yet.
 pub(super) struct UnreadPass {
@@ -65,6 +42,14 @@ pub(super) struct CurrentPass<B: Backend> {
     /// Rows of the pass for which [`Graph::sums`] was called last.
     pub rows_read: usize,
     pub clock: Clock,
+}
+
+/// The loss and the targets if training does not use labels.
+pub(super) struct SoftTargetLoss<B: Backend> {
+    pub(super) objective: Objective,
+    /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
+    pub(super) table: Vec<f32>,
+    pub(super) teacher: Option<Box<Graph<B>>>,
 }
 
 /// A planned network with its parameters.

@@ -5,9 +5,8 @@ use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
 
 use super::accumulate::{Accumulator, Gather};
-use super::graph::Ready;
 use super::memory::{Memory, Move};
-use super::replay::PassGradients;
+use super::request::{PassGradients, Ready};
 
 /// Slots start at cache lines. This is the number of elements in a cache line.
 const ALIGN: usize = 16;

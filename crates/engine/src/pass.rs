@@ -7,11 +7,11 @@ use backend::{
 };
 
 use super::accumulate::MicroBatch;
-use super::graph::{Batch, CurrentPass, Graph, Loss, Ready, UnreadPass};
+use super::graph::{CurrentPass, Graph, UnreadPass};
 use super::memory::Move;
 use super::params::{NormPlace, Parameters};
 use super::plan::{NetworkPlan, SizePlans};
-use super::replay::{Kind, PassGradients};
+use super::request::{Batch, Kind, Loss, PassGradients, Ready};
 use super::tensors::{TakenAll, Tensors};
 
 impl<B: Backend> Graph<B> {

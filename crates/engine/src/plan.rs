@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Through};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::graph::Batch;
 use super::memory::{Memory, Move, NodeFacts};
 use super::params::{Freeze, Layout, NormPlace};
+use super::request::Batch;
 
 /// The parts of a network's plan that never change after the start.
 pub(super) struct NetworkPlan<B: Backend> {

@@ -1,11 +1,8 @@
-//! Measures when each node of a graph runs and how long it takes, and counts the memory traffic of a training step.
+//! Measures when each node of a graph runs and how long it takes.
 
 use std::time::{Duration, Instant};
 
-use backend::{Backend, Cores, Error, Regions, Traffic};
-
-use super::graph::Graph;
-use super::memory::Move;
+use backend::{Backend, Cores, Error, Regions};
 
 /// Time in one node: forward, then backward.
 pub type NodeTime = [Duration; 2];
@@ -35,25 +32,23 @@ pub(super) struct Clock {
     stamped: Vec<(usize, usize)>,
 }
 
-impl<B: Backend> Graph<B> {
-    /// Starts or ends timing every node. Returns the costs measured so far.
-    pub fn profile(&mut self, on: bool) -> Vec<NodeCost> {
-        let fresh = on.then(|| vec![NodeCost::default(); self.plan.net.nodes.len()]);
-        std::mem::replace(&mut self.pass.clock.profile, fresh).unwrap_or_default()
+impl Clock {
+    /// Starts timing every one of `nodes` nodes, or ends it for `None`. Returns the costs measured so far.
+    pub fn profile(&mut self, nodes: Option<usize>) -> Vec<NodeCost> {
+        let fresh = nodes.map(|nodes| vec![NodeCost::default(); nodes]);
+        std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
     }
 
     /// Starts or ends recording when each node runs.
     pub fn follow(&mut self, on: bool) {
-        self.pass.clock.spans = on.then(Vec::new);
+        self.spans = on.then(Vec::new);
     }
 
     /// Returns the spans recorded since the last call.
     pub fn take_spans(&mut self) -> Vec<NodeSpan> {
-        self.pass.clock.spans.as_mut().map(std::mem::take).unwrap_or_default()
+        self.spans.as_mut().map(std::mem::take).unwrap_or_default()
     }
-}
 
-impl Clock {
     pub fn runs(&self) -> bool {
         self.profile.is_some() || self.spans.is_some()
     }
@@ -115,50 +110,4 @@ impl Clock {
 /// Returns the number of parallel regions so far, or 0 if the device does not compute with threads of this process.
 fn regions<B: Backend>(backend: &B) -> Regions {
     backend.cores().map(Cores::regions).unwrap_or_default()
-}
-
-/// Memory traffic, summed over all operations with this kind.
-#[derive(Clone, Copy, Debug)]
-pub struct TrafficShare {
-    pub kind: &'static str,
-    pub traffic: Traffic,
-}
-
-/// Adds the traffic of a node to its kind.
-fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
-    match shares.iter_mut().find(|share| share.kind == kind) {
-        Some(share) => {
-            share.traffic.forward += traffic.forward;
-            share.traffic.backward += traffic.backward;
-        }
-        None => shares.push(TrafficShare { kind, traffic }),
-    }
-}
-
-impl<B: Backend> Graph<B> {
-    /// Returns the memory traffic of forward and backward for the largest batch, without loss and optimizer. Empty if
-    /// the backend does not count it.
-    pub fn traffic(&self) -> Vec<TrafficShare> {
-        let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
-        let mut shares = Vec::new();
-        for step in plan.moves(self.parameters.frozen).iter().rev() {
-            match *step {
-                Move::Node { node, second, .. } => {
-                    let counted = operations[node].as_ref().and_then(|op| op.traffic(second.is_some()));
-                    let Some(traffic) = counted else { return Vec::new() };
-                    add(&mut shares, plan.net.nodes[node].op.kind(), traffic);
-                }
-                Move::Recompute { node, .. } => {
-                    let counted = operations[node].as_ref().and_then(|op| op.traffic(false));
-                    let Some(Traffic { forward, .. }) = counted else { return Vec::new() };
-                    add(&mut shares, plan.net.nodes[node].op.kind(), Traffic { forward: 0, backward: forward });
-                }
-                Move::Add { to, .. } => {
-                    let backward = 3 * 4 * plan.memory.places[to].len();
-                    add(&mut shares, "sums of gradients", Traffic { forward: 0, backward });
-                }
-            }
-        }
-        shares
-    }
 }

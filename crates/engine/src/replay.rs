@@ -7,43 +7,9 @@ use std::rc::Rc;
 use backend::{Arena, Backend, Buffer, Error};
 use net::Shape;
 
-use super::graph::{Batch, Graph, Loss};
+use super::graph::Graph;
 use super::params::Parameters;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Scores,
-    Loss,
-    Gradients(PassGradients),
-}
-
-/// The gradients that a training pass produces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PassGradients {
-    /// Gradients of a single worker. More workers of this rank follow.
-    Own,
-    /// The sum over all workers of this rank.
-    Sum,
-    /// The same sum, but only for the update that follows. The device may store the gradients in any form that its
-    /// update can read.
-    ForUpdate,
-}
-
-impl PassGradients {
-    /// Returns true if this is the last worker of this rank.
-    pub(super) fn last(self) -> bool {
-        self != PassGradients::Own
-    }
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Scores | Kind::Loss => "the scoring pass",
-            Kind::Gradients(_) => "the training pass",
-        }
-    }
-}
+use super::request::{Batch, Kind, Loss, PassGradients};
 
 impl<B: Backend> Graph<B> {
     /// Runs a pass. A device with a queue replays it if possible. Passes with sums over ranks in between, and passes

@@ -2,16 +2,8 @@
 
 use backend::{Backend, CrossEntropy, Error, LossSums, Objective, SoftLoss, SoftTargets, TensorDesc};
 
-use super::graph::{Batch, Graph};
-use super::replay::Kind;
-
-/// The loss and the targets if training does not use labels.
-pub(super) struct SoftTargetLoss<B: Backend> {
-    objective: Objective,
-    /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
-    table: Vec<f32>,
-    pub(super) teacher: Option<Box<Graph<B>>>,
-}
+use super::graph::{Graph, SoftTargetLoss};
+use super::request::{Batch, Kind};
 
 impl<B: Backend> SoftTargetLoss<B> {
     pub(super) fn targets<'a>(&'a self, labels: &'a [u32]) -> SoftTargets<'a> {

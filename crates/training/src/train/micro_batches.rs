@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use backend::Backend;
-use engine::graph::Ready;
+use engine::Ready;
 use engine::{Batch, Loss, MicroBatch};
 use formats::checkpoint::Progress;
 use loaders::{Filling, Loader};
