@@ -1,8 +1,7 @@
 //! Writes a trained network as a file that other programs open.
 //!
-//! - `network`: the layers with the shapes of their inputs and outputs. `trained`: the network with its weights, and
-//!   the
-//! merging of batch norms into the layers before them.
+//! - `network`: the layers with the shapes of their inputs and outputs, which `plan` computes. `trained`: the network
+//!   with its weights. `fold`: merges batch norms into the layers before them.
 //! - [`torch`]: a safetensors file with PyTorch's names, and a Python file that builds the same module.
 //! - [`onnx`]: a graph of opset 17. [`keras`]: Keras's own layers as `.keras` or `.h5`, and the Keras config in
 //!   `model.h5`.
@@ -10,10 +9,12 @@
 //!
 //! `interop/ops` has the form of each op in each format. If a format cannot express an op, the error names the layer.
 
+mod fold;
 pub mod format;
 pub mod keras;
 pub(super) mod network;
 pub mod onnx;
+mod plan;
 pub mod torch;
 pub(super) mod trained;
 
@@ -62,7 +63,7 @@ pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Ex
         trained.with_scales();
     }
     if settings.fold {
-        notes.push(trained::fold(&mut trained)?);
+        notes.push(fold::fold(&mut trained)?);
     }
     if settings.half {
         trained.fits_half()?;

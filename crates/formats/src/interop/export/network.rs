@@ -1,9 +1,6 @@
-//! A network with the shapes of its tensors, from which the mappings of ops export its layers.
+//! A network with the shapes of its tensors, from which the mappings of ops export its layers. `plan` builds it.
 
-use net::{Id, NetSpec, Node, Op, Pool, PoolKind, Shape, same_pads};
-
-use super::format::Error;
-use crate::interop::ops::{Sign, mapping};
+use net::{Id, NetSpec, Node, Pool, PoolKind, Shape, same_pads};
 
 /// A network whose layers fit together.
 pub(crate) struct Network {
@@ -13,7 +10,11 @@ pub(crate) struct Network {
     pub shapes: Vec<Shape>,
     /// For each tensor, true if it has the two dimensions (N, F) in the exported file. In trireme, a vector is an image
     /// of one pixel with four dimensions. Other programs distinguish them.
-    flat: Vec<bool>,
+    pub(super) flat: Vec<bool>,
+    /// For each layer, true if it reads vectors, not images.
+    pub(super) reads_flat: Vec<bool>,
+    /// For each tensor, true if no value is negative.
+    pub(super) non_negative: Vec<bool>,
 }
 
 /// A conversion of an input to the number of dimensions that its layer reads.
@@ -44,29 +45,11 @@ pub(crate) struct Layer<'a> {
 }
 
 impl Network {
-    /// Computes the shapes.
-    ///
-    /// # Errors
-    /// Returns [`Error::Network`] if the layers do not fit together.
-    pub fn new(net: NetSpec) -> Result<Self, Error> {
-        let refuse = |why: String| Error::Network { network: net.name.clone(), why };
-        if net.nodes.is_empty() {
-            return Err(refuse("it has no layers".into()));
-        }
-        let shapes = net.shapes().map_err(|error| refuse(error.to_string()))?;
-        let mut flat = vec![false];
-        for node in &net.nodes {
-            let makes = matches!(node.op, Op::Flatten(_)) || reads_flat(node, &flat);
-            flat.push(makes);
-        }
-        Ok(Self { net, shapes, flat })
-    }
-
     /// Returns all layers in execution order.
     pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
         self.net.nodes.iter().zip(self.net.serving()).enumerate().map(|(index, (node, serving))| {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
-            let flat = reads_flat(node, &self.flat);
+            let flat = self.reads_flat[index];
             let turns = node.inputs.iter().map(|id| turn(self.flat[id.0], flat)).collect();
             Layer { network: self, index, node, x, y: self.shapes[index + 1], flat, turns, serving }
         })
@@ -93,20 +76,8 @@ impl Network {
 
     /// Returns true if no value of a tensor is negative.
     pub fn is_non_negative(&self, id: Id) -> bool {
-        let Some(index) = id.0.checked_sub(1) else { return false };
-        let node = &self.net.nodes[index];
-        match mapping(&node.op).sign() {
-            Sign::Any => false,
-            Sign::NonNegative => true,
-            Sign::OfInputs => node.inputs.iter().all(|id| self.is_non_negative(*id)),
-        }
+        self.non_negative[id.0]
     }
-}
-
-/// Returns true if a layer reads vectors, not images. `flat` says which of the tensors before it are vectors.
-fn reads_flat(node: &Node, flat: &[bool]) -> bool {
-    let inputs: Vec<bool> = node.inputs.iter().map(|id| flat[id.0]).collect();
-    mapping(&node.op).reads_flat(&inputs)
 }
 
 fn turn(flat: bool, wanted: bool) -> Option<Turn> {
@@ -185,58 +156,5 @@ impl Padded {
     /// Returns true if there is no padding.
     pub fn is_bare(&self) -> bool {
         self.pads == [0; 4]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use net::{Add, Concat, Conv, Flatten, LayerScale, Linear, Lrn, Multiply, Norm, Pool};
-
-    /// Computes the channel means of an image, flattens them, and applies a linear layer. `order` selects the inputs of
-    /// `op` from these three tensors.
-    fn network(op: impl Into<Op>, order: &[usize]) -> Network {
-        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
-        let mean = net.add("mean", Pool::global(), net.image());
-        let flat = net.add("flat", Flatten, mean);
-        let fc = net.add("fc", Linear::new(3), flat);
-        let inputs: Vec<Id> = order.iter().map(|i| [mean, flat, fc][*i]).collect();
-        net.join("op", op, &inputs);
-        Network::new(net).unwrap()
-    }
-
-    #[track_caller]
-    fn assert_last(network: &Network, flat: bool, turns: &[Option<Turn>], ends_flat: bool) {
-        let last = network.layers().last().unwrap();
-        assert_eq!((last.flat, &last.turns[..], network.ends_flat()), (flat, turns, ends_flat));
-    }
-
-    #[test]
-    fn vectors_meet_images_of_one_pixel_in_one_form() {
-        let (flatten, image) = (Some(Turn::Flatten), Some(Turn::Image));
-        assert_last(&network(Conv::new(2, 1), &[2]), false, &[image], false);
-        assert_last(&network(Pool::global(), &[1]), false, &[image], false);
-        assert_last(&network(Lrn { radius: 1, k: 1.0, alpha: 0.5, beta: 0.5 }, &[2]), false, &[image], false);
-        assert_last(&network(LayerScale(0.5), &[2]), true, &[None], true);
-        assert_last(&network(Linear::new(2), &[0]), true, &[flatten], true);
-        assert_last(&network(Linear::new(2), &[1]), true, &[None], true);
-        assert_last(&network(Flatten, &[0]), false, &[None], true);
-        assert_last(&network(Add, &[0, 1]), true, &[flatten, None], true);
-        assert_last(&network(Add, &[1, 0]), true, &[None, flatten], true);
-        assert_last(&network(Add, &[0, 0]), false, &[None, None], false);
-        assert_last(&network(Concat, &[2, 0, 1]), true, &[None, flatten, None], true);
-        assert_last(&network(Norm { residual: true, ..Norm::new() }, &[0, 2]), true, &[flatten, None], true);
-        assert_last(&network(Multiply, &[0, 1]), false, &[None, image], false);
-        assert_last(&network(Multiply, &[1, 0]), true, &[None, flatten], true);
-    }
-
-    /// The factors multiply an image of many pixels, which cannot become a vector.
-    #[test]
-    fn factors_become_images() {
-        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
-        let image = net.image();
-        let factors = net.add("fc", Linear::new(3), image);
-        net.join("op", Multiply, &[image, factors]);
-        assert_last(&Network::new(net).unwrap(), false, &[None, Some(Turn::Image)], false);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
-use crate::interop::export::keras::{exact, inner};
+use crate::interop::export::keras::layers::{exact, inner};
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::function::Unary;
 use crate::interop::onnx::graph::Node;

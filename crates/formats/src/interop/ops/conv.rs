@@ -7,7 +7,7 @@ use super::Attribute::{Int, Ints};
 use super::{
     Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, with_relu,
 };
-use crate::interop::export::keras::{activation, zeros};
+use crate::interop::export::keras::layers::{activation, zeros};
 use crate::interop::onnx::build::{Build, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::windows::{Sizes, pads};

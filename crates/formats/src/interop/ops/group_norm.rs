@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping};
-use crate::interop::export::keras::exact;
+use crate::interop::export::keras::layers::exact;
 use crate::interop::onnx::build::{Build, Groups, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::tensor::Constant;

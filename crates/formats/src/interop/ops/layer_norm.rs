@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Attribute::{Float, Int, Ints};
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, over_channels};
-use crate::interop::export::keras::exact;
+use crate::interop::export::keras::layers::exact;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 

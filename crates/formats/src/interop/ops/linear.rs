@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
-use crate::interop::export::keras::activation;
+use crate::interop::export::keras::layers::activation;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::tensor::Constant;

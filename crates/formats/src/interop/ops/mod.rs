@@ -6,10 +6,10 @@
 
 use net::{Op, for_each_op};
 
-use super::export::keras::Layers;
+use super::export::keras::layers::Layers;
 use super::export::network::{Layer, Padded, Windows, windows};
-use super::export::onnx::{Attribute, LayerWriter};
-use super::export::torch::{Code, over_channels, pair, with_relu};
+use super::export::onnx::{graph::Attribute, layer::LayerWriter};
+use super::export::torch::code::{Code, over_channels, pair, with_relu};
 use super::export::trained::Values;
 use super::onnx::build::Operator;
 

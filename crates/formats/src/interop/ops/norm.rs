@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
-use crate::interop::export::keras::{exact, inner};
+use crate::interop::export::keras::layers::{exact, inner};
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 

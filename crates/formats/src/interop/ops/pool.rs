@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Attribute::{Int, Ints};
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Windows, pair, windows};
-use crate::interop::export::keras::zeros;
+use crate::interop::export::keras::layers::zeros;
 use crate::interop::onnx::build::{Build, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::graph::Node;

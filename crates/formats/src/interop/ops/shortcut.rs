@@ -4,7 +4,7 @@ use net::Shortcut;
 use serde_json::json;
 
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
-use crate::interop::export::keras::{inner, zeros};
+use crate::interop::export::keras::layers::{inner, zeros};
 use crate::interop::onnx::build::{Build, Layout, Value, View};
 use crate::interop::onnx::graph::Node;
 

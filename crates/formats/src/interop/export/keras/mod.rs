@@ -4,13 +4,13 @@
 //!
 //! Images are (N, H, W, C) in Keras. The output is probabilities, as in Keras's own applications.
 
-mod layers;
+pub(crate) mod layers;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) use layers::{Layers, activation, exact, inner, zeros};
+use layers::Layers;
 use loaders::safe_create::NewFile;
 use net::{FeatureOrder, NetSpec, Op};
 use serde_json::json;
@@ -19,6 +19,7 @@ use zip::{CompressionMethod, DateTime};
 
 use super::format::{Error, Number};
 use super::network::Network;
+use super::plan::plan;
 use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::interop::ops::mapping;
@@ -33,7 +34,7 @@ const MIXED: &str =
 /// # Errors
 /// Returns [`Error::Network`] if the layers do not fit together.
 pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
-    let built = match build(&Network::new(net.clone())?, multi_label) {
+    let built = match build(&plan(net.clone())?, multi_label) {
         Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
         Err(Error::Op { .. }) => None,
         Err(error) => return Err(error),
@@ -198,7 +199,7 @@ mod tests {
         let fc = net.add("fc", Linear::new(3), mean);
         let sum = net.join("sum", Add, &[mean, fc]);
         net.add("head", Conv::new(2, 1), sum);
-        let config = build(&Network::new(net).unwrap(), false).unwrap().config("x");
+        let config = build(&plan(net).unwrap(), false).unwrap().config("x");
         let layers = config["config"]["layers"].as_array().unwrap();
         let classes: Vec<&str> = layers.iter().map(|layer| layer["class_name"].as_str().unwrap()).collect();
         let want = "InputLayer GlobalAveragePooling2D Flatten Dense Flatten Add Reshape Conv2D Flatten Activation";
@@ -232,7 +233,7 @@ mod tests {
         // the scores are a flattened image
         let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
         net.add("flat", Flatten, net.image());
-        let error = build(&Network::new(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();
+        let error = build(&plan(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("layer flat") && error.contains("--to onnx"), "{error}");
     }
 }

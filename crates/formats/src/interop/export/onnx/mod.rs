@@ -2,16 +2,16 @@
 //!
 //! - `graph`: nodes and weights; `layer`: the nodes of one layer; `preprocess`: transforms of images as nodes.
 
-mod graph;
-mod layer;
+pub(crate) mod graph;
+pub(crate) mod layer;
 mod preprocess;
 
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) use graph::Attribute;
+use graph::Attribute;
 use graph::Graph;
-pub(crate) use layer::LayerWriter;
+use layer::LayerWriter;
 use loaders::protobuf::Message;
 use loaders::safe_create::NewFile;
 

@@ -3,14 +3,13 @@
 //!
 //! - `module`: writes the Python file with its variables and paths. `code`: the code of one layer.
 
-mod code;
+pub(crate) mod code;
 mod module;
 
 use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-pub(crate) use code::{Code, over_channels, pair, with_relu};
 use loaders::safe_create::NewFile;
 use net::Node;
 use serde_json::{Map, Value, json};
