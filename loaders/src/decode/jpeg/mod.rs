@@ -247,7 +247,10 @@ impl Jpeg {
         // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
-            return Err(fault(format!("its planes need {needed} bytes, expected {}", planes.len())));
+            return Err(fault(format!(
+                "its color planes have {needed} bytes, but at most {} are allowed",
+                planes.len()
+            )));
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
         // SAFETY: the handle is alive, and `planes` has at least the size that the library returned for this image size

@@ -82,9 +82,9 @@ impl fmt::Display for Resize {
     }
 }
 
-/// `scale_jitter(least, most)`: resizes the short side to a length drawn uniformly from least to most (Simonyan and
-/// Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`). The filter is bilinear with antialiasing, or
-/// `bicubic` or `lanczos` as a last argument. Accepts images of any size.
+/// `scale_jitter(min_side, max_side)`: resizes the short side to a length drawn uniformly from min_side to max_side
+/// (Simonyan and Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`). The filter is bilinear with
+/// antialiasing, or `bicubic` or `lanczos` as a last argument. Accepts images of any size.
 #[derive(Debug)]
 struct ScaleJitter {
     least: u32,

@@ -38,7 +38,7 @@ const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
 /// What to do about an unsupported function.
-const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
+const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
                        number, before the export";
 
 impl<'a> Build<'a> {
@@ -227,7 +227,7 @@ impl<'a> Build<'a> {
     fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
         let unknown = || {
             let maker = outer.made_by();
-            format!("it reads what {maker} makes, which no activation here computes; {REPLACE}")
+            format!("it reads what {maker} makes, which does not match any supported activation. {REPLACE}")
         };
         let activation = outer.activation().ok_or_else(unknown)?;
         if matches!(inner.form, Form::Argument) {

@@ -165,10 +165,10 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     };
     if *kind != FLOAT {
         let cure = match *kind {
-            FLOAT16 | FLOAT64 | BFLOAT16 => "export it from model.float()",
-            _ => "the network must read normalised images: export without --preprocess",
+            FLOAT16 | FLOAT64 | BFLOAT16 => "Export model.float()",
+            _ => "The network must read normalised images: export without --preprocess",
         };
-        return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
+        return Err(format!("its input {name} is of {}, expected float32. {cure}", type_name(*kind)));
     }
     let &[_, second, third, fourth] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
@@ -280,7 +280,7 @@ pub enum Error {
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
         path: PathBuf,
-        /// Each as `node NAME (OP): why`. There is at least one.
+        /// One message per unsupported node, of the form `node NAME (OP): why`. There is at least one.
         nodes: Vec<String>,
     },
 }

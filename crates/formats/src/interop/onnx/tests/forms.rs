@@ -38,11 +38,14 @@ fn no_input_is_passed_over() {
     let numbers = [floats("zero", &[], &[0.0]), floats("most", &[], &[0.7])];
     for op in ["Max", "Min"] {
         let bytes = between(&numbers, &[node(op, &["a", "zero", "most"], "b")]);
-        refused(&bytes, &[&format!("node /b/{op} ({op}): of 3 inputs; two are supported: write it as one {op} after")]);
+        refused(
+            &bytes,
+            &[&format!("node /b/{op} ({op}): it has 3 inputs, but only two are supported. Write it as one {op} after")],
+        );
         assert_eq!(kinds(&between(&numbers, &[node(op, &["a"], "b")])), ["conv", "avgpool", "flatten", "linear"]);
     }
     let relu = between(&numbers, &[node("Relu", &["a", "zero"], "b")]);
-    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, and 1 at most are understood"]);
+    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, expected at most 1"]);
     // left out
     assert!(network(&between(&numbers, &[node("Clip", &["a", "zero", ""], "b")])).is_ok());
     assert!(network(&between(&numbers, &[node("Relu", &["a", "", ""], "b")])).is_ok());
@@ -205,7 +208,7 @@ fn what_a_gemm_adds_is_one_number_a_class() {
     }
     // one number an image
     let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
-    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; supported is one number for each class, [3]"]);
+    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; expected one number for each class, [3]"]);
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn functions_that_are_no_activation_are_named_with_a_cure() {
         [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
     {
         let bytes = between(&bounds, &[node(op, inputs, "b")]);
-        let maker = format!("it reads what node /b/{op} ({op}) makes, which no activation here computes");
+        let maker = format!("it reads what node /b/{op} ({op}) makes, which does not match any supported activation");
         refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
     }
     let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
@@ -239,7 +242,7 @@ fn types_and_domains_are_named_with_a_cure() {
             .to_vec()
     };
     for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
-        refused(&graph(kind), &[&format!("its input x is of {name}, and float32 is supported"), "model.float()"]);
+        refused(&graph(kind), &[&format!("its input x is of {name}, expected float32"), "model.float()"]);
     }
     refused(&graph(2), &["its input x is of uint8", "export without --preprocess"]);
     let foreign = between(&[], &[node("Relu", &["a"], "b").text(7, "com.microsoft")]);
