@@ -221,7 +221,7 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
 enum Verdict {
     Nothing,
     Warn(String),
-    /// The process must exit.
+    /// The process must exit with this message.
     End(String),
 }
 

@@ -207,7 +207,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
         gpu::train(&setting, "honest", 2, &float, &[]).succeeded();
         setting.digest("honest")
     });
-    // the same claim, which is true this time
+    // now the library claims to accept device memory, and the claim is true
     let honest = gpu::train(&setting, "true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
     assert!(!left("true"));

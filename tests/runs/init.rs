@@ -114,8 +114,8 @@ fn a_model_changed_by_another_program_is_reported() {
     }
 }
 
-/// The same images with other classes. The run names the first difference and fails, unless the last layer starts at
-/// random.
+/// A run starts from a model of the same images with other class names. It reports the first difference and fails,
+/// unless the last layer starts at random.
 #[test]
 fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -22,7 +22,7 @@ pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     spec_as(example, Exif::Applied)
 }
 
-/// As [`spec`], with or without the EXIF orientation applied.
+/// Works like [`spec`], with or without the EXIF orientation applied.
 ///
 /// # Errors
 ///
@@ -173,7 +173,7 @@ impl Decoder {
         self.open_with(file, &[])
     }
 
-    /// As [`Decoder::open_file`], with the entry points from the record.
+    /// Works like [`Decoder::open_file`], with the entry points from the record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             let png = safely("PNG", || Png::open(file, self.limits))?;
@@ -303,7 +303,7 @@ impl Decoder {
         Ok((rows, columns))
     }
 
-    /// As [`Decoder::reduced`], before any EXIF orientation.
+    /// Works like [`Decoder::reduced`], before any EXIF orientation.
     fn reduced_file(
         &mut self,
         kind: Kind<'_>,

@@ -84,8 +84,8 @@ impl NewFile {
         Ok(file)
     }
 
-    /// As [`NewFile::publish`], but does not wait for the disk. Use it for files that can be created again and are
-    /// checked before use.
+    /// Works like [`NewFile::publish`], but does not wait for the disk. Use it for files that can be created again and
+    /// are checked before use.
     pub fn publish_unsynced(mut self) -> io::Result<File> {
         fs::rename(&self.temporary, &self.target)?;
         self.file.take().ok_or_else(|| io::ErrorKind::NotFound.into())

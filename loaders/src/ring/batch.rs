@@ -35,7 +35,7 @@ impl Batch {
         Self { slot, output, home }
     }
 
-    /// The epoch, from 0.
+    /// Returns the epoch, counted from 0.
     pub fn epoch(&self) -> u32 {
         self.slot.job.epoch
     }
@@ -59,7 +59,7 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The shape of each image.
+    /// Returns the shape of each image.
     pub fn spec(&self) -> ImageSpec {
         self.output
     }

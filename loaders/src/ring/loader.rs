@@ -57,7 +57,7 @@ impl Loader {
         Self::start_as(PixelFormat::Values, split, pipeline, order, options)
     }
 
-    /// As [`Loader::start`], for images in another format.
+    /// Works like [`Loader::start`], for images in another format.
     pub fn start_as(
         format: PixelFormat,
         split: Arc<Split>,

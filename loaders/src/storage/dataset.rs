@@ -280,7 +280,7 @@ impl Split {
         self.images_as(Exif::Applied)
     }
 
-    /// As [`Split::images`], with or without EXIF rotation applied.
+    /// Works like [`Split::images`], with or without EXIF rotation applied.
     pub fn images_as(&self, exif: Exif) -> Result<Images, Error> {
         let mut found = self.shape(0, exif).map(Images::Fixed);
         for id in self.sampled_ids() {
@@ -383,8 +383,8 @@ impl Dataset {
         Ok(split)
     }
 
-    /// As [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only a few of
-    /// the shards.
+    /// Works like [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only
+    /// a few of the shards.
     pub fn split_lazily(&self, name: &str) -> Result<Split, Error> {
         let split = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
             dir: self.dir.clone(),

@@ -34,11 +34,11 @@ enum Data {
 /// The way in which the records of a shard are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// From a mapping of the file.
+    /// The file is mapped.
     Map,
-    /// From memory, after one read of the whole file.
+    /// The whole file is read into memory first.
     Load,
-    /// With one read per record.
+    /// Each record is read separately.
     Records,
 }
 

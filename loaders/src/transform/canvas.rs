@@ -35,9 +35,9 @@ pub struct Canvas<'a> {
 enum Form {
     /// In `decoded`, viewed through `geometry`.
     Stored,
-    /// In `work.bytes`.
+    /// The pixels are bytes in `work.bytes`.
     Bytes,
-    /// In `values`.
+    /// The pixels are floats in `values`.
     Floats,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Canvas<'a> {
         &mut self.work.bytes
     }
 
-    /// As [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
+    /// Works like [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)

@@ -135,9 +135,9 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
-    /// As [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep bytes. The
-    /// result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to them.
-    /// Resized pixels are rounded.
+    /// Works like [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep
+    /// bytes. The result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to
+    /// them. Resized pixels are rounded.
     pub fn run_bytes(
         &self,
         example: &Example<'_>,

@@ -19,7 +19,7 @@ pub(super) fn run(
     apply(&*made(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
-/// As [`run`], for a transform with any arguments.
+/// Works like [`run`], for a transform with any arguments.
 pub(super) fn run_any(
     build: fn(&Arguments<'_>, Context<'_>) -> Built,
     text: &str,

@@ -53,7 +53,8 @@ impl<const N: usize> Job for Products<N> {
     }
 }
 
-/// The same for processors without AVX2. They have no fused multiply-add, so it multiplies and adds separately.
+/// Works like [`Products`] on processors without AVX2. They have no fused multiply-add, so it multiplies and adds
+/// separately.
 fn unfused() -> usize {
     const SUMS: usize = 32;
     let factor = std::hint::black_box(0.5f32);

@@ -82,9 +82,9 @@ pub(super) use by_numbers;
 /// How the bf16 factors of convolutions and linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bf16 {
-    /// As 16-bit numbers, for processors that multiply pairs of them.
+    /// 16-bit numbers, for processors that multiply pairs of them.
     Halves,
-    /// Rounded to bf16 and widened to f32. This gives the same products on any processor, but saves nothing.
+    /// f32 numbers that are rounded to bf16. This gives the same products on any processor, but saves nothing.
     Widened,
 }
 

@@ -49,7 +49,7 @@ mod tests;
 /// The recipe's settings for a codec, and the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// V, over all ranks.
+    /// Number of workers V over all ranks.
     pub workers: usize,
     /// `ternary` clips at this number of standard deviations. 0 means no clipping.
     pub clip: f32,

@@ -89,7 +89,7 @@ pub enum Arrangement {
 /// Weight of the auxiliary classifier's loss.
 const V3_AUXILIARY: f32 = 0.4;
 
-/// For images of 299. The auxiliary classifier then reads 17x17, its minimum size.
+/// Creates Inception v4 for images of 299 x 299.
 pub fn v3(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
     let slim = arrangement == Arrangement::Slim;
     let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
@@ -200,7 +200,7 @@ fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
 
 // Inception v4 (Szegedy et al. 2016, arXiv 1602.07261, figures 3 to 9) as in timm.
 
-/// For images of 299.
+/// Creates Inception-ResNet v2 for images of 299 x 299.
 pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);

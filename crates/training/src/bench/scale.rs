@@ -214,7 +214,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
 pub struct Link {
     /// Bytes per second in one direction.
     pub rate: f64,
-    /// In seconds.
+    /// Time of a message without content, in seconds.
     pub latency: f64,
 }
 

@@ -59,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     });
 }
 
-// The same from existing statistics. n = 0 means running means and variances in f32.
+// Computes the factors and offsets from existing statistics of n values. n = 0 selects the running means and variances
+// in `running`.
 extern "C" __global__ void norm_affine(const double* statistics, const float* running, double n, u32 channels, const float* gamma, const float* beta, float eps, float* affine) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;

@@ -380,7 +380,7 @@ impl Value {
         }
     }
 
-    /// Wraps a single size.
+    /// Returns the value for a single size.
     pub fn size(size: Option<i64>) -> Self {
         match size {
             Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
