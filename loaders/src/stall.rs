@@ -120,7 +120,7 @@ impl Worker {
         std::mem::replace(&mut own.0, work)
     }
 
-    /// The CPU time that the thread has used.
+    /// Returns the CPU time that the thread has used.
     fn processor_time(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.proc.join("schedstat")).ok()?;
         text.split(' ').next()?.parse().ok().map(Duration::from_nanos)

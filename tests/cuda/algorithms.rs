@@ -35,7 +35,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// 20 training images, so the last batch has 2.
+/// Creates a data set of 20 training images. The last batch has 2.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 6])
 }

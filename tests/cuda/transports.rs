@@ -40,7 +40,8 @@ bucket_mb = 0.2
 every = "2 steps"
 "#;
 
-/// 26 training images, so the last batch of an epoch has 2 and two of the four workers have no image.
+/// Creates a data set of 26 training images. The last batch of an epoch has 2, so two of the four workers have no
+/// image.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }

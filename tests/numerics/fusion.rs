@@ -18,12 +18,13 @@ fn conv(channels: usize, kernel: usize) -> Conv {
     Conv::new(channels, kernel).pad(kernel / 2)
 }
 
-/// A network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to the norms.
+/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to
+/// the norms.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
 
-/// Like `block`, with these convolutions.
+/// Works like `block`, with these convolutions.
 fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);
@@ -232,8 +233,8 @@ fn frozen_layers_are_what_they_are_by_themselves() {
     }
 }
 
-/// A network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the first one's
-/// output.
+/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the
+/// first one's output.
 fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
     let mut net = NetSpec::new("pooled", image);
     let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());

@@ -19,8 +19,8 @@ pub(crate) fn assert_parity(cases: Vec<Case>) {
     assert_parity_in(BLOCKED, cases);
 }
 
-/// Like `assert_parity`, with these layouts on the CPU. Large cases use only the layouts of networks. In other layouts
-/// oneDNN has slow plain loops, which the small cases test.
+/// Works like `assert_parity`, with these layouts on the CPU. Large cases use only the layouts of networks. In other
+/// layouts oneDNN has slow plain loops, which the small cases test.
 fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
     let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
     let (cuda, last) = (cuda_unless_left_out(), channels_last());

@@ -283,7 +283,7 @@ fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     assert!(!Path::new(&setting.out("dry")).exists());
 }
 
-/// ResNet-20 with frozen first stages and a frozen norm in the last stage, with weight averages and Adam.
+/// Trains ResNet-20 with frozen first stages and a frozen norm in the last stage, with weight averages and Adam.
 fn frozen() -> Setting {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("train = [\"", "train = [\"flip\", \"");
     let freeze = "[freeze]\npatterns = [\"conv1.*\", \"bn1.*\", \"layer1.*\", \"layer2.*\", \"layer3.1.bn1.*\"]\n";

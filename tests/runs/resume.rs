@@ -46,7 +46,7 @@ const OPTIMIZERS: &[&str] = &[
 /// Numbers of training and test images.
 const SIZES: [u64; 2] = [50, 20];
 
-/// The simplest run, with the first optimizer and without error feedback.
+/// Returns the simplest run, with the first optimizer and without error feedback.
 fn plain() -> Setting {
     Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES)
 }

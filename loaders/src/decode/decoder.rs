@@ -67,12 +67,12 @@ enum Kind<'a> {
 }
 
 impl Stored<'_> {
-    /// The shape of the image without alpha, after any EXIF orientation.
+    /// Returns the shape of the image without alpha, after any EXIF orientation.
     pub fn spec(&self) -> ImageSpec {
         self.turn.spec(self.file_spec())
     }
 
-    /// The shape of the image in the file, before any EXIF orientation.
+    /// Returns the shape of the image in the file, before any EXIF orientation.
     pub fn file_spec(&self) -> ImageSpec {
         match &self.kind {
             Kind::Raw(spec) => *spec,
@@ -81,7 +81,7 @@ impl Stored<'_> {
         }
     }
 
-    /// How the shown image is obtained from the file's image.
+    /// Returns how the shown image is obtained from the file's image.
     pub fn turn(&self) -> Turn {
         self.turn
     }
@@ -94,7 +94,7 @@ impl Stored<'_> {
         }
     }
 
-    /// True if it is a JPEG with four inks (CMYK or YCCK).
+    /// Returns true if it is a JPEG with four inks (CMYK or YCCK).
     pub fn has_inks(&self) -> bool {
         matches!(&self.kind, Kind::Jpeg(header) if header.has_inks())
     }

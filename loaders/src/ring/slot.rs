@@ -28,7 +28,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Number of samples, without those that were left out.
+    /// Returns the number of samples, without those that were left out.
     pub fn len(&self) -> usize {
         self.ids.len()
     }

@@ -115,7 +115,7 @@ impl Shard {
         &self.path
     }
 
-    /// Number of records according to the index.
+    /// Returns the number of records according to the index.
     pub fn len(&self) -> u64 {
         self.offsets.len() as u64 - 1
     }

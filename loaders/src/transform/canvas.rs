@@ -287,7 +287,7 @@ impl Scratch {
         self.clock = Clock { wanted, decoded: None };
     }
 
-    /// The time at which the last image was decoded.
+    /// Returns the time at which the last image was decoded.
     pub(crate) fn decoded(&self) -> Option<Instant> {
         self.clock.decoded
     }

@@ -56,12 +56,12 @@ impl Pipeline {
         settings.draw(BatchKey { seed: self.seed, epoch, step, worker }, self.output())
     }
 
-    /// The images that the pipeline accepts.
+    /// Returns the images that the pipeline accepts.
     pub fn input(&self) -> Images {
         self.list.input
     }
 
-    /// The shape of the resulting images.
+    /// Returns the shape of the resulting images.
     pub fn output(&self) -> ImageSpec {
         self.list.output
     }
@@ -247,8 +247,8 @@ impl Pipeline {
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
 
-    /// True if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not resize,
-    /// does not mirror top and bottom, and does not pad after a crop.
+    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not
+    /// resize, does not mirror top and bottom, and does not pad after a crop.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
         let simple =

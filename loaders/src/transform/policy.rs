@@ -27,7 +27,7 @@ pub(in crate::transform) enum Magnitudes {
 }
 
 impl Magnitudes {
-    /// True if the sign is drawn at random.
+    /// Returns true if the sign is drawn at random.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::To(_) | Self::OfWidth(_) | Self::OfHeight(_))
     }

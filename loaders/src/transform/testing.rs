@@ -49,7 +49,7 @@ pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], dr
     values
 }
 
-/// The draws that `run` passes to the transform.
+/// Returns the draws that `run` passes to the transform.
 pub(super) fn draws(id: u64) -> Draws {
     Draws::new(1, id, 0, 0)
 }

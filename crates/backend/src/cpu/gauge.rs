@@ -69,7 +69,7 @@ fn unfused() -> usize {
 }
 
 simd! {
-    /// The triad of the STREAM benchmark.
+    /// Computes the triad of the STREAM benchmark.
     fn triad(a: &mut [f32], b: &[f32], c: &[f32]) {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = 0.5f32.mul_add(*c, *b);

@@ -19,7 +19,7 @@ pub(super) trait Number: Copy + Default + Send + Sync + 'static {
     /// Reinterprets memory as numbers of this type.
     fn all(words: &[f32]) -> &[Self];
 
-    /// Like [`Number::all`], for writing.
+    /// Works like [`Number::all`], for writing.
     fn all_mut(words: &mut [f32]) -> &mut [Self];
 }
 
@@ -212,8 +212,8 @@ mod tests {
     use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range per
-    /// thread, with an incomplete range at the end.
+    /// Returns values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range
+    /// per thread, with an incomplete range at the end.
     fn values() -> Vec<f32> {
         let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
         let spread = (0..3000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).filter(|x| !x.is_nan());

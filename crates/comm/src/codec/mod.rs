@@ -81,7 +81,7 @@ pub trait Codec: Send {
     /// Writes the sum over all workers to `into`, the gradients of the last share.
     fn decode(&mut self, _bucket: &Bucket, _scales: &[u32], _into: &mut [f32]) {}
 
-    /// Bytes that the codec has allocated.
+    /// Returns the bytes that the codec has allocated.
     fn memory(&self) -> usize {
         0
     }

@@ -76,7 +76,7 @@ fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> I
     net.add(name, conv, x)
 }
 
-/// Local response normalisation across five channels, then a pool.
+/// Adds local response normalisation across five channels, then a pool.
 fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
     let lrn = Lrn { radius: 2, k: 2.0, alpha: 1e-4, beta: 0.75 };
     let x = net.add(&format!("lrn{layer}_{column}"), lrn, x);

@@ -50,7 +50,7 @@ fn norm() -> LayerNorm {
     LayerNorm::new()
 }
 
-/// A convolution over patches that do not overlap.
+/// Returns a convolution over patches that do not overlap.
 fn patches(channels: usize, k: usize) -> Conv {
     Conv::new(channels, k).stride(k).bias(0.0).init(START)
 }

@@ -125,7 +125,7 @@ pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// conv, max pool 2x2, norm, GELU, conv, norm, GELU. Norms have only a shift.
+/// Adds conv, max pool 2x2, norm, GELU, conv, norm, GELU. Norms have only a shift.
 fn conv_group(net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let conv = || Conv::new(channels, 3).pad(1).init(Init::Dirac);

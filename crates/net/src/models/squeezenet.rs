@@ -20,7 +20,7 @@ pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
 const FIRES: [(usize, usize); 8] =
     [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
 
-/// A network that ends with a convolution to the classes and their means.
+/// Returns a network that ends with a convolution to the classes and their means.
 pub fn torchvision(name: &str, input: Shape, classes: usize, version: Version) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (channels, k) = version.first;

@@ -254,7 +254,7 @@ mod tests {
         Subsamp::Gray,
     ];
 
-    /// An image similar to a photo: slopes, noise, and squares with edges that cause large DC differences.
+    /// Returns an image similar to a photo: slopes, noise, and squares with edges that cause large DC differences.
     fn picture(height: usize, width: usize, noise: u32, seed: u64) -> Vec<u8> {
         let mut draws = Draws::new(seed, 7, 0, 0);
         let mut pixels = Vec::new();

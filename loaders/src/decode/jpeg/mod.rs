@@ -61,7 +61,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The shape of the decoded image: grey or RGB.
+    /// Returns the shape of the decoded image: grey or RGB.
     pub fn spec(&self) -> ImageSpec {
         ImageSpec::new(self.height, self.width, if self.is_grey() { 1 } else { 3 })
     }
@@ -70,7 +70,7 @@ impl Header {
         self.space == raw::TJCS_TJCS_GRAY as i32
     }
 
-    /// True if the image is stored as four inks.
+    /// Returns true if the image is stored as four inks.
     pub fn has_inks(&self) -> bool {
         self.space == raw::TJCS_TJCS_CMYK as i32 || self.space == raw::TJCS_TJCS_YCCK as i32
     }

@@ -98,7 +98,7 @@ pub(super) fn build_scale_jitter(arguments: &Arguments<'_>, _context: Context<'_
     };
     let (least, most) = (pixels(least, 1)?, pixels(most, 1)?);
     if least > most {
-        return Err(format!("expected least <= most, got {least} and {most}"));
+        return Err(format!("expected min_side <= max_side, got {least} and {most}"));
     }
     Ok(Box::new(ScaleJitter { least, most, filter: arguments.choice(Filter::NAMES)? }))
 }

@@ -54,7 +54,7 @@ struct Batch {
     u32 row;
     int step;
 
-    // Index of an element: row u of the batch at this channel.
+    // Returns the index of an element: row u of the batch at this channel.
     __device__ inline i64 element(int u, u32 channels, u32 channel) const { return (i64)(row + u * step) * channels + channel; }
 };
 

@@ -86,8 +86,8 @@ struct Affine {
     __device__ inline float of(int i, float x) const { return fmaf(x - mean[i], scale[i], bias[i]); }
 };
 
-// Index of a mask byte. It has one bit per channel for V channels of a row, set if ReLU let the value through. The mask
-// is stored tile by tile, so that a warp's bytes are adjacent.
+// Returns the index of a mask byte. It has one bit per channel for V channels of a row, set if ReLU let the value
+// through. The mask is stored tile by tile, so that a warp's bytes are adjacent.
 __device__ inline u64 mask_byte(const Place& p, u32 rows, u32 row) { return ((u64)blockIdx.x * rows + row) * p.tile + p.column; }
 
 // Calls f with the bits of `mode` that tell whether there is a residual and how it is read.

@@ -86,7 +86,7 @@ impl OutLock {
         }
     }
 
-    /// Like [`OutLock::take`], but returns `None` if there is no lock file in `out`.
+    /// Works like [`OutLock::take`], but returns `None` if there is no lock file in `out`.
     pub fn take_if_there(out: &Path, steal: bool) -> Result<Option<Self>, Error> {
         let there = fs::symlink_metadata(out.join(".trireme-lock")).is_ok();
         there.then(|| Self::take(out, steal)).transpose()
