@@ -263,7 +263,7 @@ mod tests {
         std::mem::take(&mut *lock(&lines))
     }
 
-    /// A single test, because a watch sees all threads of the process.
+    /// This is a single test because a watch sees all threads of the process.
     #[test]
     fn a_call_that_does_not_return_is_named() {
         let limits = StallLimits { warn: Some(Duration::from_millis(100)), abort: None };

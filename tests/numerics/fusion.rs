@@ -104,8 +104,8 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     found.iter().any(|by| by.contains("winograd")).then_some(found)
 }
 
-/// Planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels than the
-/// grid holds at once, both kernel sizes, and threads without samples.
+/// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
+/// than the grid holds at once, both kernel sizes, and threads without samples.
 #[test]
 fn fused_operations_are_what_they_are_by_themselves() {
     let shapes = [
@@ -125,7 +125,7 @@ fn fused_operations_are_what_they_are_by_themselves() {
     }
 }
 
-/// Convolutions with smaller or larger outputs than inputs.
+/// Tests convolutions with smaller or larger outputs than inputs.
 #[test]
 fn fused_convolutions_that_change_the_image_size_agree() {
     let shapes = [((8, 8), [16, 32], 5), ((7, 9), [20, 9], 2), ((9, 12), [16, 24], 3), ((6, 7), [24, 272], 4)];
@@ -245,7 +245,7 @@ fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> Net
     classifier(net, x)
 }
 
-/// Windows that abut, overlap, leave pixels out, or extend over the edge.
+/// Tests windows that touch, overlap, leave pixels out, or extend over the edge.
 #[test]
 fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     let max = |window, stride| Pool::new(PoolKind::Max, window, stride);

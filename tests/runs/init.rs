@@ -322,7 +322,8 @@ fn frozen_parameters_are_not_exchanged() {
     assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// One epoch frozen, one not. The bits are the same on any number of ranks and after stops before and after the change.
+/// The first epoch trains with frozen layers, the second without. The bits are the same on any number of ranks and
+/// after stops before and after the change.
 #[test]
 fn freezing_for_some_epochs_goes_on_to_the_same_bits() {
     for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {

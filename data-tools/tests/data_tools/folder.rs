@@ -207,7 +207,7 @@ fn a_list_of_classes_gives_the_labels() {
     }
 }
 
-/// Faults of the whole source, not of a single file.
+/// These faults concern the whole source, not a single file.
 #[test]
 fn classes_that_cannot_be() {
     let temp = Temp::new();

@@ -333,8 +333,8 @@ mod tests {
         }
     }
 
-    /// Random chains of crop, shift and both mirrors. At a random point of the chain, the stored image becomes bytes or
-    /// floats.
+    /// Compares random chains of crop, shift and both mirrors with plain loops. At a random point of the chain, the
+    /// stored image becomes bytes or floats.
     #[test]
     fn lazy_views_bytes_and_floats_equal_plain_loops() {
         for case in 0..2000u64 {

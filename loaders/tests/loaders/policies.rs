@@ -155,7 +155,7 @@ fn images_do_not_depend_on_ranks_threads_or_where_a_run_resumes() {
     }
 }
 
-/// Computes floats from the bytes like a device.
+/// Computes floats from bytes and tables as a GPU does, and compares them with the loader's floats.
 #[test]
 fn bytes_and_tables_give_the_floats_to_the_bit() {
     let data = TestData::noise(1, 1, SPEC);

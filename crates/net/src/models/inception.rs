@@ -289,7 +289,7 @@ fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
 // Inception-ResNet v2 (Szegedy et al. 2016, arXiv 1602.07261, figures 10 to 16) as in timm: Inception modules with a
 // scaled residual.
 
-/// For images of 299.
+/// Creates Inception-ResNet v2 for images of 299 x 299.
 pub fn resnet_v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);

@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Images with one row, one column or one MCU: the pixels are the same with and without entry points.
+    /// Tests images with one row, one column or one MCU. The pixels are the same with and without entry points.
     #[test]
     fn thin_images_are_equal_to_the_bit() {
         let mut with_points = 0;

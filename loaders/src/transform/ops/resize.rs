@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::transform::testing::run_any;
 
-    /// Compare `_compute_resized_output_size` in torchvision.transforms.v2.functional.
+    /// The expected sizes come from `_compute_resized_output_size` in torchvision.transforms.v2.functional.
     #[test]
     fn the_long_side_is_cut_to_a_whole_pixel() {
         let of = |height, width| {

@@ -358,7 +358,7 @@ fn seeds_are_written() {
     }
 }
 
-/// Run by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
+/// Run this by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
 #[test]
 #[ignore = "measures"]
 fn large_files_are_read_about_as_fast_as_bytes() {

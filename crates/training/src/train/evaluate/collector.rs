@@ -115,7 +115,7 @@ impl Ranks {
         counts
     }
 
-    /// Does the same as [`Ranks::precisions`] on a single rank.
+    /// Works like [`Ranks::precisions`] for a single rank.
     #[cfg(test)]
     pub fn alone(&self, classes: usize) -> Vec<Option<f64>> {
         let ranking = ranking(classes, &self.own(classes));
