@@ -82,7 +82,7 @@ pub struct Example<'a> {
     /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
     /// first one. If there is no label, 0.
     pub label: i64,
-    /// All labels if there is not exactly one.
+    /// All labels, if the image has none or more than one. Otherwise only `label` is set.
     pub labels: Labels<'a>,
     /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,

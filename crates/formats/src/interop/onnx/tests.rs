@@ -153,21 +153,24 @@ fn weights_that_are_no_numbers_are_refused() {
         refused(&bytes, &["node /a/Conv (Conv)", &format!("{value} (element 9)")]);
     }
     let short = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[0.0; 9]));
-    refused(&short, &["tensor conv.weight", "holds 10 values, got 36 bytes"]);
+    refused(&short, &["tensor conv.weight", "needs 10 values, got 36 bytes"]);
     let negative = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, -2, 1, 1], &[0.0; 10]));
-    refused(&negative, &["its shape [5, -2, 1, 1] is none"]);
+    refused(&negative, &["its shape [5, -2, 1, 1] is not valid"]);
     let huge = changed(|tensors, _| tensors[0] = floats("conv.weight", &[i64::MAX, i64::MAX, 4, 4], &[0.0; 10]));
-    refused(&huge, &["is none"]);
+    refused(&huge, &["is not valid"]);
 }
 
 #[test]
 fn cycles_are_written_out() {
     let bytes = changed(|_, nodes| nodes[1] = node("Add", &["a", "d"], "b"));
-    refused(&bytes, &["a cycle of nodes", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
+    refused(&bytes, &["the nodes form a cycle", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
     let own = changed(|_, nodes| nodes[1] = node("Add", &["a", "b"], "b"));
-    refused(&own, &["a cycle of nodes", "/b/Add -> /b/Add"]);
-    refused(&changed(|_, nodes| nodes.swap(1, 0)), &["node /b/Relu reads what node /a/Conv makes, which comes later"]);
-    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both make a"]);
+    refused(&own, &["the nodes form a cycle", "/b/Add -> /b/Add"]);
+    refused(
+        &changed(|_, nodes| nodes.swap(1, 0)),
+        &["node /b/Relu reads the output of node /a/Conv, which comes later"],
+    );
+    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both compute a"]);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn shapes_that_do_not_fit_are_told_with_both_sides() {
     });
     refused(&sum, &["node /b/Add (Add)", "5x4x4 and 4x4x4"]);
     let end = changed(|_, nodes| nodes.truncate(1));
-    refused(&end, &["nothing makes its output y"]);
+    refused(&end, &["no node computes its output y"]);
 }
 
 /// Exporters may compute the sizes of a reshape from a tensor, split a linear layer into two nodes, and end with a

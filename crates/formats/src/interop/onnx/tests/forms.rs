@@ -221,11 +221,12 @@ fn functions_that_are_no_activation_are_named_with_a_cure() {
         [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
     {
         let bytes = between(&bounds, &[node(op, inputs, "b")]);
-        let maker = format!("it reads what node /b/{op} ({op}) makes, which does not match any supported activation");
+        let maker =
+            format!("it reads the output of node /b/{op} ({op}), which does not match any supported activation");
         refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
     }
     let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
-    refused(&between(&[], &joined), &["what node /e/Exp (Exp) makes"]);
+    refused(&between(&[], &joined), &["the output of node /e/Exp (Exp)"]);
 }
 
 #[test]
