@@ -359,7 +359,7 @@ mod tests {
         let message = assigned(&names, &[], Unknown::Train).unwrap_err();
         for part in [
             "src: `extra_a`, `extra_b` do not say",
-            "found extra_a, extra_b, train-000",
+            "Found: extra_a, extra_b, train-000",
             "--split-map extra_a=validation",
         ] {
             assert!(message.contains(part), "{message}");
