@@ -328,8 +328,8 @@ mod tests {
             ("lighting(0.1)", "expected images of 3 channels, got 1"),
             ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),
             ("random_erasing(1, -1)", "expected a deviation of at least 0, got -1"),
-            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < least area <= most area <= 1, got 0.5 and 0.2"),
-            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < least aspect <= most aspect, got 0 and 1"),
+            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < min_area <= max_area <= 1, got 0.5 and 0.2"),
+            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < min_aspect <= max_aspect, got 0 and 1"),
             ("standardize(1)", "expected no argument, got 1"),
         ] {
             let error = pipeline(&["flip", op], GREY).unwrap_err().to_string();

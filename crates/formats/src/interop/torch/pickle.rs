@@ -86,10 +86,10 @@ impl<'a> Machine<'a> {
             op::REDUCE => self.reduce(),
             op::BUILD => self.build(),
             other => Err(Fault::Unsupported(format!(
-                "its pickle has at byte {} the operation {}, which is not supported: only state_dicts of plain tensors are read. If you \
+                "its pickle has the operation {} at byte {}, which is not supported: only state_dicts of plain tensors are read. If you \
                  trust the file, load it in PyTorch and save only model.state_dict()",
-                self.at - 1,
-                op::name(other)
+                op::name(other),
+                self.at - 1
             ))),
         }
     }
