@@ -40,7 +40,7 @@ fn main() {
         Some(2) => {}
         Some(3) => println!("cargo:rustc-cfg=onednn3"),
         other => panic!(
-            "dnnl.h belongs to oneDNN {}, but only 2.x and 3.x are supported. Set DNNL_INCLUDE and DNNL_LIB to the folders of such a version",
+            "dnnl.h belongs to oneDNN {}, but only 2.x and 3.x are supported. Set DNNL_INCLUDE and DNNL_LIB to the folders of one",
             other.map_or("an unknown version".into(), |version| format!("{version}.x"))
         ),
     }
