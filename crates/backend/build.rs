@@ -1,5 +1,5 @@
-//! Bindings to oneDNN's C API (2.x or 3.x), made by bindgen from the installed header, or from that of the source in the crate `onednn-src`
-//! (feature `bundled-onednn`).
+//! Generates bindings to oneDNN's C API (2.x or 3.x) with bindgen. The header is the installed one, or the one in the
+//! crate `onednn-src` (feature `bundled-onednn`).
 
 use std::env;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ fn main() {
     }
     let bindings = builder.generate().unwrap_or_else(|e| {
         panic!(
-            "oneDNN's header dnnl.h was not usable: {e}. Install libdnnl-dev and libclang-dev (make setup), or set DNNL_INCLUDE"
+            "cannot read oneDNN's header dnnl.h: {e}. Install libdnnl-dev and libclang-dev (make setup), or set DNNL_INCLUDE"
         )
     });
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -40,7 +40,7 @@ fn main() {
         Some(2) => {}
         Some(3) => println!("cargo:rustc-cfg=onednn3"),
         other => panic!(
-            "dnnl.h is of oneDNN {}; 2.x and 3.x are known. Set DNNL_INCLUDE and DNNL_LIB to the folders of one of these",
+            "dnnl.h belongs to oneDNN {}, but only 2.x and 3.x are supported. Set DNNL_INCLUDE and DNNL_LIB to the folders of one",
             other.map_or("an unknown version".into(), |version| format!("{version}.x"))
         ),
     }
@@ -49,11 +49,11 @@ fn main() {
     link_gomp_search_path();
 }
 
-/// Where oneDNN lies; the system's places where none is named.
+/// The folders of oneDNN's headers and library. `None` stands for the system's default folders.
 struct Installed {
     headers: Option<String>,
     library: Option<String>,
-    /// Compiled with this package: its crate names the static library and its folder.
+    /// True if oneDNN is compiled with this package. The crate `onednn-src` then links its static library.
     bundled: bool,
 }
 
@@ -70,18 +70,19 @@ impl Installed {
         if let Some(dir) = &self.library {
             println!("cargo:rustc-link-search=native={dir}");
         }
-        // what is bundled is C++ in a static library
+        // the bundled static library needs the C++ runtime
         println!("cargo:rustc-link-lib=dylib={}", if self.bundled { "stdc++" } else { "dnnl" });
     }
 }
 
-/// The header's major version.
+/// Returns oneDNN's major version.
 fn major(bindings: &str) -> Option<u32> {
     let line = bindings.lines().find(|line| line.contains("const DNNL_VERSION_MAJOR"))?;
     line.trim_end_matches(';').rsplit(' ').next()?.parse().ok()
 }
 
-/// libgomp.so (the link name) lies in gcc's own folder, which the linker knows only when gcc drives it.
+/// Adds the folder of libgomp.so to the linker's search path. It is gcc's own folder, which the linker knows only if
+/// gcc calls it.
 fn link_gomp_search_path() {
     let out = std::process::Command::new("gcc").arg("-print-file-name=libgomp.so").output();
     if let Ok(out) = out {

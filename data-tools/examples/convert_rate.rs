@@ -152,7 +152,7 @@ struct Hand<'a> {
     buffer: Vec<u8>,
     seen: usize,
     output: Output<'a>,
-    /// Number of other bytes to write per byte of pixels.
+    /// Number of bytes other than pixels (names, labels, checksums) that a conversion writes per byte of pixels.
     beside: f64,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const MOST_BEFORE: usize = MOST_HEADER + 12;
 /// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
 pub const WRITTEN: usize = 128;
 
-/// What a header says of the values.
+/// The properties of the values, from the header.
 pub(crate) struct Header<'a> {
     /// The NumPy type, such as `|u1`.
     pub descr: &'a str,

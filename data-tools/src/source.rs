@@ -116,45 +116,45 @@ impl Default for Sample {
 
 /// A data set to convert. Several threads call [`Source::sample`] concurrently, in any order.
 pub trait Source: Sync {
-    /// The splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
+    /// Returns the splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
     fn splits(&self) -> &[SourceSplit];
 
     /// Class names. A label is an index into this list.
     fn classes(&self) -> &[String];
 
-    /// True if an image may have any number of classes, listed in [`Sample::labels`].
+    /// Returns true if an image may have any number of classes, listed in [`Sample::labels`].
     fn multi_label(&self) -> bool {
         false
     }
 
-    /// The name of class `label` as stored in records. The default is the name in `classes`.
+    /// Returns the name of class `label` as stored in records. The default is the name in `classes`.
     fn text(&self, label: u32) -> &str {
         self.classes().get(label as usize).map_or("", String::as_str)
     }
 
-    /// The WordNet id of class `label`, if it has one.
+    /// Returns the WordNet id of class `label`, if it has one.
     fn synset(&self, _label: u32) -> Option<&str> {
         None
     }
 
-    /// The value that records store for the first class.
+    /// Returns the value that records store for the first class.
     fn label_offset(&self) -> i64 {
         0
     }
 
-    /// True if PNG files should be stored as JPEGs.
+    /// Returns true if PNG files should be stored as JPEGs.
     fn png_as_jpeg(&self) -> bool {
         false
     }
 
-    /// The blocks of a split if it is only fast to read block by block. `None` if all samples are equally fast to read
-    /// in any order.
+    /// Returns the blocks of a split if it is only fast to read block by block. `None` if all samples are equally fast
+    /// to read in any order.
     fn blocks(&self, _split: usize) -> Option<Blocks> {
         None
     }
 
-    /// A hash of the source's files and labels. An interrupted conversion can continue if the hash is unchanged. With
-    /// `None` it starts from the beginning.
+    /// Returns a hash of the source's files and labels. An interrupted conversion can continue if the hash is
+    /// unchanged. With `None` it starts from the beginning.
     fn fingerprint(&self) -> Option<u32> {
         None
     }
@@ -171,12 +171,12 @@ pub trait Source: Sync {
         None
     }
 
-    /// The file of a sample, for messages. Empty if the sample's `filename` is enough.
+    /// Returns the file of a sample, for messages. Empty if the sample's `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()
     }
 
-    /// One line with the reason for each part of the source that was left out.
+    /// Returns one line with the reason for each part of the source that was left out.
     fn notes(&self) -> &[String] {
         &[]
     }

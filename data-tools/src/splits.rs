@@ -240,10 +240,10 @@ impl Assign<'_> {
         let all: Vec<&str> = all.into_iter().collect();
         let quoted: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
         let what = format!(
-            "{} {what}; found {}; state what {} with --split-map {}=validation (or =train, =test, or =none to leave it out)",
+            "{} {what}. Found: {}. Choose {} with --split-map {}=validation (or =train, =test, or =none to leave it out)",
             text::first(&quoted),
             text::first(&all),
-            if unknown.len() == 1 { "it is" } else { "each is" },
+            if unknown.len() == 1 { "its split" } else { "a split for each" },
             loaders::printable(unknown[0])
         );
         Error::input(self.src, what)
@@ -359,7 +359,7 @@ mod tests {
         let message = assigned(&names, &[], Unknown::Train).unwrap_err();
         for part in [
             "src: `extra_a`, `extra_b` do not say",
-            "found extra_a, extra_b, train-000",
+            "Found: extra_a, extra_b, train-000",
             "--split-map extra_a=validation",
         ] {
             assert!(message.contains(part), "{message}");

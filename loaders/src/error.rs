@@ -237,12 +237,12 @@ fn size(bytes: u64) -> String {
 }
 
 impl Error {
-    /// True if the error concerns a name that the user gave on the command line (a split or a transform).
+    /// Returns true if the error concerns a name that the user gave on the command line (a split or a transform).
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
     }
 
-    /// True if a list of transforms cannot be used only because the images have various sizes.
+    /// Returns true if a list of transforms cannot be used only because the images have various sizes.
     pub fn is_of_sizes(&self) -> bool {
         match self {
             Error::Unsettled { .. } => true,

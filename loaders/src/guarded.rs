@@ -36,7 +36,7 @@ pub fn guarded<T>(part: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// As [`guarded`], for a `part` that returns a [`Result`]. `failed` converts a panic's text to an error.
+/// Works like [`guarded`], for a `part` that returns a [`Result`]. `failed` converts a panic's text to an error.
 ///
 /// # Errors
 ///

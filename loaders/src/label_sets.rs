@@ -40,7 +40,7 @@ impl LabelSets {
         (0..self.len()).map(|number| self.get(number))
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.ends.len()
     }

@@ -78,7 +78,7 @@ impl Draws {
         Self { key: key(seed), id, epoch: epoch_or_step, op, next: 0, block: [0; 4], used: 4 }
     }
 
-    /// The epoch or step of these draws.
+    /// Returns the epoch or step of these draws.
     #[inline]
     pub fn epoch(&self) -> u32 {
         self.epoch
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// FNV-1a of this many words.
+    /// Returns the FNV-1a hash of this many words.
     fn checksum(draws: &mut Draws, words: u32) -> u64 {
         (0..words).fold(0xcbf2_9ce4_8422_2325, |h, _| (h ^ u64::from(draws.next_u32())).wrapping_mul(0x100_0000_01b3))
     }

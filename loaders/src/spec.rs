@@ -16,12 +16,12 @@ impl ImageSpec {
         Self { height, width, channels }
     }
 
-    /// Values in an image, H * W * C, or `usize::MAX` if that is larger than `usize::MAX`.
+    /// Returns the number of values in an image, H * W * C, or `usize::MAX` if that is larger than `usize::MAX`.
     pub const fn values(&self) -> usize {
         self.pixels().saturating_mul(self.channels as usize)
     }
 
-    /// Number of pixels, H * W, or `usize::MAX` if that is larger than `usize::MAX`.
+    /// Returns the number of pixels, H * W, or `usize::MAX` if that is larger than `usize::MAX`.
     pub const fn pixels(&self) -> usize {
         (self.height as usize).saturating_mul(self.width as usize)
     }
@@ -46,7 +46,7 @@ pub enum Images {
 }
 
 impl Images {
-    /// Number of channels of all images, after any conversion from grey to RGB.
+    /// Returns the number of channels of all images, after any conversion from grey to RGB.
     pub const fn channels(self) -> u32 {
         match self {
             Self::Fixed(spec) => spec.channels,

@@ -120,7 +120,7 @@ impl Worker {
         std::mem::replace(&mut own.0, work)
     }
 
-    /// The CPU time that the thread has used.
+    /// Returns the CPU time that the thread has used.
     fn processor_time(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.proc.join("schedstat")).ok()?;
         text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
@@ -221,7 +221,7 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
 enum Verdict {
     Nothing,
     Warn(String),
-    /// The process must exit.
+    /// The process must exit with this message.
     End(String),
 }
 
@@ -263,7 +263,7 @@ mod tests {
         std::mem::take(&mut *lock(&lines))
     }
 
-    /// A single test, because a watch sees all threads of the process.
+    /// This is a single test because a watch sees all threads of the process.
     #[test]
     fn a_call_that_does_not_return_is_named() {
         let limits = StallLimits { warn: Some(Duration::from_millis(100)), abort: None };

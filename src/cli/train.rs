@@ -36,8 +36,8 @@ pub struct Args {
     /// Data set to use instead of the recipe's
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/NAME for the recipe NAME.toml, or
-    /// the run's own folder for the recipe.toml in it]
+    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/NAME for a recipe NAME.toml. If
+    /// the recipe is the recipe.toml in a run's folder: that folder]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Change a key of the recipe, such as schedule.base_lr=0.4. Can be repeated

@@ -35,7 +35,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// 20 training images, so the last batch has 2.
+/// Creates a data set of 20 training images. The last batch has 2.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 6])
 }
@@ -152,7 +152,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     }
 }
 
-/// This happens after a driver downgrade: cuDNN is the same, but one of its engines no longer runs.
+/// A driver downgrade can cause this: cuDNN is the same, but one of its engines no longer runs.
 #[test]
 fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let setting = setting();

@@ -136,7 +136,7 @@ fn a_gpu_computes_what_the_processor_does() {
             tolerances[i] = tolerances[i].max(tolerances[i - 1]).max(2.0 * (losses[i] / want[i] - 1.0).abs());
         }
     }
-    // the pass of the first step is like that of the second
+    // the shaken parameters first affect step 2, but the pass of step 1 is as inaccurate
     tolerances[0] = tolerances[1];
     println!("tolerances {tolerances:?}");
     assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} are too large to prove anything");

@@ -51,7 +51,7 @@ fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
     params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
 }
 
-/// A learning rate that warms up and then decays.
+/// Returns a learning rate that warms up and then decays.
 fn rate(step: usize) -> f64 {
     0.05 * (step as f64 + 1.0).min(4.0) / (1.0 + 0.3 * step as f64)
 }

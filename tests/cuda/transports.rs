@@ -40,7 +40,8 @@ bucket_mb = 0.2
 every = "2 steps"
 "#;
 
-/// 26 training images, so the last batch of an epoch has 2 and two of the four workers have no image.
+/// Creates a data set of 26 training images. The last batch of an epoch has 2, so two of the four workers have no
+/// image.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }
@@ -207,7 +208,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
         gpu::train(&setting, "honest", 2, &float, &[]).succeeded();
         setting.digest("honest")
     });
-    // the same claim, which is true this time
+    // now the library claims to accept device memory, and the claim is true
     let honest = gpu::train(&setting, "true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
     assert!(!left("true"));

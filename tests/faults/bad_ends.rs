@@ -252,7 +252,7 @@ impl Order for Defect {
     }
 }
 
-/// The ranks of the test below. The loader thread of rank 1 panics while the other ranks wait for rank 1.
+/// The test below starts this on each rank. The loader thread of rank 1 panics while the other ranks wait for rank 1.
 #[test]
 #[ignore = "the ranks' side of a_panic_in_a_loader_thread_of_one_rank"]
 fn ranks_with_a_defect() {

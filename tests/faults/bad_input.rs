@@ -87,7 +87,7 @@ fn an_output_folder_that_cannot_be_written() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
 
-/// The error comes before the first step, not after the last.
+/// A trace file that cannot be written must be an error before the first step, not after the last.
 #[test]
 fn a_trace_that_cannot_be_written() {
     let (setting, _images) = SmallRun::new();

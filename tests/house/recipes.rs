@@ -151,8 +151,8 @@ fn cifarnet_decays_the_two_hidden_layers_alone() {
     assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
 }
 
-/// Settings of Goyal et al.: batch-norm parameters do not decay, all others do. The rate grows with the batch and warms
-/// up from the base rate.
+/// Checks the settings of Goyal et al.: batch-norm parameters do not decay, all others do. The rate grows with the
+/// batch and warms up from the base rate.
 #[test]
 fn resnet50_is_set_up_for_large_batches() {
     let recipe = &recipes()["imagenet-resnet50"];

@@ -50,7 +50,7 @@ fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> V
     mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
 }
 
-/// Like `mask`, for this number of samples and this shape.
+/// Works like `mask`, for this number of samples and this shape.
 fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
     let (n, shape) = of;
     let ones = vec![1.0; n * shape.elems()];

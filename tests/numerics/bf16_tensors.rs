@@ -96,8 +96,8 @@ fn assert_alike(what: &str, got: &[f32], want: &[f32], part: f32) {
     }
 }
 
-/// A network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is converted
-/// back to f32.
+/// Returns a network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is
+/// converted back to f32.
 fn padded_by_hand() -> NetSpec {
     let mut net = NetSpec::new("padded", Shape::image(3, 31, 27));
     let x = net.add("norm", Norm::new(), net.image());

@@ -21,7 +21,7 @@ const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;
 const ROWS: usize = 6;
 
-/// A residual block between convolutions, including convolutions that use Winograd kernels.
+/// Returns a network with a residual block between convolutions, including convolutions that use Winograd kernels.
 fn net(smooth: bool) -> NetSpec {
     let mut net = NetSpec::new("block", IMAGE);
     let norm = Norm { relu: !smooth, ..Norm::new() };

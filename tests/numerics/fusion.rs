@@ -18,12 +18,13 @@ fn conv(channels: usize, kernel: usize) -> Conv {
     Conv::new(channels, kernel).pad(kernel / 2)
 }
 
-/// A network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to the norms.
+/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to
+/// the norms.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
 
-/// Like `block`, with these convolutions.
+/// Works like `block`, with these convolutions.
 fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);
@@ -103,8 +104,8 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     found.iter().any(|by| by.contains("winograd")).then_some(found)
 }
 
-/// Planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels than the
-/// grid holds at once, both kernel sizes, and threads without samples.
+/// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
+/// than the grid holds at once, both kernel sizes, and threads without samples.
 #[test]
 fn fused_operations_are_what_they_are_by_themselves() {
     let shapes = [
@@ -124,7 +125,7 @@ fn fused_operations_are_what_they_are_by_themselves() {
     }
 }
 
-/// Convolutions with smaller or larger outputs than inputs.
+/// Tests convolutions with smaller or larger outputs than inputs.
 #[test]
 fn fused_convolutions_that_change_the_image_size_agree() {
     let shapes = [((8, 8), [16, 32], 5), ((7, 9), [20, 9], 2), ((9, 12), [16, 24], 3), ((6, 7), [24, 272], 4)];
@@ -232,8 +233,8 @@ fn frozen_layers_are_what_they_are_by_themselves() {
     }
 }
 
-/// A network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the first one's
-/// output.
+/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the
+/// first one's output.
 fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
     let mut net = NetSpec::new("pooled", image);
     let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());
@@ -244,7 +245,7 @@ fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> Net
     classifier(net, x)
 }
 
-/// Windows that abut, overlap, leave pixels out, or extend over the edge.
+/// Tests windows that touch, overlap, leave pixels out, or extend over the edge.
 #[test]
 fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     let max = |window, stride| Pool::new(PoolKind::Max, window, stride);

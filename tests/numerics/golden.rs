@@ -258,8 +258,8 @@ fn networks_learn_as_in_pytorch_on_the_gpu() {
     }
 }
 
-/// Torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the adaptive
-/// pool.
+/// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the
+/// adaptive pool.
 #[test]
 fn imagenet_networks_are_torchvisions() {
     let file: Nets = golden("imagenet.json");

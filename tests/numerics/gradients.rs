@@ -16,7 +16,7 @@ use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend
 /// inputs.
 const STEP: f32 = 1.0 / 64.0;
 
-/// Every kind of operation. Each of its options occurs in some case.
+/// Returns cases with every kind of operation. Each option of an operation occurs in some case.
 fn every_kind() -> Vec<Case> {
     let image = Shape::image(3, 5, 4);
     let asymmetric = Conv { kernel: [3, 2], stride: [2, 1], ..Conv::new(4, 1) }.pads([1, 0, 2, 1]).bias(0.0);

@@ -298,7 +298,8 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// A network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the CPU).
+/// Returns a network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the
+/// CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
@@ -307,7 +308,7 @@ fn image_again() -> NetSpec {
     finish(net, x)
 }
 
-/// A network with batch normalisation of vectors after a flattened image. Each feature has its own statistics.
+/// Returns a network with batch normalisation of vectors after a flattened image. Each feature has its own statistics.
 fn features() -> NetSpec {
     let mut net = NetSpec::new("features", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
@@ -317,8 +318,8 @@ fn features() -> NetSpec {
     net
 }
 
-/// A network that concatenates features of two flattened images of different sizes with the sum of a flattened image
-/// and the output of a linear layer.
+/// Returns a network that concatenates features of two flattened images of different sizes with the sum of a flattened
+/// image and the output of a linear layer.
 fn side_by_side() -> NetSpec {
     let mut net = NetSpec::new("side by side", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());

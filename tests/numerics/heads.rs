@@ -46,7 +46,7 @@ fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
 struct Learned {
     loss: f64,
     scores: Vec<f32>,
-    /// With their names.
+    /// Names and gradients of all parameters.
     gradients: Vec<(String, Vec<f32>)>,
 }
 

@@ -33,8 +33,8 @@ pub fn branching(smooth: bool) -> NetSpec {
     finish(net, x)
 }
 
-/// Local response normalisation over channels that do not fill a block, with k = 0. Padding channels must stay 0 for
-/// the following convolutions.
+/// Returns a network with local response normalisation over channels that do not fill a block, with k = 0. Padding
+/// channels must stay 0 for the following convolutions.
 pub fn competing() -> NetSpec {
     let mut net = NetSpec::new("competing", IMAGE);
     let conv = |c| Conv::new(c, 3).pad(1).bias(0.0);
@@ -46,7 +46,7 @@ pub fn competing() -> NetSpec {
     finish(net, x)
 }
 
-/// A network without batch normalisation or random draws, so that a batch is the sum of its rows.
+/// Returns a network without batch normalisation or random draws, so that a batch is the sum of its rows.
 pub fn separable() -> NetSpec {
     let mut net = NetSpec::new("separable", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3).pad(1).bias(0.0).relu()), net.image());
@@ -59,7 +59,8 @@ pub fn separable() -> NetSpec {
     net
 }
 
-/// A wide layer on one of two backward paths: the two gradients of `t` are in buffers of very different sizes.
+/// Returns a network with a wide layer on one of two backward paths. The two gradients of `t` are in buffers of very
+/// different sizes.
 pub fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
@@ -98,7 +99,8 @@ pub fn dense() -> NetSpec {
     finish(net, x)
 }
 
-/// Inverted bottlenecks with squeeze and excitation, as in EfficientNet, with depthwise and dilated convolutions.
+/// Returns a network of inverted bottlenecks with squeeze and excitation, as in EfficientNet, with depthwise and
+/// dilated convolutions.
 pub fn attentive() -> NetSpec {
     let mut net = NetSpec::new("attentive", IMAGE);
     let start = net.add("c1", Conv::new(6, 3).pad(1), net.image());

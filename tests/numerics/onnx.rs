@@ -213,7 +213,7 @@ fn layers_may_have_any_name() {
     let (path, ..) = written("names-bytes", net, &transforms, &Settings { preprocess: true, ..PLAIN });
     let error = onnx::read(&path).unwrap_err().to_string();
     std::fs::remove_file(&path).unwrap();
-    assert!(error.contains("its input image is of uint8, and float32 is supported"), "{error}");
+    assert!(error.contains("its input image is of uint8, expected float32"), "{error}");
 }
 
 #[test]

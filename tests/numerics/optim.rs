@@ -306,8 +306,8 @@ fn clipping_keeps_nan() {
     }
 }
 
-/// The third and later steps replay the recorded one. A rate, correction or weight that was recorded as a constant
-/// would show here.
+/// The GPU backend records the second step as a CUDA graph and replays it in the later steps. A learning rate, bias
+/// correction or weight that the graph contains as a constant would make these steps differ from the CPU's.
 #[test]
 fn a_gpu_takes_the_same_steps() {
     let file: Golden = golden("optim.json");

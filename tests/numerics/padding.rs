@@ -15,7 +15,7 @@ fn case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {
     Case::random(Op::Conv(conv), n, x, 8_000 + k as u64)
 }
 
-/// Strides that leave pixels at the end, dilation, channels that fill a block or not, images with one and more
+/// Tests strides that leave pixels at the end, dilation, channels that fill a block or not, and images with one or more
 /// channels.
 #[test]
 fn widely_padded_convolutions_agree() {
@@ -35,7 +35,7 @@ fn widely_padded_convolutions_agree() {
     assert_parity(cases);
 }
 
-/// Few and many channels per group, and one or two filters per channel.
+/// Tests few and many channels per group, and one or two filters per channel.
 #[test]
 fn widely_padded_groups_agree() {
     let mut cases = Vec::new();
@@ -106,8 +106,8 @@ fn widely_padded_convolutions_take_no_plain_loops() {
     }
 }
 
-/// 3x3 convolutions with stride 1 on Winograd's grid: the smallest images, remaining rows and columns, few channels,
-/// and more channels than the grid holds at once.
+/// Tests 3x3 convolutions with stride 1 on Winograd's grid: the smallest images, remaining rows and columns, few
+/// channels, and more channels than the grid holds at once.
 #[test]
 fn padding_of_less_than_three_agrees() {
     let blocks = |n, x| TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, x) };

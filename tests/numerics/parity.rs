@@ -19,8 +19,8 @@ pub(crate) fn assert_parity(cases: Vec<Case>) {
     assert_parity_in(BLOCKED, cases);
 }
 
-/// Like `assert_parity`, with these layouts on the CPU. Large cases use only the layouts of networks. In other layouts
-/// oneDNN has slow plain loops, which the small cases test.
+/// Works like `assert_parity`, with these layouts on the CPU. Large cases use only the layouts of networks. In other
+/// layouts oneDNN has slow plain loops, which the small cases test.
 fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
     let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
     let (cuda, last) = (cuda_unless_left_out(), channels_last());
@@ -156,8 +156,8 @@ fn same_sized_3x3_and_5x5_convolutions_agree() {
     assert_parity(cases);
 }
 
-/// Cases in which threads share output channels: more than one strip of tiles, more channels than the grid holds at
-/// once, channels that fill neither a block nor a group of columns, a bias and ReLU.
+/// Tests cases in which threads share output channels: more than one strip of tiles, more channels than the grid holds
+/// at once, channels that fill neither a block nor a group of columns, a bias and ReLU.
 #[test]
 fn same_sized_convolutions_of_many_channels_agree() {
     let conv = |outputs, kernel: usize| Conv::new(outputs, kernel).pad(kernel / 2);
@@ -302,7 +302,7 @@ fn functions_of_one_element_agree() {
     assert_parity(cases.zip(1000..).map(case).collect());
 }
 
-/// Aligned and unaligned blocks, a single input, many inputs, vectors.
+/// Tests aligned and unaligned blocks, a single input, many inputs, and vectors.
 #[test]
 fn concatenations_of_any_shape_agree() {
     let channels: [&[usize]; 8] =

@@ -14,7 +14,7 @@ use support::remote::Remote;
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;
 
-/// A residual block, batch normalisation, dropout, and at least three buckets of gradients.
+/// Returns a network with a residual block, batch normalisation, dropout, and at least three buckets of gradients.
 fn net() -> NetSpec {
     let mut net = NetSpec::new("late", IMAGE);
     let x = net.add("conv1", Op::Conv(Conv::new(4, 3).pad(1)), net.image());

@@ -223,7 +223,7 @@ fn what_cannot_be_read_back_is_not_written() {
     refuse(|m| m.recipe = "a\0b".into(), "/trireme/recipe");
 }
 
-/// A limit on the file size replaces a full disk. In both cases a write fails with a system error.
+/// A limit on the file size simulates a full disk. In both cases a write fails with a system error.
 #[test]
 fn a_full_disk_leaves_nothing_behind() {
     const PATH: &str = "TRIREME_TEST_MODEL";

@@ -233,7 +233,7 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     assert!(own.iter().zip(&imported).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {imported:?}");
 }
 
-/// Files of another architecture, and damaged HDF5 files.
+/// Tests files of another architecture, and damaged HDF5 files.
 #[test]
 fn files_of_keras_that_do_not_fit_are_refused() {
     let (setting, _) = trained();

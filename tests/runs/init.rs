@@ -114,8 +114,8 @@ fn a_model_changed_by_another_program_is_reported() {
     }
 }
 
-/// The same images with other classes. The run names the first difference and fails, unless the last layer starts at
-/// random.
+/// A run starts from a model of the same images with other class names. It reports the first difference and fails,
+/// unless the last layer starts at random.
 #[test]
 fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -283,7 +283,7 @@ fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     assert!(!Path::new(&setting.out("dry")).exists());
 }
 
-/// ResNet-20 with frozen first stages and a frozen norm in the last stage, with weight averages and Adam.
+/// Trains ResNet-20 with frozen first stages and a frozen norm in the last stage, with weight averages and Adam.
 fn frozen() -> Setting {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("train = [\"", "train = [\"flip\", \"");
     let freeze = "[freeze]\npatterns = [\"conv1.*\", \"bn1.*\", \"layer1.*\", \"layer2.*\", \"layer3.1.bn1.*\"]\n";
@@ -322,7 +322,8 @@ fn frozen_parameters_are_not_exchanged() {
     assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// One epoch frozen, one not. The bits are the same on any number of ranks and after stops before and after the change.
+/// The first epoch trains with frozen layers, the second without. The bits are the same on any number of ranks and
+/// after stops before and after the change.
 #[test]
 fn freezing_for_some_epochs_goes_on_to_the_same_bits() {
     for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {

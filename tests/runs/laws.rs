@@ -168,7 +168,8 @@ fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String
     outs
 }
 
-/// 203 images in batches of 8 with 4 workers: the last batch of an epoch has 3, so one worker has no image.
+/// Trains on 203 images in batches of 8 with 4 workers. The last batch of an epoch has 3 images, so one worker has
+/// none.
 #[test]
 fn ranks_change_nothing_without_batch_norm() {
     let setting = Setting::new(LENET, DIGITS, [203, 67]);
@@ -178,14 +179,14 @@ fn ranks_change_nothing_without_batch_norm() {
     assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "the loss does not fall: {losses:?}");
 }
 
-/// 331 images in batches of 16: the last batch of an epoch has 11.
+/// Trains on 331 images in batches of 16. The last batch of an epoch has 11.
 #[test]
 fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
     let setting = Setting::new(RESNET, THINGS, [331, 67]);
     assert_ranks_change_nothing(&setting, &[2, 3, 4]);
 }
 
-/// 5 workers on 2 and 3 ranks, a batch of 11, and a short last batch of 2.
+/// Runs 5 workers on 2 and 3 ranks with a batch of 11 and a short last batch of 2.
 #[test]
 fn workers_are_shared_unevenly_where_they_must() {
     let recipe = LENET.replace("workers = 4", "workers = 5").replace("batch = 8", "batch = 11");
@@ -301,7 +302,7 @@ fn exact_gives_the_same_bits_on_any_number_of_ranks() {
     assert_same_bits(RESNET, THINGS, &["reduce.codec=exact"], &[1, 2, 3, 4, 8]);
 }
 
-/// Augmentation policies, and three copies of each image in a batch. Each copy has its own random draws.
+/// Tests augmentation policies and three copies of each image in a batch. Each copy has its own random draws.
 #[test]
 fn policies_and_repeats_give_the_same_bits_on_any_number_of_ranks() {
     let list =
@@ -340,7 +341,7 @@ fn bf16_stays_near_float() {
     assert!(of_bf16[0]["float_ms"].is_f64() && of_float[0]["float_ms"].is_null(), "{of_bf16:?}");
 }
 
-/// Counted in the MPI call with 2 workers: a step of ResNet-20 sends less than a ninth of the bytes of float.
+/// Counts the bytes in the MPI call with 2 workers: a step of ResNet-20 sends less than a ninth of the bytes of float.
 #[test]
 fn ternary_sends_a_ninth_of_floats_bytes() {
     let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, [64, 8]);

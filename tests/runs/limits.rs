@@ -150,7 +150,8 @@ fn every_limit_does_what_the_table_says() {
     }
 }
 
-/// Arguments that both ranks have, those of the first and of the second rank alone, and what the message must contain.
+/// Arguments of both ranks, additional arguments of the first and of the second rank, and a part of the expected
+/// message.
 type Differing<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
 
 /// Ranks with different options could deadlock by waiting at different points.

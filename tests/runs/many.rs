@@ -58,7 +58,7 @@ struct Counted {
     ranks: usize,
     /// The largest number of messages that a rank has sent in a run without steps.
     at_start: f64,
-    /// The same for one step.
+    /// The largest number of messages that a rank sends per step.
     a_step: f64,
     /// Memory of the largest rank in KB.
     memory: u64,

@@ -81,7 +81,7 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
     }
 }
 
-/// The averages after one step by TensorFlow's rule: 2/11 of the start plus 9/11 of the updated weights.
+/// After one step, TensorFlow's rule gives averages of 2/11 of the start plus 9/11 of the updated weights.
 #[test]
 fn eval_and_predict_find_the_averages() {
     let setting = setting();

@@ -112,7 +112,7 @@ bucket_mb = 0.2
 every = "4 steps"
 "#;
 
-/// 42 images: the last batch of an epoch has 2, so two of the four workers have no image.
+/// Creates a data set of 42 images. The last batch of an epoch has 2, so two of the four workers have no image.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
 }

@@ -46,7 +46,7 @@ const OPTIMIZERS: &[&str] = &[
 /// Numbers of training and test images.
 const SIZES: [u64; 2] = [50, 20];
 
-/// The simplest run, with the first optimizer and without error feedback.
+/// Returns the simplest run, with the first optimizer and without error feedback.
 fn plain() -> Setting {
     Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES)
 }
@@ -120,7 +120,7 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
-/// Random draws of policies, flips that alternate between epochs, and copies of an image in a batch.
+/// Tests the random draws of policies, flips that alternate between epochs, and copies of an image in a batch.
 #[test]
 fn policies_and_repeats_go_on_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
@@ -365,7 +365,7 @@ fn a_named_checkpoint() {
     setting.train("out", 0, &["--resume", &named.replace("step-", "stap-")]).failed(2, &["did you mean", "step-"]);
 }
 
-/// A limit on the file size replaces a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
+/// A limit on the file size simulates a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
 #[test]
 fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);

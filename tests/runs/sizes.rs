@@ -92,7 +92,7 @@ fn the_images_are_those_of_the_size() {
     assert!(Path::new(&grows).exists() && Path::new(&large).exists());
 }
 
-/// Combined with SAM, a teacher, mixing, averages and the search for a rate.
+/// Combines growing images with SAM, a teacher, mixing, averages and the search for a rate.
 #[test]
 fn growing_images_combine_with_other_keys() {
     let setting = setting();

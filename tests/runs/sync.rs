@@ -105,7 +105,8 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
     }
 }
 
-/// Running statistics are pooled for the model, and one rank has no samples in the last batch.
+/// Local SGD with batch norm: the ranks combine their running statistics for the saved model. One rank has no samples
+/// in the last batch.
 #[test]
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");

@@ -49,7 +49,7 @@ fn the_block_fits_the_terminal_and_leaves_it_clean() {
     }
 }
 
-/// Ctrl-C as a terminal sends it, including its echo.
+/// Sends Ctrl-C as a terminal does, including its echo.
 #[test]
 fn an_interrupt_leaves_a_clean_terminal() {
     let setting = setting();

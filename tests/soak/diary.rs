@@ -52,7 +52,7 @@ impl Diary {
         Self { start: Instant::now(), counts: Mutex::default() }
     }
 
-    /// Time since the diary was created.
+    /// Returns the time since the diary was created.
     pub fn time(&self) -> Duration {
         self.start.elapsed()
     }

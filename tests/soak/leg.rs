@@ -18,7 +18,7 @@ const SAMPLED: Duration = Duration::from_secs(1);
 /// How the process is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How {
-    /// Number of ranks. 0 means without mpirun.
+    /// Number of ranks. 0 starts the program without mpirun.
     pub ranks: usize,
     /// If true, records are read instead of mapped.
     pub reads: bool,

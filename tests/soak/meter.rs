@@ -59,7 +59,7 @@ impl Meter {
         self.samples.extend(sample(self.process, at));
     }
 
-    /// Time of the last sample.
+    /// Returns the time of the last sample, measured from the meter's start.
     pub fn age(&self) -> Duration {
         self.samples.last().map_or(Duration::ZERO, |sample| sample.at)
     }

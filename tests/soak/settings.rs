@@ -24,12 +24,13 @@ impl Settings {
         Self { length: Duration::from_secs_f64(60.0 * minutes), seed: variable("SEED").unwrap_or_else(clock) }
     }
 
-    /// Approximate duration of an undisturbed lap: short enough for a few laps, long enough for a few faults in each.
+    /// Returns the approximate duration of an undisturbed lap: short enough for a few laps, long enough for a few
+    /// faults in each.
     pub fn lap(&self) -> Duration {
         (self.length / 8).clamp(Duration::from_secs(10), Duration::from_secs(45))
     }
 
-    /// Minimum time at the start during which memory may still grow.
+    /// Returns the minimum time at the start during which memory may still grow.
     pub fn warm_up(&self) -> Duration {
         self.length / 10
     }

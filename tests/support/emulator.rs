@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// In the order of loading: each library needs some that come earlier in the list.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
-/// True if the tests use the real GPU of this machine.
+/// Returns true if the tests use the real GPU of this machine.
 pub fn real_gpu() -> bool {
     cfg!(feature = "real-gpu")
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// A tensor of uniform values that a formula defines.
+/// A tensor whose values a formula spreads uniformly over `shift ± scale`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Formula {
     /// Empty if the context determines the shape.
@@ -10,9 +10,9 @@ pub struct Formula {
     pub shape: Vec<usize>,
     /// Number of the sequence. Different numbers give different values.
     pub k: u64,
-    /// Half the width of the interval.
+    /// Half the width of the interval that the values fill.
     pub scale: f64,
-    /// The middle of the interval.
+    /// The middle of this interval.
     pub shift: f64,
 }
 

@@ -86,7 +86,7 @@ impl Images {
         Self::edited(dir, spec, train, test, |_, _| {})
     }
 
-    /// Like `new`, but `edit` changes each training record before it is written.
+    /// Works like `new`, but `edit` changes each training record before it is written.
     pub fn edited(dir: &Path, spec: ImageSpec, train: u64, test: u64, edit: impl Fn(u64, &mut Record)) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let training = |id| {
@@ -111,7 +111,7 @@ impl Images {
         Self { dir: dir.to_path_buf(), manifest }
     }
 
-    /// Like `new`, but with multi-label images of [`SEVERAL`] classes.
+    /// Works like `new`, but with multi-label images of [`SEVERAL`] classes.
     pub fn several(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let splits = [

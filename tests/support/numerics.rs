@@ -29,7 +29,7 @@ pub fn cuda(precision: Precision) -> Cuda {
     cuda_with(Settings { precision, ..Settings::default() })
 }
 
-/// Like [`cuda`], with these settings.
+/// Works like [`cuda`], with these settings.
 pub fn cuda_with(settings: Settings) -> Cuda {
     if !emulator::real_gpu() {
         emulator::load();
@@ -110,7 +110,7 @@ impl Case {
         Self::joined(op, n, &[vec![shape], others].concat(), k)
     }
 
-    /// Like `random`, with inputs of these shapes.
+    /// Works like `random`, with inputs of these shapes.
     pub fn joined(op: Op, n: usize, shapes: &[Shape], k: u64) -> Self {
         let input = |(i, shape): (u64, &Shape)| noise(n * shape.elems(), 100 * k + i, 1.0);
         let x: Vec<Vec<f32>> = (0..).zip(shapes).map(input).collect();
@@ -152,7 +152,7 @@ impl Case {
         self.run_by(backend, block, split, 0).expect("a plan")
     }
 
-    /// Like `run`, but with the backend's implementation `number`. Number 0 is the one that the backend chooses.
+    /// Works like `run`, but with the backend's implementation `number`. Number 0 is the one that the backend chooses.
     /// Returns `None` if there are not that many implementations.
     pub fn run_by<B: Backend>(&self, backend: &B, block: usize, split: bool, number: usize) -> Option<Outcome> {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);

@@ -26,7 +26,7 @@ impl Setting {
         Self::with(recipe, |dir| Images::new(dir, image, train, test))
     }
 
-    /// Like `new`, but `images` creates the data set in the folder it gets.
+    /// Works like `new`, but `images` creates the data set in the folder it gets.
     pub fn with(recipe: &str, images: impl FnOnce(&Path) -> Images) -> Self {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));

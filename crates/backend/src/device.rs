@@ -58,8 +58,9 @@ pub trait DeviceKind: Sized {
     /// Looks for such a device on this machine without opening it. `notes` are added to this kind's notes for the log.
     fn find(notes: Vec<String>) -> Result<Self, Unavailable>;
 
-    /// Lets the device's libraries read the environment, if they read it only once, and returns whether that is so. If
-    /// not, the device must not be used while another thread changes the environment, as MPI does while it starts.
+    /// Lets the device's libraries read their environment variables now, if they read them only once. Returns true if
+    /// they do. Otherwise, the device must not be used while another thread changes the environment, as MPI does while
+    /// it starts.
     fn read_environment(&self) -> Result<bool, Error> {
         Ok(false)
     }

@@ -183,7 +183,7 @@ pub trait Backend: DeviceMemory {
 /// Numbers of parallel regions. In a region all threads start, and it ends when the last one is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regions {
-    /// Our own loops.
+    /// Number of parallel regions of our own loops.
     pub own: u64,
     /// Executions of a library's primitives. Each is at least one region.
     pub library: u64,

@@ -69,7 +69,7 @@ pub enum LossForm {
 /// How a teacher's scores enter the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Teaching {
-    /// Share of the loss.
+    /// Weight of the teacher's scores in the loss. The labels have weight 1 - `share`.
     pub share: f32,
     /// Divides the scores of both networks.
     pub temperature: f32,

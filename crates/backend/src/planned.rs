@@ -238,18 +238,18 @@ pub enum Input<'a> {
     Bytes {
         /// N * H * W * C bytes.
         pixels: &'a [u8],
-        /// One per channel.
+        /// One table per channel.
         tables: &'a [[f32; 256]],
         /// How to mix the images with each other, if at all.
         mix: Option<Mix>,
     },
     /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
-        /// One per row.
+        /// One crop per row of the batch.
         views: &'a [CropRect],
-        /// As for bytes. Pixels outside a picture are bytes of 0.
+        /// One table per channel, as in `Bytes`. Pixels outside a picture are bytes of 0.
         tables: &'a [[f32; 256]],
-        /// As for bytes.
+        /// How to mix the images with each other, if at all.
         mix: Option<Mix>,
     },
     /// The batch that [`Queue::hold`](super::Queue::hold) has copied to the device. The value is its number of rows.

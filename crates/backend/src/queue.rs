@@ -56,8 +56,8 @@ pub trait Queue<D: DeviceMemory> {
     /// weight for [`DeviceMemory::lerp`].
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error>;
 
-    /// The same for a step that belongs to the next pass. Its numbers are copied to the device together with the
-    /// numbers of the pass.
+    /// Works like [`Self::begin_update`], for the step after the next pass. The numbers of the step are copied to the
+    /// device together with those of the pass.
     fn announce_update(&self, update: &Update, average: f32) -> Result<(), Error> {
         self.begin_update(update, average)
     }

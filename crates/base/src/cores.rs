@@ -51,8 +51,9 @@ fn quota() -> Option<usize> {
     tightest(&groups, |path| std::fs::read_to_string(path).ok())
 }
 
-/// The same for the text of /proc/self/cgroup. Reads `cpu.max` (version 2) or `cpu.cfs_quota_us` (version 1). Inside a
-/// container, the group's own path may not exist, but the files in the root belong to the container's group.
+/// Returns the tightest limit for the groups in the text of /proc/self/cgroup. Reads `cpu.max` (version 2) or
+/// `cpu.cfs_quota_us` (version 1). Inside a container, the group's own path may not exist, but the files in the root
+/// belong to the container's group.
 fn tightest(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

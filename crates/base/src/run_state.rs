@@ -46,7 +46,7 @@ pub mod bits {
         u64::deserialize(source).map(f64::from_bits)
     }
 
-    /// The same for optional values.
+    /// Serialises optional f64 values as their bits.
     pub mod optional {
         use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

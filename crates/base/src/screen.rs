@@ -53,7 +53,7 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Width of the terminal on stderr.
+/// Returns the width of the terminal on stderr.
 pub fn columns() -> usize {
     columns_of(std::io::stderr())
 }
@@ -90,7 +90,7 @@ fn wrapped(text: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
-/// Whether lines may have colours.
+/// Sets whether lines may have colours.
 pub fn set_colors(colors: bool) {
     block().colors = colors;
 }

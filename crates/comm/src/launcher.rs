@@ -170,7 +170,7 @@ pub(super) struct Serving {
     pub name: &'static str,
     /// The family that this mpirun can start.
     pub family: Family,
-    /// The number of ranks that it announced.
+    /// The number of ranks that this mpirun announced.
     pub ranks: usize,
 }
 

@@ -179,8 +179,8 @@ fn progress(comm: &Comm, rank: usize) {
     assert!(!comm.progress().running);
 }
 
-/// An operation waits for the operations that were started before it, on every rank. Otherwise buffers of different
-/// lengths would be summed.
+/// Checks that an operation waits for the operations that were started before it, on every rank. Otherwise buffers of
+/// different lengths would be summed.
 fn order(comm: &Comm) {
     for round in 0..200usize {
         let started: Vec<_> = (0..3)
@@ -203,7 +203,7 @@ fn order(comm: &Comm) {
     println!("in order");
 }
 
-/// Rank 1 runs `f`, the others wait in a collective that rank 1 never joins.
+/// Runs `f` on rank 1. The other ranks wait in a collective operation that rank 1 never joins.
 fn wait_for_the_end_after(comm: &Comm, rank: usize, f: fn(&World) -> Result<(), Error>) {
     let waited = match rank {
         1 => comm.run("the last stroke", f),

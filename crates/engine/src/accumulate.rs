@@ -18,14 +18,14 @@ pub struct MicroBatch {
 }
 
 impl MicroBatch {
-    /// For a rank with a single worker.
+    /// The only micro-batch of a rank with a single worker.
     pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
 }
 
 /// How the gradients of a rank's workers reach the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
-    /// As one sum over the workers.
+    /// One sum over all workers.
     #[default]
     Summed,
     /// One buffer for each worker.

@@ -142,7 +142,7 @@ struct Summands {
 #[derive(Clone, Copy, Debug)]
 struct Source {
     tensor: usize,
-    /// Whether the node reads it through a shortcut without a pass.
+    /// Whether the node reads the tensor through a shortcut that has no pass of its own.
     shortened: bool,
 }
 

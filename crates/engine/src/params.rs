@@ -65,8 +65,8 @@ impl<B: Backend> Layout<B> {
         self.buckets.len() - 1
     }
 
-    /// Numbers the buckets in the order in which backward finishes them. The two open buckets may finish in another
-    /// order than they were created.
+    /// Numbers the buckets in the order in which backward finishes them. The bucket for frozen parameters and the one
+    /// for all others are filled at the same time, so they may finish in another order than they were created.
     fn sort_buckets(&mut self) {
         let mut order: Vec<usize> = (0..self.buckets.len()).collect();
         order.sort_by_key(|&bucket| std::cmp::Reverse(self.finished_by[bucket]));

@@ -190,7 +190,7 @@ mod tests {
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=cross_entropy"]).unwrap();
         assert_eq!((recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, true));
         assert_eq!(notes, ["--set loss.kind=cross_entropy: ignores keys of another kind in a.toml: loss.gamma = 3"]);
-        // The new kind has this key too.
+        // `sigmoid_focal` also has the key `gamma`.
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();

@@ -29,7 +29,7 @@ pub enum Error {
         /// Line, column and expected syntax.
         why: String,
     },
-    /// The key does not exist.
+    /// A key that does not exist.
     #[error("{place}: unknown key{hint}")]
     UnknownKey {
         /// File and key, or the `--set`.

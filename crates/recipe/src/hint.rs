@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use crate::keys;
 
-    /// Tests that the equivalents exist.
+    /// Tests that the keys and options that hints suggest exist.
     #[test]
     fn ours_exist() {
         for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {

@@ -42,7 +42,7 @@ impl Recipe {
         Self::parse(&decode(bytes, &file)?, &file, changes, known)
     }
 
-    /// Like [`Recipe::load`] for a text. `file` is the name for messages.
+    /// Works like [`Recipe::load`] for a text. `file` is the name for messages.
     pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };

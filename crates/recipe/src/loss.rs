@@ -12,9 +12,10 @@ pub enum LossKind {
     CrossEntropy,
     /// Binary cross-entropy of each class.
     Bce,
-    /// Softmax cross-entropy times (1 - p)^gamma.
+    /// Softmax cross-entropy times (1 - p)^gamma, where p is the predicted probability of the true class.
     Focal,
-    /// Binary cross-entropy of each class times (1 - p)^gamma, where p is the probability of the truth.
+    /// Binary cross-entropy of each class times (1 - p)^gamma. p is the predicted probability of the true answer: that
+    /// the image has the class, or that it does not.
     SigmoidFocal,
 }
 

@@ -109,8 +109,8 @@ fn a_written_recipe_reads_back_equal() {
     assert!(text.contains("momentum = 0.9\n"), "{text}");
 }
 
-/// Files written by an earlier version, including one for each kind of optimizer and schedule. Reading and writing them
-/// again must give the same bytes.
+/// An earlier version wrote these files, one for each kind of optimizer and schedule and a few others. Reading and
+/// writing them again must give the same bytes.
 #[test]
 fn written_recipes_do_not_change() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/recipes");

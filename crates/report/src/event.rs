@@ -75,9 +75,9 @@ pub struct Step {
     pub step_ms: f64,
     /// Minimum, median and maximum over the ranks of the time waited for the loader.
     pub data_wait_ranks: [f64; 3],
-    /// The same for the time waited for other ranks, in the previous step.
+    /// Minimum, median and maximum over the ranks of the time waited for other ranks in the previous step.
     pub comm_wait_ranks: [f64; 3],
-    /// The same for the duration of the previous step.
+    /// Minimum, median and maximum over the ranks of the duration of the previous step.
     pub step_ranks: [f64; 3],
     /// Hash of the assignment of samples to workers and positions. It does not depend on the number of ranks.
     pub samples: u64,

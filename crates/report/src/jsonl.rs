@@ -45,7 +45,7 @@ impl Jsonl {
         Ok(log)
     }
 
-    /// Like `create`, but keeps the lines of an existing file.
+    /// Works like `create`, but keeps the lines of an existing file.
     pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let file = Kept::append(path).map_err(|source| Error { path: path.into(), source })?;
         Ok(Self::on(file, every, started))

@@ -199,7 +199,7 @@ fn layer_data(log: &Log) -> Value {
     json!({ "steps": lines.iter().map(|line| line.step).collect::<Vec<_>>(), "tensors": tensors.collect::<Vec<_>>() })
 }
 
-/// All statistics of the last line.
+/// Returns all statistics of the last line.
 fn whole(spread: &SpreadLine) -> Value {
     let SpreadLine { mean, deviation, least, most, zeros } = spread;
     json!({ "mean": mean, "deviation": deviation, "least": least, "most": most, "zeros": zeros })

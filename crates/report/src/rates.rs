@@ -162,7 +162,7 @@ impl Plot {
 mod tests {
     use super::*;
 
-    /// A loss that is constant first, falls around 1e-2, and grows above 1.
+    /// Returns a search with a loss that is constant first, falls around 1e-2, and grows above 1.
     fn search() -> (RateSearch, bool) {
         let (mut search, mut goes_on) = (RateSearch::default(), true);
         for k in 0..200 {

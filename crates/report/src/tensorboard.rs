@@ -237,13 +237,13 @@ fn now() -> f64 {
 
 const SUCCESS: i64 = 1;
 
-/// The session start with the keys and values of a recipe.
+/// Returns the session start with the keys and values of a recipe.
 fn hparams_start(recipe: &toml::Table) -> Message {
     let info = entries("", recipe).into_iter().fold(Message::new(), |info, entry| info.message(1, entry));
     value("_hparams_/session_start_info", Message::new().message(3, info.double(5, now())))
 }
 
-/// The session end of a successful run.
+/// Returns the session end of a successful run.
 fn hparams_end() -> Message {
     let info = Message::new().int(1, SUCCESS).double(2, now());
     value("_hparams_/session_end_info", Message::new().message(4, info))
@@ -290,19 +290,19 @@ fn scalar(tag: &str, value: f64) -> Message {
     Message::new().text(1, tag).float(2, value as f32)
 }
 
-/// A value of a plugin (metadata 9: plugin_data 1, data_class 4) with a tensor (8).
+/// Returns a value of a plugin (metadata 9: plugin_data 1, data_class 4) with a tensor (8).
 fn of_plugin(tag: &str, plugin: Message, class: i64, tensor: Message) -> Message {
     let metadata = Message::new().message(1, plugin).int(4, class);
     Message::new().text(1, tag).message(9, metadata).message(8, tensor)
 }
 
-/// A text in Markdown.
+/// Returns a value with a Markdown text.
 fn text(tag: &str, text: &str) -> Message {
     let tensor = Message::new().int(1, STRING).message(2, Message::new()).text(8, text);
     of_plugin(tag, Message::new().text(1, "text"), TENSOR, tensor)
 }
 
-/// Encoded picture files, all with this width and height.
+/// Returns a value with encoded picture files, all of this width and height.
 fn images(tag: &str, (width, height): (u32, u32), files: &[&[u8]]) -> Message {
     let dim = Message::new().int(1, 2 + files.len() as i64);
     let tensor = Message::new().int(1, STRING).message(2, Message::new().message(2, dim));
@@ -311,7 +311,8 @@ fn images(tag: &str, (width, height): (u32, u32), files: &[&[u8]]) -> Message {
     of_plugin(tag, Message::new().text(1, "images"), BLOBS, tensor)
 }
 
-/// A `HistogramProto` (5) with minimum 1, maximum 2, count 3, sum 4, sum of squares 5, upper edges 6 and counts 7.
+/// Returns a `HistogramProto` (5) with minimum 1, maximum 2, count 3, sum 4, sum of squares 5, upper edges 6 and counts
+/// 7.
 fn histogram(tag: &str, elements: u64, spread: &Spread) -> Message {
     let count = elements as f64;
     let squares = count * (spread.deviation.powi(2) + spread.mean.powi(2));

@@ -17,7 +17,7 @@ pub struct Fault {
 /// The reasons why a key is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
-    /// The recipe lacks it.
+    /// The recipe does not have a required key.
     #[error("missing; it is {expected}: {doc}")]
     Missing {
         /// Describes valid values.

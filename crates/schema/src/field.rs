@@ -200,7 +200,7 @@ pub fn quoted(words: &[&str]) -> String {
 /// The numbers that a key allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Range {
-    /// All numbers of its type.
+    /// All numbers of the key's type.
     Any,
     /// At least this number.
     AtLeast(f64),

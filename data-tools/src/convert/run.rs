@@ -53,7 +53,7 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
     }
 }
 
-/// Like [`convert()`], but for any [`Source`]. A failed attempt leaves no files.
+/// Works like [`convert()`], but for any [`Source`]. A failed attempt leaves no files.
 ///
 /// # Errors
 ///

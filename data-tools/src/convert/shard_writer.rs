@@ -155,7 +155,8 @@ impl<W: Write> Write for Pieces<W> {
         Ok(taken)
     }
 
-    /// Later pieces begin at the current position, which may not be a multiple of [`PIECE`].
+    /// Writes all bytes that are held back. Later pieces begin at the current position, which may not be a multiple of
+    /// [`PIECE`].
     fn flush(&mut self) -> io::Result<()> {
         self.to.write_all(&self.held)?;
         self.held.clear();

@@ -78,7 +78,7 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
     index_as(dir, &Indexing::new(dir))
 }
 
-/// Like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
+/// Works like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> 
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 
-/// Like [`index`], with the options in `how`.
+/// Works like [`index`], with the options in `how`.
 pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error> {
     let started = Instant::now();
     dir::check(dir, "expected a folder with TFRecord shards")?;

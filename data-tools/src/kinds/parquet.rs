@@ -184,7 +184,7 @@ fn name(
     Ok((Some(all), Vec::new()))
 }
 
-/// Like [`name`], for files without a list. Takes the names from a column next to the label numbers.
+/// Works like [`name`], for files without a list. Takes the names from a column next to the label numbers.
 fn name_by_row(
     src: &Path,
     options: &ConvertOptions,

@@ -13,7 +13,7 @@ const WIDTH: usize = 80;
 /// Position of the object in the stored image.
 const OBJECT: BoundingBox = BoundingBox { ymin: 0.1, xmin: 0.5, ymax: 0.4, xmax: 0.75 };
 
-/// The stored image: black with a white object.
+/// Returns the stored image: black with a white object.
 fn pixels() -> Vec<u8> {
     let inside = |at: usize, side: usize, from: f32, to: f32| {
         let at = (at as f32 + 0.5) / side as f32;

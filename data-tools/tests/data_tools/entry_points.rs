@@ -119,8 +119,8 @@ fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
     shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
 }
 
-/// Entry points of a different file, truncated ones and ones with a changed byte: each fault is reported with its
-/// record.
+/// Entry points may belong to a different file, be truncated or have a changed byte. `verify` reports each fault with
+/// its record.
 #[test]
 fn verify_names_wrong_ones() {
     let temp = Temp::new();

@@ -161,7 +161,7 @@ fn folders_of_splits_by_other_words() {
     }
     write(&src.join("extra/cat/1.jpg"), &jpeg(9, 9, 9));
     let message = convert("folder", &src, &temp.path("a"), &options()).unwrap_err().to_string();
-    assert!(message.contains("`extra`") && message.contains("found Testing, Training, extra, valid"), "{message}");
+    assert!(message.contains("`extra`") && message.contains("Found: Testing, Training, extra, valid"), "{message}");
     fs::create_dir(src.join("notes")).unwrap();
     let made = convert("folder", &src, &temp.path("a"), &mapped(&[("extra", "none")])).unwrap();
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
@@ -207,7 +207,7 @@ fn a_list_of_classes_gives_the_labels() {
     }
 }
 
-/// Faults of the whole source, not of a single file.
+/// These faults concern the whole source, not a single file.
 #[test]
 fn classes_that_cannot_be() {
     let temp = Temp::new();

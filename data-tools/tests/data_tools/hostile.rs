@@ -159,7 +159,7 @@ fn a_packed_table() {
     });
 }
 
-/// A ground truth of 300 million lines. Each line would become a string.
+/// The ground truth has 300 million lines. Each line would become a string.
 #[test]
 fn a_ground_truth_of_many_lines() {
     bomb("hostile::a_ground_truth_of_many_lines", "imagenet", "--limit-memory", |dir| {
@@ -179,7 +179,7 @@ fn a_ground_truth_of_many_lines() {
     });
 }
 
-/// A colour profile that unpacks to 700 MiB and is not needed.
+/// The PNG has a colour profile that unpacks to 700 MiB. It is not needed and must not be read.
 #[test]
 fn a_png_with_a_large_profile() {
     bomb("hostile::a_png_with_a_large_profile", "folder", HARMLESS, |dir| {

@@ -338,7 +338,7 @@ fn shards_by_the_words_in_their_names() {
     fs::remove_file(dir.join("dataset.json")).unwrap();
     write_shard(&dir.join("extra-00000-of-00001"), &[Foreign::raw(0)]);
     let message = index(&dir).unwrap_err().to_string();
-    assert!(message.contains("`extra`") && message.contains("found extra, flowers_train, flowers_val"), "{message}");
+    assert!(message.contains("`extra`") && message.contains("Found: extra, flowers_train, flowers_val"), "{message}");
     let map = [("extra".to_string(), "more".to_string())];
     assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
     // `convert` accepts the same mapping.

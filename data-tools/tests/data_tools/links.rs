@@ -88,7 +88,7 @@ fn a_strangers_shard_is_left_alone() {
     assert_eq!(names(&partial), held);
 }
 
-/// A link in the place of the journal.
+/// A link to another file has the name of the journal. The conversion must not write to it.
 #[test]
 fn a_journal_that_is_a_link() {
     let temp = Temp::new();

@@ -390,7 +390,7 @@ fn bad_arrays_are_named() {
         npz(&path, &arrays);
     };
     parts(&["train", "extra"]);
-    refused("npz", &path, &["a.npz: `extra`", "found extra, train", "--split-map extra=validation"]);
+    refused("npz", &path, &["a.npz: `extra`", "Found: extra, train", "--split-map extra=validation"]);
     parts(&["train", "eval", "extra"]);
     let mapped = ConvertOptions { split_map: vec![("extra".into(), "none".into())], ..options() };
     let made = convert("npz", &path, &temp.path("eval"), &mapped).unwrap();

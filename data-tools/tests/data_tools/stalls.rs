@@ -46,7 +46,7 @@ impl Drop for Hung {
     }
 }
 
-/// Runs in the child process of [`a_hung_file_system_is_named`].
+/// The test [`a_hung_file_system_is_named`] runs this in a child process.
 #[test]
 #[ignore = "waits for ever; another test starts it"]
 fn in_the_child() {

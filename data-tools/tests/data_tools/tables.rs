@@ -31,11 +31,11 @@ fn expected(name: &str, classes: [&str; 3], count: usize) -> Vec<Image> {
 #[test]
 fn tables_of_hugging_face() {
     let temp = Temp::new();
-    // Class names from the metadata, three row groups.
+    // A compressed file with class names in its metadata and three row groups.
     convert("parquet", &file("snappy.parquet"), &temp.path("a"), &options()).unwrap();
     assert_eq!(images(&temp.path("a"), "train"), expected("train", CLASSES, 7));
     assert!(verify(&temp.path("a"), 1).unwrap().is_ok());
-    // Uncompressed, without names, as a folder of splits.
+    // A folder with a file per split. The files are uncompressed and have no class names.
     let src = temp.path("src");
     write(&src.join("data/train-00000-of-00002.parquet"), &fs::read(file("plain.parquet")).unwrap());
     write(&src.join("data/train-00001-of-00002.parquet"), &fs::read(file("plain.parquet")).unwrap());

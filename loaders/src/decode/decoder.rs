@@ -22,7 +22,7 @@ pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     spec_as(example, Exif::Applied)
 }
 
-/// As [`spec`], with or without the EXIF orientation applied.
+/// Works like [`spec`], with or without the EXIF orientation applied.
 ///
 /// # Errors
 ///
@@ -67,12 +67,12 @@ enum Kind<'a> {
 }
 
 impl Stored<'_> {
-    /// The shape of the image without alpha, after any EXIF orientation.
+    /// Returns the shape of the image without alpha, after any EXIF orientation.
     pub fn spec(&self) -> ImageSpec {
         self.turn.spec(self.file_spec())
     }
 
-    /// The shape of the image in the file, before any EXIF orientation.
+    /// Returns the shape of the image in the file, before any EXIF orientation.
     pub fn file_spec(&self) -> ImageSpec {
         match &self.kind {
             Kind::Raw(spec) => *spec,
@@ -81,7 +81,7 @@ impl Stored<'_> {
         }
     }
 
-    /// How the shown image is obtained from the file's image.
+    /// Returns how the shown image is obtained from the file's image.
     pub fn turn(&self) -> Turn {
         self.turn
     }
@@ -94,7 +94,7 @@ impl Stored<'_> {
         }
     }
 
-    /// True if it is a JPEG with four inks (CMYK or YCCK).
+    /// Returns true if it is a JPEG with four inks (CMYK or YCCK).
     pub fn has_inks(&self) -> bool {
         matches!(&self.kind, Kind::Jpeg(header) if header.has_inks())
     }
@@ -173,7 +173,7 @@ impl Decoder {
         self.open_with(file, &[])
     }
 
-    /// As [`Decoder::open_file`], with the entry points from the record.
+    /// Works like [`Decoder::open_file`], with the entry points from the record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             let png = safely("PNG", || Png::open(file, self.limits))?;
@@ -303,7 +303,7 @@ impl Decoder {
         Ok((rows, columns))
     }
 
-    /// As [`Decoder::reduced`], before any EXIF orientation.
+    /// Works like [`Decoder::reduced`], before any EXIF orientation.
     fn reduced_file(
         &mut self,
         kind: Kind<'_>,

@@ -9,7 +9,7 @@ mod jpeg;
 mod png;
 mod region;
 
-/// For the fuzz targets.
+/// Functions that only the fuzz targets call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use super::jpeg::seal_entry_points;

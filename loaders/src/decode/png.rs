@@ -51,13 +51,13 @@ impl<'a> Png<'a> {
         }
     }
 
-    /// The shape of the image: grey or RGB, without alpha.
+    /// Returns the shape of the image: grey or RGB, without alpha.
     pub fn spec(&self) -> ImageSpec {
         let (width, height) = self.decoder.dimensions();
         ImageSpec::new(height, width, if self.decoder.color_type().has_color() { 3 } else { 1 })
     }
 
-    /// The cost of decoding: the pixels as stored and, if they must be converted, as RGB.
+    /// Returns the cost of decoding: the pixels as stored and, if they must be converted, as RGB.
     pub fn cost(&self) -> Cost {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();

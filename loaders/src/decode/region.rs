@@ -25,7 +25,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// The whole image at full size.
+    /// Returns the whole image at full size.
     pub fn whole(spec: ImageSpec) -> Self {
         let (bottom, right) = (spec.height as usize, spec.width as usize);
         Self { region: Region { top: 0, left: 0, bottom, right }, shrink: 1.0 }
@@ -95,7 +95,7 @@ impl Turn {
         Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
     }
 
-    /// From EXIF's orientation number, 1 to 8. Other numbers give the identity.
+    /// Converts EXIF's orientation number, 1 to 8. Other numbers give the identity.
     pub fn of_number(number: u8) -> Self {
         Self::of(Orientation::from_exif(number))
     }
@@ -114,7 +114,7 @@ impl Turn {
         Self { transposed, flipped, upended }
     }
 
-    /// True if it does not change images.
+    /// Returns true if it does not change images.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }

@@ -42,7 +42,7 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     })
 }
 
-/// The part of [`check`] for a file that exists.
+/// Does the part of [`check`] for a file that exists.
 fn replaces(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{} {why}; choose another name", path.display()));
     let id = |file: &Metadata| (file.dev(), file.ino());

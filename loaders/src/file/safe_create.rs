@@ -42,7 +42,7 @@ impl NewFile {
         Self::made_by(create_new, target)
     }
 
-    /// Like [`Self::beside`], for a file that only this user can open.
+    /// Works like [`Self::beside`], for a file that only this user can open.
     pub fn private(target: &Path) -> io::Result<Self> {
         Self::made_by(create_private, target)
     }
@@ -84,8 +84,8 @@ impl NewFile {
         Ok(file)
     }
 
-    /// As [`NewFile::publish`], but does not wait for the disk. Use it for files that can be created again and are
-    /// checked before use.
+    /// Works like [`NewFile::publish`], but does not wait for the disk. Use it for files that can be created again and
+    /// are checked before use.
     pub fn publish_unsynced(mut self) -> io::Result<File> {
         fs::rename(&self.temporary, &self.target)?;
         self.file.take().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -107,7 +107,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Like [`create_new`], for a file that only this user can open, regardless of the umask.
+/// Works like [`create_new`], for a file that only this user can open, regardless of the umask.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
 }
@@ -141,7 +141,7 @@ pub fn to_update(path: &Path) -> io::Result<File> {
     there_or_new(path, || open_own(path), create_new)
 }
 
-/// Like [`to_update`], for a file that only this user can open.
+/// Works like [`to_update`], for a file that only this user can open.
 ///
 /// # Errors
 ///

@@ -104,8 +104,8 @@ impl Manifest {
         replace(&path, self.text(&path)?.as_bytes())
     }
 
-    /// As [`Manifest::write`], in a directory without a manifest that nobody reads yet. The content is durable, and the
-    /// name becomes durable when the directory is synced.
+    /// Works like [`Manifest::write`], in a directory without a manifest that nobody reads yet. The content is durable,
+    /// and the name becomes durable when the directory is synced.
     pub fn create(&self, dir: &Path) -> Result<(), Error> {
         let path = dir.join(MANIFEST);
         let text = self.text(&path)?;

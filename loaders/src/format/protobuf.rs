@@ -241,7 +241,7 @@ mod tests {
         assert!(Fields(&[0x0a, 3, 1]).next().is_err(), "too short");
     }
 
-    /// The examples of the encoding's own documentation.
+    /// The bytes are the examples in the encoding's documentation.
     #[test]
     fn fields_by_hand() {
         assert_eq!(Message::new().int(1, 150).bytes(), [0x08, 0x96, 0x01]);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(Message::new().float(1, 1.0).join(Message::new().double(2, 1.0)).bytes().len(), 14);
     }
 
-    /// protoc's own bytes of such a message.
+    /// protoc wrote the expected bytes.
     #[test]
     fn written_fields_are_those_of_protobuf() {
         let inner = Message::new().int(1, 150).text(2, "testing");

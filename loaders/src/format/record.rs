@@ -18,7 +18,7 @@ pub(crate) const HEADER: usize = 12;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// CRC-32C of `bytes`, rotated right by 15 and offset, as TFRecord stores it.
+/// Returns the CRC-32C of `bytes`, rotated right by 15 and offset, as TFRecord stores it.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }

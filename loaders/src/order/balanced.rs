@@ -39,7 +39,7 @@ impl Balanced {
         self.n
     }
 
-    /// True if no sample has a label.
+    /// Returns true if no sample has a label.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// 3 samples of class 0, 40 of class 2, 17 of class 5, one without a label.
+    /// Returns labels for 3 samples of class 0, 40 of class 2, 17 of class 5, and one without a label.
     fn labels() -> Vec<Option<u32>> {
         let of = |n: usize, class| std::iter::repeat_n(class, n);
         of(3, Some(0)).chain(of(40, Some(2))).chain(of(1, None)).chain(of(17, Some(5))).collect()

@@ -41,8 +41,8 @@ pub trait Order: Send {
     /// Replaces `job` by the next job and reuses its memory. Returns `false` if there are no more jobs.
     fn fill(&mut self, job: &mut Job) -> bool;
 
-    /// Maximum number of samples per job, as far as the order knows. If jobs are small, a loader keeps more of them in
-    /// memory.
+    /// Returns the maximum number of samples per job, as far as the order knows. If jobs are small, a loader keeps more
+    /// of them in memory.
     fn largest(&self) -> usize {
         1
     }

@@ -75,7 +75,7 @@ impl Permutation {
         }
     }
 
-    /// As [`Permutation::encrypt`], for multiple values.
+    /// Works like [`Permutation::encrypt`], for multiple values.
     fn encrypt_lanes(&self, values: &mut [u64; LANES]) {
         let mask = |bits: u32| (1u64 << bits) - 1;
         // A half has at most 32 bits.
@@ -91,7 +91,7 @@ impl Permutation {
         *values = std::array::from_fn(|lane| u64::from(high[lane]) << self.low_bits | u64::from(low[lane]));
     }
 
-    /// As [`Permutation::scramble`], for multiple halves.
+    /// Works like [`Permutation::scramble`], for multiple halves.
     fn scramble_lanes(&self, halves: &[u32; LANES], round: u32) -> [u32; LANES] {
         let op = u32::from(ORDER_OP) << 16 | round;
         let (mut x0, mut x1) = (*halves, [self.domain; LANES]);

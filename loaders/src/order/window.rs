@@ -217,7 +217,7 @@ mod tests {
         std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
     }
 
-    /// Epoch, step, worker and samples, without the shards to read ahead.
+    /// Returns the epoch, step, worker and samples of each job, without the shards to read ahead.
     fn content(jobs: &[Job]) -> Vec<(u32, u64, usize, Vec<u64>)> {
         jobs.iter().map(|job| (job.epoch, job.step, job.worker, job.ids.clone())).collect()
     }
@@ -230,7 +230,8 @@ mod tests {
         ends.take_while(|&end| end <= id).count()
     }
 
-    /// Even, uneven, empty and tiny shards, fewer shards than workers, and batches that divide nothing evenly.
+    /// Returns settings with even, uneven, empty and tiny shards, fewer shards than workers, and batches that divide
+    /// nothing evenly.
     fn settings() -> Vec<(Vec<u64>, usize, usize, usize)> {
         let mut all = Vec::new();
         for counts in [vec![10; 12], vec![3, 0, 40, 1, 1, 17, 9, 0, 5], vec![7], vec![1; 30], vec![100, 3]] {

@@ -35,22 +35,22 @@ impl Batch {
         Self { slot, output, home }
     }
 
-    /// The epoch, from 0.
+    /// Returns the epoch, counted from 0.
     pub fn epoch(&self) -> u32 {
         self.slot.job.epoch
     }
 
-    /// The step within the epoch, from 0.
+    /// Returns the step within the epoch, from 0.
     pub fn step(&self) -> u64 {
         self.slot.job.step
     }
 
-    /// The logical worker that this batch belongs to.
+    /// Returns the logical worker that this batch belongs to.
     pub fn worker(&self) -> usize {
         self.slot.job.worker
     }
 
-    /// Number of samples. 0 if a short last step has no samples for this worker.
+    /// Returns the number of samples. 0 if a short last step has no samples for this worker.
     pub fn len(&self) -> usize {
         self.slot.samples.len()
     }
@@ -59,43 +59,44 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The shape of each image.
+    /// Returns the shape of each image.
     pub fn spec(&self) -> ImageSpec {
         self.output
     }
 
-    /// The images as floats, (N, C, H, W) without gaps.
+    /// Returns the images as floats, (N, C, H, W) without gaps.
     pub fn images(&self) -> &[f32] {
         &self.slot.images[..self.len() * self.output.values()]
     }
 
-    /// The images as bytes, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
+    /// Returns the images as bytes, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
     pub fn pixels(&self) -> &[u8] {
         &self.slot.pixels[..self.len() * self.output.values()]
     }
 
-    /// The crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
+    /// Returns the crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
     pub fn crop_rects(&self) -> &[CropRect] {
         &self.slot.samples.crop_rects
     }
 
-    /// One label per sample, below the number of classes. This is the first label if a sample has more than one, and 0
-    /// if it has no label.
+    /// Returns one label per sample, below the number of classes. This is the first label if a sample has more than
+    /// one, and 0 if it has no label.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
 
-    /// All labels of each sample if the data set is multi-label, otherwise `None`.
+    /// Returns all labels of each sample if the data set is multi-label, otherwise `None`.
     pub fn label_sets(&self) -> Option<&LabelSets> {
         self.slot.multi_label.then_some(&self.slot.samples.label_sets)
     }
 
-    /// How the images are mixed with each other. Floats are mixed already. For other formats, the consumer must do it.
+    /// Returns how the images are mixed with each other. Floats are mixed already. For other formats, the consumer must
+    /// do it.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }
 
-    /// The errors of samples that were left out, see [`Options::skip`](crate::Options::skip).
+    /// Returns the errors of samples that were left out, see [`Options::skip`](crate::Options::skip).
     pub fn skipped(&self) -> &[Error] {
         &self.slot.samples.skipped
     }
@@ -104,12 +105,12 @@ impl Batch {
         &self.slot.samples.ids
     }
 
-    /// The threads that filled the pieces of the batch, and when.
+    /// Returns the threads that filled the pieces of the batch, and when.
     pub fn fillings(&self) -> &[Filling] {
         &self.slot.fillings
     }
 
-    /// Size of the records in bytes.
+    /// Returns the size of the records in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot.samples.bytes
     }

@@ -66,7 +66,7 @@ pub struct StageTimes {
     pub read_us: f64,
     pub decode_us: f64,
     pub transform_us: f64,
-    /// Waiting for a free slot.
+    /// Time spent waiting for a free slot.
     pub slot_wait_us: f64,
 }
 

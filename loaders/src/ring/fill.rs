@@ -22,9 +22,9 @@ pub(crate) struct ThreadState {
     record: Vec<u8>,
     held: HeldShards,
     tally: Tally,
-    /// For reuse.
+    /// Empty fetches, kept to reuse their memory.
     pub fetches: Vec<Fetch>,
-    /// For reuse.
+    /// Empty pieces, kept to reuse their memory.
     pub pieces: Vec<Piece>,
 }
 

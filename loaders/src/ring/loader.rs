@@ -57,7 +57,7 @@ impl Loader {
         Self::start_as(PixelFormat::Values, split, pipeline, order, options)
     }
 
-    /// As [`Loader::start`], for images in another format.
+    /// Works like [`Loader::start`], for images in another format.
     pub fn start_as(
         format: PixelFormat,
         split: Arc<Split>,
@@ -185,17 +185,17 @@ impl Loader {
         LoaderStats { stages: self.shared.totals.stages(), ..self.stats }
     }
 
-    /// How records are read and why, for the log.
+    /// Returns how records are read and why, for the log.
     pub fn access(&self) -> &str {
         &self.shared.shards.plan().text
     }
 
-    /// True if records come from mappings of files on this machine.
+    /// Returns true if records come from mappings of files on this machine.
     pub fn maps_local_files(&self) -> bool {
         self.shared.shards.plan().local
     }
 
-    /// The shape of each image in the batches.
+    /// Returns the shape of each image in the batches.
     pub fn output(&self) -> ImageSpec {
         self.output
     }

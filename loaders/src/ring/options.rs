@@ -47,7 +47,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The options that concern reading.
+    /// Returns the options that concern reading.
     pub(crate) fn reading(&self) -> ReadOptions {
         ReadOptions { io: self.io, open: self.open, buffer: self.buffer }
     }

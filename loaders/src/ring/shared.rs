@@ -83,12 +83,12 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Values per image, or 0 if no images are made.
+    /// Returns the number of values per image, or 0 if no images are made.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }
 
-    /// True if records are read at all.
+    /// Returns true if records are read at all.
     pub fn reads(&self) -> bool {
         !matches!(self.format, PixelFormat::CropRects { .. })
     }

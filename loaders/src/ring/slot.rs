@@ -15,7 +15,7 @@ use crate::transform::CropRect;
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     pub ids: Vec<u64>,
-    /// One per sample.
+    /// The label of each sample.
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
@@ -28,7 +28,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Number of samples, without those that were left out.
+    /// Returns the number of samples, without those that were left out.
     pub fn len(&self) -> usize {
         self.ids.len()
     }

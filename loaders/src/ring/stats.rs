@@ -63,7 +63,7 @@ impl Sub for LoaderStats {
 }
 
 impl LoaderStats {
-    /// Average number of batches that were ready when one was requested.
+    /// Returns the average number of batches that were ready when one was requested.
     pub fn depth(&self) -> f64 {
         self.queue as f64 / self.batches.max(1) as f64
     }

@@ -65,23 +65,23 @@ impl Split {
         self.len() == 0
     }
 
-    /// The shards' manifest entries, in the order of sample ids.
+    /// Returns the shards' manifest entries, in the order of sample ids.
     pub fn shards(&self) -> &[ShardManifest] {
         &self.shards
     }
 
-    /// Smallest and largest (height, width) of the stored images, before EXIF rotation. `None` if the manifest does not
-    /// have them.
+    /// Returns the smallest and largest (height, width) of the stored images, before EXIF rotation. `None` if the
+    /// manifest does not have them.
     pub(crate) fn sizes(&self) -> Option<[[u32; 2]; 2]> {
         self.sizes
     }
 
-    /// Total size of all shards in bytes.
+    /// Returns the total size of all shards in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.bytes).sum()
     }
 
-    /// The directory that contains the shards.
+    /// Returns the directory that contains the shards.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -128,12 +128,12 @@ impl Split {
         self.classes.len()
     }
 
-    /// Names of the classes. The index is the label.
+    /// Returns the names of the classes. The index is the label.
     pub fn class_names(&self) -> &[String] {
         &self.classes
     }
 
-    /// True if an image may have any number of classes, including zero.
+    /// Returns true if an image may have any number of classes, including zero.
     pub fn multi_label(&self) -> bool {
         self.multi_label
     }
@@ -280,7 +280,7 @@ impl Split {
         self.images_as(Exif::Applied)
     }
 
-    /// As [`Split::images`], with or without EXIF rotation applied.
+    /// Works like [`Split::images`], with or without EXIF rotation applied.
     pub fn images_as(&self, exif: Exif) -> Result<Images, Error> {
         let mut found = self.shape(0, exif).map(Images::Fixed);
         for id in self.sampled_ids() {
@@ -312,7 +312,7 @@ impl Split {
         Ok(first)
     }
 
-    /// The ids of the examined samples without sample 0.
+    /// Returns the ids of the examined samples without sample 0.
     fn sampled_ids(&self) -> impl Iterator<Item = u64> {
         let len = self.len();
         let samples = len.min(SAMPLES);
@@ -383,8 +383,8 @@ impl Dataset {
         Ok(split)
     }
 
-    /// As [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only a few of
-    /// the shards.
+    /// Works like [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only
+    /// a few of the shards.
     pub fn split_lazily(&self, name: &str) -> Result<Split, Error> {
         let split = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
             dir: self.dir.clone(),

@@ -122,7 +122,7 @@ fn options_of(mounts: &str, device: &str) -> Option<String> {
     Some(format!("{},{}", mount.split(' ').nth(5)?, system.split(' ').nth(2)?))
 }
 
-/// Maximum number of files that this process may have open at once.
+/// Returns the maximum number of files that this process may have open at once.
 pub(crate) fn open_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

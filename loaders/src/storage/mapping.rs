@@ -39,7 +39,7 @@ impl Mapping {
         Ok(Self { _registration: registration, map })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.map.len()
     }

@@ -135,12 +135,12 @@ impl ReadPlan {
         }
     }
 
-    /// True if each thread takes its next job before it fills the current batch.
+    /// Returns true if each thread takes its next job before it fills the current batch.
     pub(crate) fn looks_ahead(&self) -> bool {
         self.advise || self.fetches()
     }
 
-    /// Number of threads that read ahead.
+    /// Returns the number of threads that read ahead.
     pub(crate) fn readers(&self) -> usize {
         match self.access {
             Access::Map => usize::from(self.whole || self.open.is_some()),
@@ -149,7 +149,7 @@ impl ReadPlan {
         }
     }
 
-    /// True if reader threads fetch single records.
+    /// Returns true if reader threads fetch single records.
     pub(crate) fn fetches(&self) -> bool {
         self.access == Access::Records
     }

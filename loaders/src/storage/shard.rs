@@ -34,11 +34,11 @@ enum Data {
 /// The way in which the records of a shard are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// From a mapping of the file.
+    /// The file is mapped.
     Map,
-    /// From memory, after one read of the whole file.
+    /// The whole file is read into memory first.
     Load,
-    /// With one read per record.
+    /// Each record is read separately.
     Records,
 }
 
@@ -115,7 +115,7 @@ impl Shard {
         &self.path
     }
 
-    /// Number of records according to the index.
+    /// Returns the number of records according to the index.
     pub fn len(&self) -> u64 {
         self.offsets.len() as u64 - 1
     }

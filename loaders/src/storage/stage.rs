@@ -56,7 +56,7 @@ impl Copy {
     }
 }
 
-/// This user's directory below `under`.
+/// Returns this user's directory below `under`.
 fn own(under: &Path) -> PathBuf {
     under.join(format!("trireme-{}", rustix::process::geteuid().as_raw()))
 }
@@ -201,7 +201,7 @@ impl Copies {
     }
 }
 
-/// CRC-32C of a file.
+/// Returns the CRC-32C of a file.
 fn checksum(path: &Path) -> Result<u32, Error> {
     let mut file = regular::open(path).map_err(Error::io("open", path))?;
     blocks(&mut file, path, |_| Ok(()))

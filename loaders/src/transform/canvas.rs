@@ -35,9 +35,9 @@ pub struct Canvas<'a> {
 enum Form {
     /// In `decoded`, viewed through `geometry`.
     Stored,
-    /// In `work.bytes`.
+    /// The pixels are bytes in `work.bytes`.
     Bytes,
-    /// In `values`.
+    /// The pixels are floats in `values`.
     Floats,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Canvas<'a> {
         &mut self.work.bytes
     }
 
-    /// As [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
+    /// Works like [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)
@@ -287,7 +287,7 @@ impl Scratch {
         self.clock = Clock { wanted, decoded: None };
     }
 
-    /// The time at which the last image was decoded.
+    /// Returns the time at which the last image was decoded.
     pub(crate) fn decoded(&self) -> Option<Instant> {
         self.clock.decoded
     }
@@ -333,8 +333,8 @@ mod tests {
         }
     }
 
-    /// Random chains of crop, shift and both mirrors. At a random point of the chain, the stored image becomes bytes or
-    /// floats.
+    /// Compares random chains of crop, shift and both mirrors with plain loops. At a random point of the chain, the
+    /// stored image becomes bytes or floats.
     #[test]
     fn lazy_views_bytes_and_floats_equal_plain_loops() {
         for case in 0..2000u64 {

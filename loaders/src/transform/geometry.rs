@@ -9,7 +9,7 @@ use crate::transform::resample::{Filter, Span};
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
     pub channels: usize,
-    /// Applied first.
+    /// How the image is resized before everything else, if at all.
     pub resize: Option<Resize>,
     /// The visible rows and columns, in coordinates of the stored image, or of the resized image if there is a
     /// `resize`.
@@ -144,12 +144,12 @@ pub(super) struct PlanarShape {
 }
 
 impl PlanarShape {
-    /// Values in a plane.
+    /// Returns the number of values in a plane.
     pub fn plane(self) -> usize {
         self.height * self.width
     }
 
-    /// Values in all planes.
+    /// Returns the number of values in all planes.
     pub fn values(self) -> usize {
         self.channels * self.plane()
     }

@@ -23,37 +23,37 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         Err(various_sizes())
     }
 
-    /// True if it resizes the image. A [`Canvas`] can do that once, and only as the first transform.
+    /// Returns true if it resizes the image. A [`Canvas`] can do that once, and only as the first transform.
     fn resizes(&self) -> bool {
         false
     }
 
-    /// True if its results have various sizes even for images of the same size.
+    /// Returns true if its results have various sizes even for images of the same size.
     fn varies(&self) -> bool {
         false
     }
 
-    /// True if it only moves pixels. This costs nothing before the pixels are converted to floats.
+    /// Returns true if it only moves pixels. This costs nothing before the pixels are converted to floats.
     fn is_geometric(&self) -> bool {
         false
     }
 
-    /// True if it may mirror top and bottom.
+    /// Returns true if it may mirror top and bottom.
     fn upends(&self) -> bool {
         false
     }
 
-    /// True if its result may contain pixels from outside the image.
+    /// Returns true if its result may contain pixels from outside the image.
     fn pads(&self) -> bool {
         false
     }
 
-    /// True if it reads and writes bytes. It must then come before `normalize` and `standardize`.
+    /// Returns true if it reads and writes bytes. It must then come before `normalize` and `standardize`.
     fn keeps_bytes(&self) -> bool {
         false
     }
 
-    /// True if its results are no longer on the scale 0 to 255.
+    /// Returns true if its results are no longer on the scale 0 to 255.
     fn rescales(&self) -> bool {
         false
     }
@@ -115,7 +115,7 @@ impl Build {
     }
 }
 
-/// The error of a transform that needs images of the same size.
+/// Returns the error of a transform that needs images of the same size.
 pub(super) fn various_sizes() -> String {
     VARIOUS_SIZES.to_owned()
 }

@@ -56,12 +56,12 @@ impl Pipeline {
         settings.draw(BatchKey { seed: self.seed, epoch, step, worker }, self.output())
     }
 
-    /// The images that the pipeline accepts.
+    /// Returns the images that the pipeline accepts.
     pub fn input(&self) -> Images {
         self.list.input
     }
 
-    /// The shape of the resulting images.
+    /// Returns the shape of the resulting images.
     pub fn output(&self) -> ImageSpec {
         self.list.output
     }
@@ -135,9 +135,9 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
-    /// As [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep bytes. The
-    /// result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to them.
-    /// Resized pixels are rounded.
+    /// Works like [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep
+    /// bytes. The result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to
+    /// them. Resized pixels are rounded.
     pub fn run_bytes(
         &self,
         example: &Example<'_>,
@@ -247,8 +247,8 @@ impl Pipeline {
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
 
-    /// True if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not resize,
-    /// does not mirror top and bottom, and does not pad after a crop.
+    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not
+    /// resize, does not mirror top and bottom, and does not pad after a crop.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
         let simple =
@@ -328,8 +328,8 @@ mod tests {
             ("lighting(0.1)", "expected images of 3 channels, got 1"),
             ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),
             ("random_erasing(1, -1)", "expected a deviation of at least 0, got -1"),
-            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < least area <= most area <= 1, got 0.5 and 0.2"),
-            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < least aspect <= most aspect, got 0 and 1"),
+            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < min_area <= max_area <= 1, got 0.5 and 0.2"),
+            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < min_aspect <= max_aspect, got 0 and 1"),
             ("standardize(1)", "expected no argument, got 1"),
         ] {
             let error = pipeline(&["flip", op], GREY).unwrap_err().to_string();

@@ -22,12 +22,12 @@ pub(in crate::transform) enum Magnitudes {
     OfHeight(f64),
     /// Number of bits: starts at the first number and decreases by the second number in total.
     Bits(f32, f64),
-    /// From 1 to 0.
+    /// A threshold that falls from 1 to 0.
     Threshold,
 }
 
 impl Magnitudes {
-    /// True if the sign is drawn at random.
+    /// Returns true if the sign is drawn at random.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::To(_) | Self::OfWidth(_) | Self::OfHeight(_))
     }
@@ -47,7 +47,7 @@ impl Magnitudes {
         })
     }
 
-    /// As [`Magnitudes::at`], but with a sign, which is negative if the next draw is at most 1/2.
+    /// Works like [`Magnitudes::at`], but with a sign, which is negative if the next draw is at most 1/2.
     pub fn draw_sign(self, bin: u32, bins: u32, shape: PlanarShape, draws: &mut Draws) -> f64 {
         let magnitude = self.at(bin, bins, shape);
         if self.is_signed() && draws.unit() <= 0.5 { -magnitude } else { magnitude }

@@ -19,7 +19,7 @@ pub(super) fn run(
     apply(&*made(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
-/// As [`run`], for a transform with any arguments.
+/// Works like [`run`], for a transform with any arguments.
 pub(super) fn run_any(
     build: fn(&Arguments<'_>, Context<'_>) -> Built,
     text: &str,
@@ -49,7 +49,7 @@ pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], dr
     values
 }
 
-/// The draws that `run` passes to the transform.
+/// Returns the draws that `run` passes to the transform.
 pub(super) fn draws(id: u64) -> Draws {
     Draws::new(1, id, 0, 0)
 }

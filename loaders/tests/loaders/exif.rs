@@ -9,7 +9,7 @@ use turbojpeg::{Image, PixelFormat, Subsamp};
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
-/// An image of waves: `height` x `width` x 3 bytes.
+/// Returns an image of waves: `height` x `width` x 3 bytes.
 fn photo(height: usize, width: usize) -> Vec<u8> {
     let at = |y: usize, x: usize, c: usize| {
         let wave = (0.11 * y as f32 + 0.05 * x as f32 + c as f32).sin() + (0.031 * (x * (c + 1)) as f32).cos();

@@ -124,7 +124,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Name of the file, transforms, sample, and the resulting RGB bytes.
+/// Returns the name of the file, transforms, sample, and the resulting RGB bytes.
 fn cases() -> Vec<(String, String, u64, Vec<u8>)> {
     let rows: Vec<(String, String, u64, String)> =
         serde_json::from_str(&fs::read_to_string(golden("pictures.json")).unwrap()).unwrap();

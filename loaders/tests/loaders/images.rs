@@ -142,7 +142,7 @@ fn hostile_headers_cost_no_memory() {
     assert!(fault.contains("65500x65500x3") && fault.contains("178956970"), "{fault}");
 }
 
-/// The checksum of PNG chunks (CRC-32 of zlib), bit by bit.
+/// Returns the checksum of PNG chunks (CRC-32 of zlib), bit by bit.
 fn crc(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))

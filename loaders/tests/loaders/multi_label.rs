@@ -71,7 +71,7 @@ fn labels_that_are_no_class_are_named_or_left_out() {
     assert_contains(&error, &["record 5", "label 10", "expected 0 to 9"]);
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!(check(&some), 19, "labels stay beside their images");
-    // The same in batches that threads fill together.
+    // This also holds for larger batches, which threads fill together.
     let data = self::data(100, |id, labels| labels.extend((id % 30 == 11).then_some(10)));
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!((some.len(), check(&some)), (2, 97));

@@ -88,7 +88,7 @@ fn arguments_out_of_range_are_refused_in_the_words_of_a_recipe() {
         ("equalize(2)", "expected a probability from 0 to 1, got 2"),
         ("sharpness(-1)", "expected a factor of at least 0, got -1"),
         ("scale_jitter(8)", "expected 2 numbers, got 1"),
-        ("scale_jitter(16, 8)", "expected least <= most, got 16 and 8"),
+        ("scale_jitter(16, 8)", "expected min_side <= max_side, got 16 and 8"),
         ("resize(4x0)", "expected a whole number of pixels from 1 to 65535, got 0"),
         ("center_crop(9x8)", "a crop of 9x8 does not fit into an image of 8x8x3"),
         ("random_crop(4, bicubic)", "expected 1 argument, got 2"),
@@ -155,7 +155,7 @@ fn images_do_not_depend_on_ranks_threads_or_where_a_run_resumes() {
     }
 }
 
-/// Computes floats from the bytes like a device.
+/// Computes floats from bytes and tables as a GPU does, and compares them with the loader's floats.
 #[test]
 fn bytes_and_tables_give_the_floats_to_the_bit() {
     let data = TestData::noise(1, 1, SPEC);

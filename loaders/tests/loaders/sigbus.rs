@@ -58,7 +58,7 @@ fn read_a_shard_cut_short() {
     println!("still here");
 }
 
-/// A file that a conversion reads.
+/// Truncates a file that a conversion has mapped, and reads past its new end.
 fn read_a_source_cut_short() {
     loaders::sigbus::install().unwrap();
     let path = common::folder().join("images.bin");
@@ -71,7 +71,7 @@ fn read_a_source_cut_short() {
     println!("still here");
 }
 
-/// A loader thread maps the shard when the order reaches it.
+/// Truncates a shard that a loader thread has mapped, and loads on.
 fn load_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     let data = TestData::noise(4000, 1, SPEC);

@@ -8,7 +8,7 @@ use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
-/// Smooth shapes with some noise: `height` x `width` x 3 bytes.
+/// Returns an image of smooth shapes with some noise: `height` x `width` x 3 bytes.
 fn photo(height: usize, width: usize, seed: u64) -> Vec<u8> {
     let mut draws = Draws::new(seed, 0, 0, 0);
     let mut waves = || [draws.range(0.01, 0.4), draws.range(0.01, 0.4), draws.range(0.0, 6.0)];

@@ -37,7 +37,7 @@ impl Shared {
     }
 }
 
-/// The thread that owns MPI: it serves the start and then the queue until its end.
+/// Runs the thread that owns MPI: it serves the start and then the queue until its end.
 fn own(shared: &Shared, queue: &Receiver<u64>) {
     shared.serve(0);
     while let Ok(ticket) = queue.recv() {

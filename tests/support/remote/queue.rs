@@ -148,7 +148,8 @@ impl Queues {
         self.line.clone()
     }
 
-    /// Returns a number for a new plan. The first plan's input shape is the shape of the network's input.
+    /// Returns a number for a new plan. Also keeps `shape` for the first plan, because that is the shape of the
+    /// network's input.
     pub fn number(&self, shape: Shape) -> u64 {
         let number = self.plans.get();
         if number == 0 {

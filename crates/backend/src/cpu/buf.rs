@@ -122,7 +122,7 @@ pub(super) fn halves(words: &mut [f32]) -> &mut [u16] {
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
-/// Like [`halves`], for reading.
+/// Works like [`halves`], for reading.
 pub(super) fn halves_of(words: &[f32]) -> &[u16] {
     // SAFETY: as in `halves`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }

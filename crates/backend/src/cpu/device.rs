@@ -79,8 +79,8 @@ impl Cpu {
         Isa::effective().bf16()
     }
 
-    /// Like [`Cpu::in_bf16`], but with f32 instructions on rounded factors. It is slow, and tests can use it on any
-    /// processor.
+    /// Works like [`Cpu::in_bf16`], but with f32 instructions on rounded factors. It is slow, and tests can use it on
+    /// any processor.
     pub fn in_widened_bf16(threads: usize) -> Result<Self, Error> {
         Self::with_factors(threads, Some(Bf16::Widened))
     }

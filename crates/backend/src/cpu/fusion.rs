@@ -12,9 +12,9 @@ use super::threads::Threads;
 /// The offers of the operation that produces a tensor. A cell is empty if there is no such offer.
 #[derive(Default)]
 pub struct Fusion {
-    /// Offered by a convolution.
+    /// The moments that the convolution before a norm offers to compute.
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
-    /// Offered by a batch norm.
+    /// The batch norm that the following convolution may compute.
     pub(super) normal: OnceCell<Rc<Normal>>,
     /// Offered by a convolution or linear layer that ends with ReLU.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,

@@ -53,7 +53,8 @@ impl<const N: usize> Job for Products<N> {
     }
 }
 
-/// The same for processors without AVX2. They have no fused multiply-add, so it multiplies and adds separately.
+/// Works like [`Products`] on processors without AVX2. They have no fused multiply-add, so it multiplies and adds
+/// separately.
 fn unfused() -> usize {
     const SUMS: usize = 32;
     let factor = std::hint::black_box(0.5f32);
@@ -68,7 +69,7 @@ fn unfused() -> usize {
 }
 
 simd! {
-    /// The triad of the STREAM benchmark.
+    /// Computes the triad of the STREAM benchmark.
     fn triad(a: &mut [f32], b: &[f32], c: &[f32]) {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = 0.5f32.mul_add(*c, *b);

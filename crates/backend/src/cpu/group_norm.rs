@@ -52,7 +52,7 @@ impl Plan {
         self.x.blocks() * self.x.block
     }
 
-    /// Elements in the plane of a channel block, which is a row.
+    /// Returns the number of elements in the plane of a channel block, which is a row.
     fn row(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }

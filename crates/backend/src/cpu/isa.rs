@@ -10,9 +10,9 @@ pub enum Isa {
     Avx2,
     /// AVX-512 as in server processors (`avx512_core`).
     Avx512,
-    /// Adds products of bf16 pairs.
+    /// Also has products of bf16 pairs.
     Avx512Bf16,
-    /// Adds tile instructions.
+    /// Also has tile instructions (AMX).
     Amx,
 }
 

@@ -24,7 +24,7 @@ impl Md {
         Descriptor::tagged(dims, sys::dnnl_f32, tag).map(Self)
     }
 
-    /// Row-major layout.
+    /// Returns a row-major layout.
     pub fn plain(dims: &[usize]) -> Result<Self, Error> {
         let tag = match dims.len() {
             1 => sys::dnnl_a,
@@ -64,7 +64,7 @@ impl Md {
         Self::same_place(self, BLOCKED_MATRICES, &dims, &[outputs, c * h * w])
     }
 
-    /// The inverse of [`Md::as_matrix`].
+    /// Reverses [`Md::as_matrix`].
     pub fn over_image(&self, image: [usize; 3]) -> Result<Option<Self>, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         let [outputs, _] = dims[..] else { return Ok(None) };

@@ -19,7 +19,7 @@ pub(super) trait Number: Copy + Default + Send + Sync + 'static {
     /// Reinterprets memory as numbers of this type.
     fn all(words: &[f32]) -> &[Self];
 
-    /// Like [`Number::all`], for writing.
+    /// Works like [`Number::all`], for writing.
     fn all_mut(words: &mut [f32]) -> &mut [Self];
 }
 
@@ -82,9 +82,9 @@ pub(super) use by_numbers;
 /// How the bf16 factors of convolutions and linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bf16 {
-    /// As 16-bit numbers, for processors that multiply pairs of them.
+    /// 16-bit numbers, for processors that multiply pairs of them.
     Halves,
-    /// Rounded to bf16 and widened to f32. This gives the same products on any processor, but saves nothing.
+    /// f32 numbers that are rounded to bf16. This gives the same products on any processor, but saves nothing.
     Widened,
 }
 
@@ -212,8 +212,8 @@ mod tests {
     use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range per
-    /// thread, with an incomplete range at the end.
+    /// Returns values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range
+    /// per thread, with an incomplete range at the end.
     fn values() -> Vec<f32> {
         let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
         let spread = (0..3000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).filter(|x| !x.is_nan());

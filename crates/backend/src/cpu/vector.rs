@@ -31,15 +31,15 @@ pub trait Vectors: Copy + Send + Sync {
     fn add(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     fn sub(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     fn mul(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// a b + c, rounded once.
+    /// Returns a b + c, rounded once.
     fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
-    /// c - a b, rounded once.
+    /// Returns c - a b, rounded once.
     fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// c plus the products of the [factors](Self::FACTORS) in each lane.
+    /// Returns c plus the products of the [factors](Self::FACTORS) in each lane.
     fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
-    /// The greater of each pair, or b if either is NaN.
+    /// Returns the greater of each pair, or b if either is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// b in lanes where a > least, otherwise 0.
+    /// Returns b in lanes where a > least, otherwise 0.
     fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// Returns `a`, and makes the compiler compute it before it loads anything that the program reads later. Otherwise,
     /// the compiler loads so early that it runs out of registers and keeps sums in memory.

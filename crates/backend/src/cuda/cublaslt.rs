@@ -76,7 +76,7 @@ impl fmt::Display for Epilogue {
 
 /// A request to plan the product c = a b.
 pub struct Wanted<'a> {
-    /// a and b.
+    /// The factors a and b.
     pub factors: [Factor; 2],
     /// Whether c is f32 in every precision.
     pub wide: bool,
@@ -84,14 +84,14 @@ pub struct Wanted<'a> {
     /// Key under which the chosen algorithm is stored, together with `n`, the number of images.
     pub operation: String,
     pub n: usize,
-    /// Used in messages.
+    /// Name of the operation in messages.
     pub name: &'a str,
 }
 
 /// Sizes in bytes of a product's arguments.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// a, b and c.
+    /// Sizes of a, b and c.
     matrices: [usize; 3],
     /// 0 if the epilogue has no bias.
     bias: usize,

@@ -31,7 +31,7 @@ enum Record {
     Seen(u64),
     /// Captured, with `Shared::moved` at that time.
     Ready(Recorded, u64),
-    /// Cannot be captured.
+    /// The pass cannot be captured as a graph.
     Never,
 }
 

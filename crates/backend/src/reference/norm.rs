@@ -45,7 +45,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The backward pass with running statistics. They do not depend on x, so dx = gamma / sqrt(var + eps) dy.
+    /// Runs the backward pass with running statistics. They do not depend on x, so dx = gamma / sqrt(var + eps) dy.
     fn backward_frozen(&self, pass: &Pass<'_, Reference>, dy: &[f32], to: Option<&mut HostBuf>) {
         let Some(dx) = to else { return };
         let (gamma, _) = self.op.gamma_beta(pass.slots);

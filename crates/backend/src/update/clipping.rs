@@ -23,7 +23,7 @@ pub struct Normed {
 /// The tensors for which a step needs norms, and the limit for the norm of all gradients together.
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
-    /// One list per bucket.
+    /// The tensors of each bucket.
     pub tensors: Vec<Vec<Normed>>,
     /// Largest allowed norm of all gradients together.
     pub limit: Option<f64>,
@@ -65,7 +65,7 @@ pub struct UnitTensor {
     pub count: usize,
 }
 
-/// A bucket's units.
+/// The units by which the parameters in a bucket are clipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Units {
     /// In memory order, without overlaps.

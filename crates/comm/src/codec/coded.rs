@@ -26,7 +26,7 @@ impl Coded {
         self.packed.tensors(bucket)
     }
 
-    /// Number of elements that are coded at a time.
+    /// Returns the number of elements that are coded at a time.
     pub fn block(&self) -> usize {
         self.packed.block()
     }

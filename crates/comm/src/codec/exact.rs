@@ -88,7 +88,7 @@ simd! {
 }
 
 simd! {
-    /// The same as [`widen`] for steps that are not f32 values.
+    /// Works like [`widen`], for steps that are not f32 values.
     fn widen_tiny(codes: &mut [f32], step: f64) {
         for code in codes {
             *code = (f64::from(code.to_bits() as i32) * step) as f32;

@@ -49,7 +49,7 @@ mod tests;
 /// The recipe's settings for a codec, and the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// V, over all ranks.
+    /// Number of workers V over all ranks.
     pub workers: usize,
     /// `ternary` clips at this number of standard deviations. 0 means no clipping.
     pub clip: f32,
@@ -81,7 +81,7 @@ pub trait Codec: Send {
     /// Writes the sum over all workers to `into`, the gradients of the last share.
     fn decode(&mut self, _bucket: &Bucket, _scales: &[u32], _into: &mut [f32]) {}
 
-    /// Bytes that the codec has allocated.
+    /// Returns the bytes that the codec has allocated.
     fn memory(&self) -> usize {
         0
     }

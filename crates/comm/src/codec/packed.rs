@@ -68,12 +68,12 @@ impl Packed {
         self.places.iter().map(|(index, _)| (*index, &bucket.tensors[*index]))
     }
 
-    /// Elements in a full block.
+    /// Returns the number of elements in a full block.
     pub fn block(&self) -> usize {
         BLOCK * self.lanes.per_word
     }
 
-    /// The words to sum over all ranks.
+    /// Returns the words to sum over all ranks.
     pub fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words
     }

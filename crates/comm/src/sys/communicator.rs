@@ -215,7 +215,7 @@ impl OwnOp {
     }
 }
 
-/// The callback for [`OwnOp::sum_bf16`].
+/// Adds two bf16 vectors. MPI calls this function for [`OwnOp::sum_bf16`].
 unsafe extern "C" fn add_bf16(from: *mut c_void, into: *mut c_void, length: *mut c_int, _: *mut ffi::MPI_Datatype) {
     // SAFETY: MPI passes two buffers with `length` elements each. Their datatype is that of the call (u16), and they do
     // not overlap.

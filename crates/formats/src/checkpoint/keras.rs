@@ -49,7 +49,7 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
     Ok(converted)
 }
 
-/// The reverse of [`to_keras`].
+/// Reverses [`to_keras`].
 ///
 /// # Errors
 ///
@@ -198,7 +198,7 @@ impl LayerKind {
         }
     }
 
-    /// The reverse of [`LayerKind::to_text`].
+    /// Reverses [`LayerKind::to_text`].
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, sizes) = text.split_once(' ').map_or((text, None), |(kind, sizes)| (kind, Some(sizes)));
         let kind = Self::named(kind).ok()?;

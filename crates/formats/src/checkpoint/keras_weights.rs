@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A sequential model of layers with class and constructor arguments.
+    /// Returns a sequential model of layers with class and constructor arguments.
     fn sequence(layers: &[(&str, Value)]) -> Facts {
         let layer = |(i, (class, config)): (usize, &(&str, Value))| {
             let mut config = config.clone();

@@ -53,7 +53,7 @@ impl ModelFile {
         self.write_described(path, &Described::default())
     }
 
-    /// Like [`ModelFile::write`], with information about the network for other programs.
+    /// Works like [`ModelFile::write`], with information about the network for other programs.
     ///
     /// # Errors
     ///

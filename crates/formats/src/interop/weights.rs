@@ -78,7 +78,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Adds the path.
+    /// Returns the error for a file with this path.
     pub fn of(self, path: &Path) -> Error {
         let path = path.to_path_buf();
         match self {

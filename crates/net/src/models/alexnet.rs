@@ -4,9 +4,9 @@
 use super::blocks::{max_pool, same};
 use crate::{Concat, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Pool, Shape};
 
-/// conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool, dropout, fc 4096, dropout, fc 4096, fc.
-/// Pools are 3x3/2 without padding. For images of 224 the last pool's output is 6x6. For other sizes it is averaged to
-/// 6x6.
+/// Creates a network with these layers: conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool,
+/// dropout, fc 4096, dropout, fc 4096, fc. Pools are 3x3/2 without padding. For images of 224 the last pool's output is
+/// 6x6. For other sizes it is averaged to 6x6.
 pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let conv = |c, k, stride, pad| {
@@ -76,7 +76,7 @@ fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> I
     net.add(name, conv, x)
 }
 
-/// Local response normalisation across five channels, then a pool.
+/// Adds local response normalisation across five channels, then a pool.
 fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
     let lrn = Lrn { radius: 2, k: 2.0, alpha: 1e-4, beta: 0.75 };
     let x = net.add(&format!("lrn{layer}_{column}"), lrn, x);
@@ -85,8 +85,8 @@ fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
 
 // OverFeat's fast network (Sermanet et al. 2013, arXiv 1312.6229, table 1).
 
-/// conv 11x11/4-96, pool, conv 5x5-256, pool, conv 3x3-512, 1024, 1024, pool, fc 3072, dropout, fc 4096, dropout, fc.
-/// For images of 231.
+/// Creates a network with these layers: conv 11x11/4-96, pool, conv 5x5-256, pool, conv 3x3-512, 1024, 1024, pool, fc
+/// 3072, dropout, fc 4096, dropout, fc. For images of 231.
 pub fn overfeat(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let start = Init::Normal(0.01);

@@ -5,13 +5,13 @@ use crate::{
     Activation, Add, Conv, DropPath, Dropout, Flatten, Id, Init, Linear, Multiply, NetSpec, Norm, Pool, PoolKind,
 };
 
-/// A convolution that keeps the plane's size except for its stride. It has no bias, because a norm follows. Initialised
-/// as in torchvision's residual networks.
+/// Returns a convolution that keeps the plane's size except for its stride. It has no bias, because a norm follows.
+/// Initialised as in torchvision's residual networks.
 pub fn conv(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride).pad(k / 2).init(Init::HeNormalFanOut)
 }
 
-/// Max pooling without padding.
+/// Returns a max pool without padding.
 pub fn max_pool(window: usize, stride: usize) -> Pool {
     Pool::new(PoolKind::Max, window, stride)
 }

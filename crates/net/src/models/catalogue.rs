@@ -25,12 +25,12 @@ pub struct Network {
     pub build: Build,
 }
 
-/// A network for ten classes of square images with `px` pixels per side.
+/// Returns a network for ten classes of square images with `px` pixels per side.
 const fn ten(name: &'static str, channels: usize, px: usize, origin: &'static str, build: Build) -> Network {
     Network { name, input: Shape::image(channels, px, px), classes: 10, origin, build }
 }
 
-/// A network for ImageNet's classes and square images with `px` pixels per side.
+/// Returns a network for ImageNet's classes and square images with `px` pixels per side.
 const fn imagenet(name: &'static str, px: usize, origin: &'static str, build: Build) -> Network {
     Network { name, input: Shape::image(3, px, px), classes: 1000, origin, build }
 }

@@ -20,7 +20,8 @@ pub const BASE: Size = Size { channels: 128, blocks: [3, 3, 27, 3], drop_path: 0
 /// Initialisation of convolutions and fully connected layers. Biases are 0.
 const START: Init = Init::Normal(0.02);
 
-/// conv 4x4/4, then the stages with 2x2/2 convolutions between them, mean, layer norm, fc.
+/// Creates a network with these layers: conv 4x4/4, then the stages with 2x2/2 convolutions between them, mean, layer
+/// norm, fc.
 pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let all = size.blocks.iter().sum::<usize>() as f32 - 1.0;
@@ -50,12 +51,13 @@ fn norm() -> LayerNorm {
     LayerNorm::new()
 }
 
-/// A convolution over patches that do not overlap.
+/// Returns a convolution over patches that do not overlap.
 fn patches(channels: usize, k: usize) -> Conv {
     Conv::new(channels, k).stride(k).bias(0.0).init(START)
 }
 
-/// 7x7 depthwise, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor per channel.
+/// Adds these layers: 7x7 depthwise, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor
+/// per channel.
 fn add_block(net: &mut NetSpec, path: &str, channels: usize, drop: f32, x: Id) -> Id {
     let full = |channels| Conv::new(channels, 1).linear().bias(0.0).init(START);
     let depthwise = Conv::new(channels, 7).pad(3).groups(channels).bias(0.0).init(START);

@@ -35,7 +35,8 @@ fn norm_relu(net: &mut NetSpec, name: &str, x: Id) -> Id {
     norm_act(net, name, Norm::new(), Some(Activation::Relu), x)
 }
 
-/// norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k. The result is appended to the existing channels.
+/// Adds norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k. The result is appended to the existing
+/// channels.
 fn dense_layer(net: &mut NetSpec, path: &str, x: Id) -> Id {
     let y = norm_relu(net, &format!("{path}.norm1"), x);
     let y = net.add(&format!("{path}.conv1"), Conv::new(4 * GROWTH, 1), y);

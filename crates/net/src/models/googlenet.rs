@@ -25,7 +25,8 @@ const MODULES: [(&str, Widths); 9] = [
     ("5b", [384, 192, 384, 48, 128, 128]),
 ];
 
-/// conv 7x7/2-64, pool, conv 1x1-64, conv 3x3-192, pool, the modules, mean, dropout 0.2, fc.
+/// Creates a network with these layers: conv 7x7/2-64, pool, conv 1x1-64, conv 3x3-192, pool, the modules, mean,
+/// dropout 0.2, fc.
 pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);

@@ -4,17 +4,17 @@
 use super::blocks::{classify, conv_norm_act, max_pool};
 use crate::{Activation, Add, Concat, Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// A convolution that keeps the plane's size.
+/// Returns a convolution that keeps the plane's size.
 pub fn same(channels: usize, [h, w]: [usize; 2]) -> Conv {
     Conv::new(channels, 1).kernel([h, w]).pads([h / 2, w / 2, h / 2, w / 2])
 }
 
-/// A square convolution that keeps the plane's size.
+/// Returns a square convolution that keeps the plane's size.
 pub fn square(channels: usize, k: usize) -> Conv {
     same(channels, [k, k])
 }
 
-/// A square convolution without padding.
+/// Returns a square convolution without padding.
 pub fn valid(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride)
 }
@@ -37,7 +37,7 @@ impl Builder {
         self.as_it_is(path, conv, x)
     }
 
-    /// Like `unit`, but keeps the convolution's own initialisation.
+    /// Works like `unit`, but keeps the convolution's own initialisation.
     pub fn as_it_is(&mut self, path: &str, conv: Conv, x: Id) -> Id {
         let names = [format!("{path}.conv"), format!("{path}.bn")];
         let norm = self.norm.clone();
@@ -89,7 +89,7 @@ pub enum Arrangement {
 /// Weight of the auxiliary classifier's loss.
 const V3_AUXILIARY: f32 = 0.4;
 
-/// For images of 299. The auxiliary classifier then reads 17x17, its minimum size.
+/// Creates Inception v4 for images of 299 x 299.
 pub fn v3(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
     let slim = arrangement == Arrangement::Slim;
     let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
@@ -118,7 +118,7 @@ fn v3_full(features: usize) -> Linear {
     Linear::new(features).bias_from(Init::UniformFanIn)
 }
 
-/// From 299x299 to 35x35.
+/// Adds the stem, which reduces 299x299 to 35x35.
 fn v3_stem(b: &mut Builder) -> Id {
     let x = b.net.image();
     let x = b.unit("Conv2d_1a_3x3", valid(32, 3, 2), x);
@@ -135,7 +135,7 @@ fn v3_pooled(b: &mut Builder, path: &str, channels: usize, x: Id) -> Id {
     b.pooled([&format!("{path}.avgpool"), &format!("{path}.branch_pool")], channels, x)
 }
 
-/// Module at 35x35 (figure 5).
+/// Adds a module at 35x35 (figure 5).
 fn v3_module_a(b: &mut Builder, path: &str, pool: usize, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let one = b.unit(&name("branch1x1"), square(64, 1), x);
@@ -145,7 +145,7 @@ fn v3_module_a(b: &mut Builder, path: &str, pool: usize, x: Id) -> Id {
     b.concat(path, &[one, five, three, pool])
 }
 
-/// Reduction to 17x17 (figure 10).
+/// Adds a reduction to 17x17 (figure 10).
 fn v3_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.unit(&name("branch3x3"), valid(384, 3, 2), x);
@@ -154,7 +154,7 @@ fn v3_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, double, pool])
 }
 
-/// Module at 17x17, with 1x7 and 7x1 kernels (figure 6).
+/// Adds a module at 17x17, with 1x7 and 7x1 kernels (figure 6).
 fn v3_module_c(b: &mut Builder, path: &str, c: usize, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let (wide, tall) = (|channels| same(channels, [1, 7]), |channels| same(channels, [7, 1]));
@@ -165,7 +165,7 @@ fn v3_module_c(b: &mut Builder, path: &str, c: usize, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// Reduction to 8x8.
+/// Adds a reduction to 8x8.
 fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.row(&name("branch3x3_"), 1, [square(192, 1), valid(320, 3, 2)], x);
@@ -175,7 +175,7 @@ fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, seven, pool])
 }
 
-/// Module at 8x8, with parallel 1x3 and 3x1 kernels (figure 7).
+/// Adds a module at 8x8, with parallel 1x3 and 3x1 kernels (figure 7).
 fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let one = b.unit(&name("branch1x1"), square(320, 1), x);
@@ -187,7 +187,7 @@ fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, three, double, pool])
 }
 
-/// Average pool 5x5/3, conv 1x1-128, conv 5x5-768, mean, fc.
+/// Adds an auxiliary classifier: average pool 5x5/3, conv 1x1-128, conv 5x5-768, mean, fc.
 fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
     let x = b.pool("AuxLogits.pool", Pool::new(PoolKind::Avg, 5, 3), x);
     let x = b.unit("AuxLogits.conv0", square(128, 1), x);
@@ -200,7 +200,7 @@ fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
 
 // Inception v4 (Szegedy et al. 2016, arXiv 1602.07261, figures 3 to 9) as in timm.
 
-/// For images of 299.
+/// Creates Inception-ResNet v2 for images of 299 x 299.
 pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
@@ -216,7 +216,7 @@ pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
     b.net
 }
 
-/// From 299x299 to 35x35.
+/// Adds the stem, which reduces 299x299 to 35x35.
 fn v4_stem(b: &mut Builder) -> Id {
     let x = b.net.image();
     let x = b.row("features.", 0, [valid(32, 3, 2), valid(32, 3, 1), square(64, 3)], x);
@@ -237,7 +237,7 @@ fn v4_pooled(b: &mut Builder, path: &str, channels: usize, x: Id) -> Id {
     b.pooled([&format!("{path}.branch3.0"), &format!("{path}.branch3.1")], channels, x)
 }
 
-/// Module at 35x35.
+/// Adds a module at 35x35.
 fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(96, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(64, 1), square(96, 3)], x);
@@ -246,7 +246,7 @@ fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, three, double, pool])
 }
 
-/// Reduction to 17x17.
+/// Adds a reduction to 17x17.
 fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.unit(&format!("{path}.branch0"), valid(384, 3, 2), x);
     let double = b.row(&format!("{path}.branch1."), 0, [square(192, 1), square(224, 3), valid(256, 3, 2)], x);
@@ -254,7 +254,7 @@ fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, double, pool])
 }
 
-/// Module at 17x17.
+/// Adds a module at 17x17.
 fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let (wide, tall) = (|channels| same(channels, [1, 7]), |channels| same(channels, [7, 1]));
     let one = b.unit(&format!("{path}.branch0"), square(384, 1), x);
@@ -265,7 +265,7 @@ fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// Reduction to 8x8.
+/// Adds a reduction to 8x8.
 fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.row(&format!("{path}.branch0."), 0, [square(192, 1), valid(192, 3, 2)], x);
     let seven = [square(256, 1), same(256, [1, 7]), same(320, [7, 1]), valid(320, 3, 2)];
@@ -274,7 +274,7 @@ fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, seven, pool])
 }
 
-/// Module at 8x8.
+/// Adds a module at 8x8.
 fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(256, 1), x);
     let three = b.unit(&format!("{path}.branch1_0"), square(384, 1), x);
@@ -289,7 +289,7 @@ fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
 // Inception-ResNet v2 (Szegedy et al. 2016, arXiv 1602.07261, figures 10 to 16) as in timm: Inception modules with a
 // scaled residual.
 
-/// For images of 299.
+/// Creates Inception-ResNet v2 for images of 299 x 299.
 pub fn resnet_v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
@@ -313,7 +313,7 @@ pub fn resnet_v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     b.net
 }
 
-/// From 299x299 to 35x35.
+/// Adds the stem, which reduces 299x299 to 35x35.
 fn resnet_v2_stem(b: &mut Builder) -> Id {
     let x = b.net.image();
     let x = b.unit("conv2d_1a", valid(32, 3, 2), x);

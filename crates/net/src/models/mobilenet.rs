@@ -9,7 +9,7 @@ use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool,
 /// Stages: channels, blocks, first block's stride.
 const V1_STAGES: [(usize, usize, usize); 5] = [(64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2)];
 
-/// conv 3x3/2-32, then 3x3 depthwise and 1x1 thirteen times, mean, fc.
+/// Creates a network with these layers: conv 3x3/2-32, then 3x3 depthwise and 1x1 thirteen times, mean, fc.
 pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let unit = |net: &mut NetSpec, names: [&str; 2], conv, x| {
@@ -41,7 +41,7 @@ const V2_STAGES: [(usize, usize, usize, usize); 7] =
 
 const RELU6: Option<Activation> = Some(Activation::Relu6);
 
-/// conv 3x3/2-32, inverted residuals, conv 1x1-1280, mean, dropout 0.2, fc.
+/// Creates a network with these layers: conv 3x3/2-32, inverted residuals, conv 1x1-1280, mean, dropout 0.2, fc.
 pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
@@ -130,7 +130,8 @@ pub const SMALL: &[Row] = &[
     (5, 576, 96, true, HardSwish, 1),
 ];
 
-/// conv 3x3/2-16, the rows, conv 1x1 to six times the channels, mean, fc `hidden`, dropout 0.2, fc.
+/// Creates a network with these layers: conv 3x3/2-16, the rows, conv 1x1 to six times the channels, mean, fc `hidden`,
+/// dropout 0.2, fc.
 pub fn v3(name: &str, input: Shape, classes: usize, rows: &[Row], hidden: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (swish, image) = (Some(HardSwish), net.image());

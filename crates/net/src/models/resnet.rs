@@ -14,8 +14,8 @@ fn norm_relu() -> Norm {
     Norm::new().relu()
 }
 
-/// A network with 6N + 2 layers: three stages of N blocks with 16, 32 and 64 channels, and shortcuts without parameters
-/// (option A).
+/// Returns a network with 6N + 2 layers: three stages of N blocks with 16, 32 and 64 channels, and shortcuts without
+/// parameters (option A).
 pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", conv3(16, 1), net.image());
@@ -33,7 +33,7 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
     net
 }
 
-/// conv, norm, ReLU, conv, norm, + shortcut, ReLU. Halves the plane if the width grows.
+/// Adds conv, norm, ReLU, conv, norm, + shortcut, ReLU. Halves the plane if the width grows.
 fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usize) -> Id {
     let stride = if channels == width { 1 } else { 2 };
     let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
@@ -72,7 +72,7 @@ pub const fn grouped(groups: usize, width: usize) -> Kind {
     Kind::Bottleneck { groups, width, squeezes: false }
 }
 
-/// A network for ImageNet with these numbers of blocks in the stages with 64, 128, 256 and 512 channels.
+/// Returns a network for ImageNet with these numbers of blocks in the stages with 64, 128, 256 and 512 channels.
 pub fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], kind: Kind) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", conv(64, 7, 2), net.image());
@@ -167,7 +167,7 @@ impl Block {
 // Residual networks that normalise first (He et al. 2016, arXiv 1603.05027), with the stride in the 3x3 convolution, as
 // in timm. timm's 1x1 convolution to the classes is a linear layer here.
 
-/// A network with these numbers of bottlenecks in the stages with 256, 512, 1024 and 2048 channels.
+/// Returns a network with these numbers of bottlenecks in the stages with 256, 512, 1024 and 2048 channels.
 pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("stem.conv", conv(64, 7, 2), net.image());
@@ -184,8 +184,8 @@ pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]
     net
 }
 
-/// norm, ReLU and convolution three times, plus the input. A stage's first block adds a projection of the first norm's
-/// output instead.
+/// Adds norm, ReLU and convolution three times, plus the input. A stage's first block adds a projection of the first
+/// norm's output instead.
 fn preactivated_bottleneck(net: &mut NetSpec, path: &str, channels: usize, stride: usize, projects: bool, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let first = net.add(&name("norm1"), Norm::new().relu(), x);
@@ -203,8 +203,8 @@ fn norm_conv(net: &mut NetSpec, names: [&str; 2], conv: Conv, x: Id) -> Id {
 
 // Wide residual networks for 32x32 images (Zagoruyko and Komodakis 2016, arXiv 1605.07146), WRN-depth-width.
 
-/// A network with three stages of `(depth - 4) / 6` blocks that normalise first. They have 16, 32 and 64 times `width`
-/// channels.
+/// Returns a network with three stages of `(depth - 4) / 6` blocks that normalise first. They have 16, 32 and 64 times
+/// `width` channels.
 pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width: usize, dropout: f32) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut x = net.add("conv1", conv(16, 3, 1), net.image());
@@ -239,7 +239,7 @@ struct WideBlock {
 }
 
 impl WideBlock {
-    /// norm, ReLU, conv 3x3, norm, ReLU, dropout, conv 3x3, plus the input.
+    /// Adds norm, ReLU, conv 3x3, norm, ReLU, dropout, conv 3x3, plus the input.
     fn add(&self, net: &mut NetSpec, x: Id) -> Id {
         let name = |part: &str| format!("{}.{part}", self.path);
         let first = net.add(&name("bn1"), Norm::new().relu(), x);

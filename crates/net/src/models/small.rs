@@ -49,7 +49,8 @@ pub fn lenet_caffe(name: &str, input: Shape, classes: usize) -> NetSpec {
 /// Across nine channels.
 const LRN: Lrn = Lrn { radius: 4, k: 1.0, alpha: 0.001 / 9.0, beta: 0.75 };
 
-/// conv 5x5-64, pool 2x2/2, LRN, conv 5x5-64, LRN, pool 2x2/2, fc 384, dropout 0.5, fc 192, fc.
+/// Creates a network with these layers: conv 5x5-64, pool 2x2/2, LRN, conv 5x5-64, LRN, pool 2x2/2, fc 384, dropout
+/// 0.5, fc 192, fc.
 pub fn cifarnet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", cifarnet_conv(0.0), net.image());
@@ -78,7 +79,8 @@ fn scores(classes: usize) -> Linear {
     Linear::new(classes).init(Init::TruncatedNormal(1.0 / 192.0))
 }
 
-/// conv 5x5-64, pool 3x3/2, LRN, conv 5x5-64, LRN, pool 3x3/2, fc 384, fc 192, fc, all with SAME padding.
+/// Creates a network with these layers: conv 5x5-64, pool 3x3/2, LRN, conv 5x5-64, LRN, pool 3x3/2, fc 384, fc 192, fc,
+/// all with SAME padding.
 pub fn cifarnet_tutorial(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", cifarnet_conv(0.0), net.image());
@@ -107,9 +109,9 @@ fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
 
 const SCALE: f32 = 1.0 / 9.0;
 
-/// conv 2x2-24, GELU, three groups of two 3x3 convolutions, pool 3x3, fc without bias, divided by 9. The original
-/// initialises the first convolution to whiten patches of the training images and never trains its weights.
-/// `init.whiten` and `freeze.patterns` do this here.
+/// Creates a network with these layers: conv 2x2-24, GELU, three groups of two 3x3 convolutions, pool 3x3, fc without
+/// bias, divided by 9. The original initialises the first convolution to whiten patches of the training images and
+/// never trains its weights. `init.whiten` and `freeze.patterns` do this here.
 pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let whiten = Conv::new(24, 2).init(Init::UniformFanIn).bias_from(Init::UniformFanIn);
@@ -125,7 +127,7 @@ pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// conv, max pool 2x2, norm, GELU, conv, norm, GELU. Norms have only a shift.
+/// Adds conv, max pool 2x2, norm, GELU, conv, norm, GELU. Norms have only a shift.
 fn conv_group(net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let conv = || Conv::new(channels, 3).pad(1).init(Init::Dirac);

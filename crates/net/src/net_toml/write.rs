@@ -12,9 +12,9 @@ use crate::{Id, NetSpec, Node, Op, Shape};
 /// How the number of classes is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// As a number. The text is for this network only.
+    /// A number. The file then describes the network for this number of classes.
     Number,
-    /// As `"classes"` in the layers that compute the scores. The text is for any data set.
+    /// The word `"classes"` in the layers that compute the scores. The file then fits any data set.
     Word,
 }
 

@@ -102,7 +102,7 @@ const MOST_ELEMENTS: u128 = 1 << 36;
 const MOST_MACS: u128 = 1 << 50;
 
 impl Op {
-    /// Like [`Op::output`], for a layer that a file describes. Also rejects sizes above the limits.
+    /// Works like [`Op::output`], for a layer that a file describes. Also rejects sizes above the limits.
     pub fn output_within_limits(&self, x: &[Shape]) -> Result<Shape, String> {
         let y = self.output(x)?;
         let product = |sizes: &[usize]| sizes.iter().fold(1u128, |product, &n| product.saturating_mul(n as u128));

@@ -56,7 +56,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Total milliseconds of all passes.
+    /// Returns the total milliseconds of all passes.
     pub fn total(&self) -> f64 {
         self.ms.iter().map(|(_, ms)| ms).sum()
     }

@@ -156,7 +156,8 @@ impl Roofline {
         text
     }
 
-    /// Returns the fraction of its roof that a layer reaches.
+    /// Returns the fraction of its roof that a layer reaches. The roof is the highest rate that the cores and the
+    /// memory allow for it.
     pub fn of_roof(&self, layer: &Layer) -> f64 {
         self.machine.roof(layer, self.machine.threads, self.machine.bandwidth) / layer.seconds
     }

@@ -214,7 +214,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
 pub struct Link {
     /// Bytes per second in one direction.
     pub rate: f64,
-    /// In seconds.
+    /// Time of a message without content, in seconds.
     pub latency: f64,
 }
 
@@ -364,7 +364,8 @@ mod forecast_tests {
         );
     }
 
-    /// Two ranks disturb each other. The efficiency of 73 % on 2 ranks must not become 99.9 % on 64.
+    /// The two measured ranks disturb each other, so their efficiency is 73 %. The forecast for 64 ranks must not be
+    /// 99.9 %.
     #[test]
     fn the_range_holds_what_was_measured() {
         // 100 MB at 20 GB/s and 25 latencies of 40 us: the sum itself takes 6 of the 16 ms

@@ -94,7 +94,7 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     let made = [made.channels, made.height, made.width].map(|n| n as usize);
     if made != model.input {
         return Err(Error::Mismatch {
-            what: format!("model file of network {}: output of its preprocessing", model.network),
+            what: format!("model file of network {}: shape of the preprocessed images", model.network),
             expected: format!("the input shape {:?}", model.input),
             got: format!("{made:?}"),
             cure: "the file was changed; copy it again, or use another model".into(),

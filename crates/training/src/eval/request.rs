@@ -39,7 +39,8 @@ pub struct EvalRequest {
     /// Views of each image.
     pub test_time: TestTime,
     pub data: PathBuf,
-    /// True if `data` comes from the model's recipe. A note tells the user.
+    /// True if the command names no data set, so that `data` is the one in the model's recipe. The output then has a
+    /// note about it.
     pub recorded: bool,
     /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
     pub split: Option<String>,

@@ -348,7 +348,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
 
-    /// Progressive resizing: switches to the image size of the current epoch. Nothing else changes.
+    /// Switches to the image size of the current epoch (progressive resizing). Nothing else changes.
     fn resize(&mut self) -> Result<(), Error> {
         let epoch = self.at.epoch;
         self.run.resize(epoch)?;

@@ -29,12 +29,12 @@ pub trait Strategy<B: Backend> {
         0
     }
 
-    /// Called before the update in a step that synchronises.
+    /// The trainer calls this before the update in a step that synchronises.
     fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Called after the update in a step that synchronises. `slots` are the optimizer's slots.
+    /// The trainer calls this after the update in a step that synchronises. `slots` are the optimizer's slots.
     fn after_update(
         &mut self,
         _weights: &mut Arena<B>,

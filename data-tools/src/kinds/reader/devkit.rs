@@ -278,7 +278,7 @@ impl<'a> Matrix<'a> {
         let width = width.first_chunk().map_or(0, |w| u32::from_le_bytes(*w)) as usize;
         let names = self.rest.element(true)?.1;
         if width == 0 || names.is_empty() || !names.len().is_multiple_of(width) {
-            return Err("a struct array whose fields have no names, or names of no length".into());
+            return Err("a struct array whose fields have no names or empty names".into());
         }
         left.take(names.len() / width * FIELD + names.len())?;
         let text = |name: &[u8]| String::from_utf8_lossy(name.split(|&b| b == 0).next().unwrap_or(&[])).into();

@@ -242,7 +242,7 @@ const MAX_FILE: u64 = 1 << 29;
 /// Where files are stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// In a folder.
+    /// A file in a folder.
     Folder(PathBuf),
     /// In an archive. If `file` is `None`, the archive is opened for each read, because a process cannot keep a
     /// thousand archives open.

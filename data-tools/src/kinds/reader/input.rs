@@ -276,7 +276,7 @@ impl Budget {
         self.input = self.input.saturating_add(bytes);
     }
 
-    /// Returns the number of bytes that may still be used.
+    /// Returns the number of bytes of memory that the source may still take.
     pub(crate) fn left(&self) -> u64 {
         self.limits.allowed(self.input).saturating_sub(self.taken)
     }

@@ -133,7 +133,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// Like [`Self::of`], for multi-label images. There, it is normal that only one split has a class.
+    /// Works like [`Self::of`], for multi-label images. There, it is normal that only one split has a class.
     pub(crate) fn of_several(
         src: &Path,
         options: &ConvertOptions,

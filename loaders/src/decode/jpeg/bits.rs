@@ -116,7 +116,7 @@ impl<'a> BitWriter<'a> {
         Self { out, pending: 0, count: 0 }
     }
 
-    /// Number of bits in the incomplete last byte.
+    /// Returns the number of bits in the incomplete last byte.
     pub fn phase(&self) -> u32 {
         self.count
     }

@@ -254,7 +254,7 @@ mod tests {
         Subsamp::Gray,
     ];
 
-    /// An image similar to a photo: slopes, noise, and squares with edges that cause large DC differences.
+    /// Returns an image similar to a photo: slopes, noise, and squares with edges that cause large DC differences.
     fn picture(height: usize, width: usize, noise: u32, seed: u64) -> Vec<u8> {
         let mut draws = Draws::new(seed, 7, 0, 0);
         let mut pixels = Vec::new();
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Images with one row, one column or one MCU: the pixels are the same with and without entry points.
+    /// Tests images with one row, one column or one MCU. The pixels are the same with and without entry points.
     #[test]
     fn thin_images_are_equal_to_the_bit() {
         let mut with_points = 0;

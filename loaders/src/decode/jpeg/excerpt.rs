@@ -60,7 +60,7 @@ struct ComponentCodes {
 }
 
 impl Excerpts {
-    /// The most recent excerpt.
+    /// Returns the most recent excerpt, a JPEG file.
     pub fn file(&self) -> &[u8] {
         &self.file
     }

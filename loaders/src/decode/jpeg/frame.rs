@@ -12,7 +12,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// A whole image of `height` x `width` at 1 / `reduction` of its size.
+    /// Returns a whole image of `height` x `width` at 1 / `reduction` of its size.
     pub fn whole(height: u32, width: u32, reduction: u32) -> Self {
         let side = |pixels: u32| pixels.div_ceil(reduction) as usize;
         Self { top: 0, left: 0, bottom: side(height), right: side(width) }

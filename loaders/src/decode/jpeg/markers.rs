@@ -203,7 +203,7 @@ impl Frame {
         (most(|c| c.across), most(|c| c.down))
     }
 
-    /// Side length of the squares that are coded together: 8, or 1 if lossless.
+    /// Returns the side length of the squares that are coded together: 8, or 1 if lossless.
     fn unit(&self) -> u64 {
         if self.lossless { 1 } else { 8 }
     }
@@ -247,7 +247,7 @@ impl Frame {
         Ok(if self.lossless { squares / 8 } else { squares })
     }
 
-    /// True if the scans have sent all bits of all coefficients. A sequential scan always does.
+    /// Returns true if the scans have sent all bits of all coefficients. A sequential scan always does.
     fn is_complete(&self) -> bool {
         !self.progressive || self.components().iter().all(|component| component.missing.0 == [0; 64])
     }

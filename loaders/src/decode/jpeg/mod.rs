@@ -61,7 +61,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The shape of the decoded image: grey or RGB.
+    /// Returns the shape of the decoded image: grey or RGB.
     pub fn spec(&self) -> ImageSpec {
         ImageSpec::new(self.height, self.width, if self.is_grey() { 1 } else { 3 })
     }
@@ -70,7 +70,7 @@ impl Header {
         self.space == raw::TJCS_TJCS_GRAY as i32
     }
 
-    /// True if the image is stored as four inks.
+    /// Returns true if the image is stored as four inks.
     pub fn has_inks(&self) -> bool {
         self.space == raw::TJCS_TJCS_CMYK as i32 || self.space == raw::TJCS_TJCS_YCCK as i32
     }
@@ -247,7 +247,10 @@ impl Jpeg {
         // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
-            return Err(fault(format!("its planes need {needed} bytes, expected {}", planes.len())));
+            return Err(fault(format!(
+                "its color planes have {needed} bytes, but at most {} are allowed",
+                planes.len()
+            )));
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
         // SAFETY: the handle is alive, and `planes` has at least the size that the library returned for this image size

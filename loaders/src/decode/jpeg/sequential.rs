@@ -85,12 +85,12 @@ impl<'a> Sequential<'a> {
         }
     }
 
-    /// The components, in the order of their blocks in an MCU.
+    /// Returns the components, in the order of their blocks in an MCU.
     pub fn components(&self) -> impl Iterator<Item = &Component<'a>> {
         self.components.iter().flatten()
     }
 
-    /// Number of MCUs across and down.
+    /// Returns the number of MCUs across and down.
     pub fn mcus(&self) -> (usize, usize) {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }

@@ -14,7 +14,7 @@ pub(super) const TFDS_LABEL: &str = "label";
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
 impl<'a> Labels<'a> {
-    /// True if there is not exactly one label.
+    /// Returns true if there is not exactly one label.
     pub fn is_list(self) -> bool {
         self.0.is_some()
     }
@@ -98,17 +98,17 @@ impl LabelList {
         }
     }
 
-    /// The first label, or 0 if there is no label.
+    /// Returns the first label, or 0 if there is no label.
     pub fn first(&self) -> i64 {
         self.first
     }
 
-    /// The labels in the form that an example has.
+    /// Returns the labels in the form that an example has.
     pub fn labels(&self) -> Labels<'_> {
         Labels(Some(self.bytes.as_slice()).filter(|_| self.count != 1))
     }
 
-    /// The bytes of the Int64List.
+    /// Returns the bytes of the Int64List.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

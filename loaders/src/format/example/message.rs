@@ -27,7 +27,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name in `image/format`.
+    /// Returns the name in `image/format`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raw => "RAW",
@@ -82,7 +82,7 @@ pub struct Example<'a> {
     /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
     /// first one. If there is no label, 0.
     pub label: i64,
-    /// All labels if there is not exactly one.
+    /// All labels, if the image has none or more than one. Otherwise only `label` is set.
     pub labels: Labels<'a>,
     /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,
@@ -100,7 +100,7 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }
 
-/// Like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
+/// Works like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = own_entries(e);
     if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {

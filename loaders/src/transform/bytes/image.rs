@@ -56,7 +56,7 @@ impl ByteImage {
         self.shape
     }
 
-    /// All planes, stored consecutively.
+    /// Returns all planes, stored consecutively.
     pub fn pixels(&mut self) -> &mut [u8] {
         &mut self.pixels[..self.shape.values()]
     }

@@ -24,7 +24,7 @@ pub(in crate::transform) enum Edge {
 }
 
 impl Sampling {
-    /// The name in a recipe. It does not depend on the edge.
+    /// Returns the name in a recipe. It does not depend on the edge.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nearest => "nearest",
@@ -32,7 +32,7 @@ impl Sampling {
         }
     }
 
-    /// The name and the value, as an entry of a list of choices.
+    /// Returns the name and the value, as an entry of a list of choices.
     pub const fn named(self) -> (&'static str, Self) {
         (self.name(), self)
     }
@@ -156,12 +156,14 @@ pub(in crate::transform) struct Grid {
 }
 
 impl Grid {
-    /// From the matrix of an inverse affine map. Its unit is pixels, measured from the centre of the image.
+    /// Creates a grid from the matrix of an inverse affine map. Its unit is pixels, measured from the centre of the
+    /// image.
     pub fn affine(matrix: [f64; 6], shape: PlanarShape) -> Self {
         Self::new(matrix, None, shape)
     }
 
-    /// From the coefficients of a perspective map. Its unit is pixels, measured from the corner of the image.
+    /// Creates a grid from the coefficients of a perspective map. Its unit is pixels, measured from the corner of the
+    /// image.
     pub fn perspective(map: [f64; 8], shape: PlanarShape) -> Self {
         let [a, b, c, d, e, f, g, h] = map;
         Self::new([a, b, c, d, e, f], Some([g as f32, h as f32, 1.0]), shape)

@@ -79,10 +79,10 @@ pub(super) fn build_random_erasing(arguments: &[f64], _context: Context<'_>) -> 
         return Err(format!("expected a deviation of at least 0, got {noise}"));
     }
     if !(0.0 < area[0] && area[0] <= area[1] && area[1] <= 1.0) {
-        return Err(format!("expected 0 < least area <= most area <= 1, got {} and {}", area[0], area[1]));
+        return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area[0], area[1]));
     }
     if !(0.0 < aspect[0] && aspect[0] <= aspect[1]) {
-        return Err(format!("expected 0 < least aspect <= most aspect, got {} and {}", aspect[0], aspect[1]));
+        return Err(format!("expected 0 < min_aspect <= max_aspect, got {} and {}", aspect[0], aspect[1]));
     }
     Ok(Box::new(RandomErasing { probability, noise, area, aspect }))
 }

@@ -85,8 +85,8 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("random_crop", "random_crop(size) or random_crop(HEIGHTxWIDTH)", Any(crops::build_random_crop)),
     (
         "random_erasing",
-        "random_erasing(probability), random_erasing(probability, deviation of noise) or random_erasing(probability, \
-         deviation, least area, most area, least height / width, most height / width)",
+        "random_erasing(probability), random_erasing(probability, noise_deviation) or random_erasing(probability, \
+         noise_deviation, min_area, max_area, min_aspect, max_aspect), aspect = height / width",
         Numbers(erasing::build_random_erasing),
     ),
     (
@@ -107,7 +107,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ),
     (
         "scale_jitter",
-        "scale_jitter(least, most); optional last argument: bicubic or lanczos",
+        "scale_jitter(min_side, max_side); optional last argument: bicubic or lanczos",
         Any(resize::build_scale_jitter),
     ),
     ("sharpness", "sharpness(factor) or sharpness(factor, probability)", Numbers(filters::build_sharpness)),

@@ -54,7 +54,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
     Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), scales }))
 }
 
-/// Computed in f64 and rounded once, so that the table and the arithmetic agree exactly.
+/// Normalises a value. Computes in f64 and rounds once, so that the table and the arithmetic agree exactly.
 fn scaled(value: f64, mean: f64, std: f64) -> f32 {
     ((value / 255.0 - mean) / std) as f32
 }

@@ -82,9 +82,9 @@ impl fmt::Display for Resize {
     }
 }
 
-/// `scale_jitter(least, most)`: resizes the short side to a length drawn uniformly from least to most (Simonyan and
-/// Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`). The filter is bilinear with antialiasing, or
-/// `bicubic` or `lanczos` as a last argument. Accepts images of any size.
+/// `scale_jitter(min_side, max_side)`: resizes the short side to a length drawn uniformly from min_side to max_side
+/// (Simonyan and Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`). The filter is bilinear with
+/// antialiasing, or `bicubic` or `lanczos` as a last argument. Accepts images of any size.
 #[derive(Debug)]
 struct ScaleJitter {
     least: u32,
@@ -98,7 +98,7 @@ pub(super) fn build_scale_jitter(arguments: &Arguments<'_>, _context: Context<'_
     };
     let (least, most) = (pixels(least, 1)?, pixels(most, 1)?);
     if least > most {
-        return Err(format!("expected least <= most, got {least} and {most}"));
+        return Err(format!("expected min_side <= max_side, got {least} and {most}"));
     }
     Ok(Box::new(ScaleJitter { least, most, filter: arguments.choice(Filter::NAMES)? }))
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::transform::testing::run_any;
 
-    /// Compare `_compute_resized_output_size` in torchvision.transforms.v2.functional.
+    /// The expected sizes come from `_compute_resized_output_size` in torchvision.transforms.v2.functional.
     #[test]
     fn the_long_side_is_cut_to_a_whole_pixel() {
         let of = |height, width| {

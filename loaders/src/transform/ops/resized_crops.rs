@@ -170,9 +170,9 @@ impl fmt::Display for InceptionCrop {
 }
 
 trait Uniform {
-    /// Uniform in [0, 1).
+    /// Draws a number uniformly from [0, 1).
     fn unit(&mut self) -> f32;
-    /// Uniform in 0..n.
+    /// Draws a number uniformly from 0..n.
     fn below(&mut self, n: u32) -> u32;
 }
 
@@ -237,7 +237,7 @@ fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform:
     Rectangle { top: 0, left: 0, height, width }
 }
 
-/// One attempt with a given width / height. Computes in f32 and rounds ties to even, like TensorFlow.
+/// Makes one attempt with a given width / height. Computes in f32 and rounds ties to even, like TensorFlow.
 fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Rectangle> {
     let (image_height, image_width) = (height as i64, width as i64);
     let least = AREA[0] * width as f32 * height as f32;
@@ -342,12 +342,12 @@ mod inception_crop_tests {
         }
     }
 
-    /// A crop that covers a tenth of the image.
+    /// Returns a crop that covers a tenth of the image.
     fn plain(height: u32, width: u32, uniform: &mut impl Uniform) -> Rectangle {
         boxed(height, width, &[Object::of(WHOLE, height, width)], uniform)
     }
 
-    /// A crop that covers a tenth of one of these objects.
+    /// Returns a crop that covers a tenth of one of these objects.
     fn boxed(height: u32, width: u32, objects: &[Object], uniform: &mut impl Uniform) -> Rectangle {
         sample(height, width, |crop| objects.iter().any(|object| object.is_covered(crop)), uniform)
     }

@@ -17,7 +17,7 @@ struct Affine {
     degrees: f64,
     /// Maximum shift, as a fraction of width and height.
     shares: [f64; 2],
-    /// Minimum and maximum.
+    /// Minimum and maximum of the scale.
     scale: [f64; 2],
     /// Maximum in x and y, in degrees.
     shear: [f64; 2],
@@ -88,7 +88,7 @@ const ROTATION_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sa
 
 #[derive(Debug)]
 struct Rotation {
-    /// In degrees.
+    /// Lowest angle in degrees.
     low: f64,
     high: f64,
     sampling: Sampling,

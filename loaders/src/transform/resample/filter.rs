@@ -29,7 +29,7 @@ impl Filter {
         }
     }
 
-    /// The distance from the centre beyond which the filter is 0.
+    /// Returns the distance from the centre beyond which the filter is 0.
     pub fn support(self) -> f64 {
         match self {
             Self::Bilinear => 1.0,
@@ -50,8 +50,8 @@ impl Filter {
         }
     }
 
-    /// The range to which pixel values are clamped, on the scale 0 to 255. Filters with negative weights overshoot and
-    /// need it.
+    /// Returns the range to which pixel values are clamped, on the scale 0 to 255. Filters with negative weights
+    /// overshoot and need it.
     pub fn limits(self) -> (f32, f32) {
         match self {
             Self::Bilinear => (f32::NEG_INFINITY, f32::INFINITY),
@@ -103,7 +103,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span `from..to` of an image, in a version of the image that is `reduction` times smaller.
+    /// Returns the span `from..to` of an image, in a version of the image that is `reduction` times smaller.
     pub fn reduced(from: usize, to: usize, reduction: u32, filter: Filter) -> Self {
         let by = f64::from(reduction);
         Self { start: from as f64 / by, length: (to - from) as f64 / by, filter }

@@ -262,7 +262,8 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// The filter in f64: a triangle that extends `shrink` to both sides, cut off at the end of the covered range.
+    /// Returns the filter in f64: a triangle that extends `shrink` to both sides, cut off at the end of the covered
+    /// range.
     fn exact(source: Plane<'_>, shrink: (f64, f64), (y, x): (usize, usize), outputs: (usize, usize)) -> f64 {
         let along = |at: usize, shrink: f64, outputs: usize| -> Vec<(usize, f64)> {
             let (centre, reach) = ((at as f64 + 0.5) * shrink, shrink.max(1.0));

@@ -178,7 +178,7 @@ pub(super) fn row<const C: usize>(
     sum_columns(line, columns, 0, scales, out);
 }
 
-/// The range to which sums are clamped. Like the values in `line`, it is multiplied by [`ONE`].
+/// Returns the range to which sums are clamped. Like the values in `line`, it is multiplied by [`ONE`].
 fn limits(columns: &Axis) -> (f32, f32) {
     let (low, high) = columns.limits;
     (low * ONE as f32, high * ONE as f32)

@@ -45,7 +45,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     payload
 }
 
-/// An example that is only an image file: without sizes, label and names.
+/// Returns an example that is only an image file: without sizes, label and names.
 pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
     Example {
         encoded,

@@ -9,11 +9,11 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// Bits of a mode. This bit applies ReLU to the sum.
+/// The bits of a mode. With this bit, ReLU is applied to the sum.
 pub const RELU: usize = 1;
-/// Adds a residual input.
+/// A residual input is added.
 pub const RESIDUAL: usize = 2;
-/// Adds a second gradient of y.
+/// A second gradient of y is added.
 pub const SECOND: usize = 4;
 /// Forward stores which values ReLU passed, because backward cannot compute this from x if there is a residual.
 pub const NOTES: usize = 4;

@@ -143,13 +143,15 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// For the forward pass and the weight gradient: rows are input channels, columns are output channels.
+    /// Returns the layout for the forward pass and the weight gradient: rows are input channels, columns are output
+    /// channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
     }
 
-    /// For the input gradient: rows are output channels, columns are input channels, and filters are rotated.
+    /// Returns the layout for the input gradient: rows are output channels, columns are input channels, and filters are
+    /// rotated.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }

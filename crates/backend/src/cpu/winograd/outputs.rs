@@ -89,7 +89,7 @@ fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
 
 /// Processes the outputs in a channel block of a sample.
 pub trait Epilogue<S: Vectors> {
-    /// Called first, with the first output row of the strip's first tile.
+    /// The transform calls this first, with the first output row of the strip's first tile.
     fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
 
     /// Returns the value to write for an output. `column` is its column in the tile, `at` its offset in the plane.

@@ -373,7 +373,7 @@ impl<S: Vectors> Made<S> for AsItIs {
     }
 }
 
-/// A norm, for all channels.
+/// Factors and offsets of a norm for all channels.
 #[derive(Clone, Copy)]
 pub struct Normalised<'a> {
     pub constants: &'a Constants,

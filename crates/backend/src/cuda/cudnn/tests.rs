@@ -37,8 +37,8 @@ fn described() -> Option<Device<'static>> {
     found.ok()
 }
 
-/// A convolution of square images with a square kernel. The arguments are: images, (input channels, input size),
-/// (output channels, kernel size), [padding, stride, groups].
+/// Returns a convolution of square images with a square kernel. The arguments are: images, (input channels, input
+/// size), (output channels, kernel size), [padding, stride, groups].
 fn square(
     n: usize,
     (c, size): (usize, usize),

@@ -49,7 +49,7 @@ fn options(precision: Precision, target: Target) -> Vec<String> {
 /// A program of NVRTC. Dropping it destroys it.
 struct Program {
     raw: nvrtcProgram,
-    /// Used in messages.
+    /// Description of the program in messages.
     name: String,
 }
 

@@ -195,9 +195,9 @@ impl CudaBuf {
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
     }
 
-    /// Like `follow`, for a copy that the calling thread waits for. The owner of the queues may have changed the buffer
-    /// since it marked it, so the copy waits for everything that it has enqueued. Other threads only wait for the mark,
-    /// so that they do not wait for later work.
+    /// Works like `follow`, for a copy that the calling thread waits for. The owner of the queues may have changed the
+    /// buffer since it marked it, so the copy waits for everything that it has enqueued. Other threads only wait for
+    /// the mark, so that they do not wait for later work.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;
@@ -413,7 +413,7 @@ impl<T: Plain> Inlet<T> {
         self.sent.record(stream, false)
     }
 
-    /// Like `write`, but `launch` enqueues a kernel that copies the elements of its first argument to its second.
+    /// Works like `write`, but `launch` enqueues a kernel that copies the elements of its first argument to its second.
     pub fn write_by(
         &mut self,
         values: &[T],

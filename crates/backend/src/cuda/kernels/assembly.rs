@@ -37,7 +37,7 @@ const GRANULE: u32 = 256;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     pub registers: u32,
-    /// Bytes.
+    /// Bytes of shared memory.
     pub shared: u32,
     /// Bytes of spill stores per thread.
     pub spills: u32,

@@ -18,8 +18,8 @@ constexpr double RINT = 6755399441055744.0;
 // Words per block of packed codes (lanes).
 constexpr u32 WORDS = 64;
 
-// Exponent of the scale for the codec `exact`. The scale is 2^30 divided by the next power of two above the largest
-// |g|, reduced by `room` bits so that the sum over workers fits.
+// Returns the exponent of the scale for the codec `exact`. The scale is 2^30 divided by the next power of two above the
+// largest |g|, reduced by `room` bits so that the sum over workers fits.
 __device__ inline int scale_exponent(u32 largest, u32 room) {
     u64 bits = (u64)__double_as_longlong((double)__uint_as_float(largest));
     return 30 - (int)room - ((int)(bits >> 52) - 1023 + 1);

@@ -54,7 +54,7 @@ struct Batch {
     u32 row;
     int step;
 
-    // Index of an element: row u of the batch at this channel.
+    // Returns the index of an element: row u of the batch at this channel.
     __device__ inline i64 element(int u, u32 channels, u32 channel) const { return (i64)(row + u * step) * channels + channel; }
 };
 
@@ -70,8 +70,8 @@ __device__ inline void each_batch(u32 row, u32 end, u32 step, F f) {
     if (row < end) f(Batch<1>{row, (int)step});
 }
 
-// The same for all rows of a thread, from last to first. After a pass that reads forward, the last rows are still in
-// the cache.
+// Calls f(batch) for all rows of a thread, from the last to the first. After a pass that reads forward, the last rows
+// are still in the cache.
 template <int U, class F>
 __device__ inline void each_batch_backwards(const Place& p, u32 rows, F f) {
     if (!p.inside) return;

@@ -192,6 +192,6 @@ __device__ inline float warp_max(float v) {
     return v;
 }
 
-// Index of this thread's warp, and number of warps in the grid.
+// Returns the index of this thread's warp, and number of warps in the grid.
 __device__ inline u32 warp_index() { return (u32)(thread_index() / 32); }
 __device__ inline u32 warp_count() { return (u32)(thread_count() / 32); }

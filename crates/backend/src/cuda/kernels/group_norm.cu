@@ -14,7 +14,7 @@ struct Set {
         values = plane * width;
     }
 
-    // Index of a value in memory, and its channel.
+    // Returns the index of a value in memory, and its channel.
     __device__ u64 at(u32 i) const { return first + (u64)(i / width) * channels + i % width; }
     __device__ u32 channel_of(u32 i) const { return channel + i % width; }
 };

@@ -59,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     });
 }
 
-// The same from existing statistics. n = 0 means running means and variances in f32.
+// Computes the factors and offsets from existing statistics of n values. n = 0 selects the running means and variances
+// in `running`.
 extern "C" __global__ void norm_affine(const double* statistics, const float* running, double n, u32 channels, const float* gamma, const float* beta, float eps, float* affine) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -85,8 +86,8 @@ struct Affine {
     __device__ inline float of(int i, float x) const { return fmaf(x - mean[i], scale[i], bias[i]); }
 };
 
-// Index of a mask byte. It has one bit per channel for V channels of a row, set if ReLU let the value through. The mask
-// is stored tile by tile, so that a warp's bytes are adjacent.
+// Returns the index of a mask byte. It has one bit per channel for V channels of a row, set if ReLU let the value
+// through. The mask is stored tile by tile, so that a warp's bytes are adjacent.
 __device__ inline u64 mask_byte(const Place& p, u32 rows, u32 row) { return ((u64)blockIdx.x * rows + row) * p.tile + p.column; }
 
 // Calls f with the bits of `mode` that tell whether there is a residual and how it is read.

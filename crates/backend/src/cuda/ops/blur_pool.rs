@@ -12,7 +12,8 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-// The lists never refer to positions outside an image or to entries beyond their ends.
+// `rows` and `columns` contain positions inside an image only. `row_first` and `column_first` contain offsets up to
+// the length of these lists.
 kernels! {
     /// For each position in `to`, adds weighted positions in `from`.
     blur_gather: BlurGather over threads(n * to_h * to_w * c) {

@@ -335,13 +335,14 @@ impl crate::DeviceCodec<Cuda> for GpuCodec {
 /// Elements per run of fixed-point codes.
 const RUN: usize = 4096;
 
-/// Runs of one kind: fixed-point codes, or packed codes (lanes).
+/// The runs of a bucket that are encoded in one way: as fixed-point codes, or as packed codes (lanes). A run is a range
+/// of consecutive elements of a tensor.
 #[derive(Default)]
 pub struct Runs {
     pub list: Vec<Run>,
     /// Tensor index of each run.
     pub tensors: Vec<usize>,
-    /// Fixed-point codes, or words with packed codes.
+    /// Number of fixed-point codes, or of words with packed codes.
     pub codes: usize,
     /// Minimum number of elements in the bucket.
     pub end: usize,

@@ -43,7 +43,7 @@ pub struct Plan {
     mask: CudaBuf,
     /// Means and sums of squared deviations in f64.
     statistics: CudaBuf,
-    /// A copy in host memory, one for each place of the outbox.
+    /// A copy of the statistics in host memory, one for each place of the outbox.
     seen: [Pinned<f64>; PLACES],
     /// Sums of the backward pass, in host memory.
     sums: Pinned<f64>,

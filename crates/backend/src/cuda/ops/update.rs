@@ -53,7 +53,8 @@ pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     if differ { shared.blocks.borrow_mut().inbox.send_step(shared.stream()) } else { Ok(()) }
 }
 
-/// Enqueues an optimizer step for the groups of a bucket. The next sums tell whether all parameters are finite.
+/// Enqueues an optimizer step for the groups of a bucket. The loss sums that are read next tell whether all parameters
+/// are finite.
 pub fn update(
     shared: &Shared,
     u: &Update,

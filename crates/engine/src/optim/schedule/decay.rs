@@ -442,7 +442,7 @@ mod tests {
         scores.iter().map(&mut after).collect()
     }
 
-    /// Compared with `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see
+    /// Compares the rates with those of `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see
     /// tests/golden/schedules.py.
     #[test]
     fn falls_by_hand() {

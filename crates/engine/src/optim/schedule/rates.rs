@@ -261,8 +261,8 @@ mod tests {
         Schedule::new(spec, 8, epochs, PER_EPOCH).unwrap().lr(step)
     }
 
-    /// A straight line from 1 at step 10 to 0 at step 50. At rate 0.5 it is stretched to step 90, and at 0.25 to step
-    /// 100.
+    /// The schedule is a straight line from 1 at step 10 to 0 at step 50. At rate 0.5 it is stretched to step 90, and
+    /// at 0.25 to step 100.
     #[test]
     fn what_is_left_is_stretched_as_often_as_wanted() {
         let mut spec = line();

@@ -50,7 +50,7 @@ fn warmup_of_a_scaled_rate_starts_at_the_base() {
     table(&spec, 1024, 10, &[(0, 0.1), (1, 0.106), (25, 0.25), (49, 0.394), (50, 0.4), (99, 0.4)]);
     // At the reference batch, the target equals the base, so the warm-up starts at 0.
     table(&spec, 256, 10, &[(0, 0.0), (25, 0.05), (50, 0.1)]);
-    // The same below the reference batch, where the target is 0.05.
+    // Below the reference batch, the target is less than the base: 0.05. The warm-up starts at 0, too.
     table(&spec, 128, 10, &[(0, 0.0), (25, 0.025), (50, 0.05)]);
     spec.warmup_from = Some(WarmupFrom::Rate(0.2));
     table(&spec, 1024, 10, &[(0, 0.2), (25, 0.3), (50, 0.4)]);

@@ -200,7 +200,7 @@ pub(in crate::checkpoint) enum Fault {
 }
 
 impl Fault {
-    /// A structure at `at` that trireme does not write.
+    /// Returns the error for a structure at `at` that trireme does not write.
     pub(super) fn layout(at: u64, text: impl Into<String>) -> Self {
         Self::Layout { at, text: text.into() }
     }

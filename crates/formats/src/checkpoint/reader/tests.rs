@@ -46,7 +46,7 @@ fn layer(name: String) -> LayerWeights {
     }
 }
 
-/// With enough layers and classes, lists need trees of two levels and huge objects in heaps.
+/// Creates a model file. With enough layers and classes, lists need trees of two levels and huge objects in heaps.
 fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
@@ -97,7 +97,7 @@ fn lists_of_any_length_come_back() {
     }
 }
 
-/// Random numbers for try `number`.
+/// Returns random numbers for try `number`.
 fn draws(number: u32) -> [usize; 4] {
     philox4x32([number, 0, 0, 0], [13, 1]).map(|word| word as usize)
 }
@@ -313,7 +313,7 @@ fn a_name_leads_no_deeper_than_names_of_trireme() {
     assert!(message(&"a/".repeat(100_000)).contains("more than 8 names"));
 }
 
-/// The seeds of the fuzzer. They have no checksum, because the fuzz target appends it to each input.
+/// Returns the folder with the fuzzer's seeds. They have no checksum, because the fuzz target appends it to each input.
 fn seeds() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/h5")
 }
@@ -358,7 +358,7 @@ fn seeds_are_written() {
     }
 }
 
-/// Run by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
+/// Run this by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
 #[test]
 #[ignore = "measures"]
 fn large_files_are_read_about_as_fast_as_bytes() {

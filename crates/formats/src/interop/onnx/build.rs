@@ -38,7 +38,7 @@ const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
 /// What to do about an unsupported function.
-const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
+const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
                        number, before the export";
 
 impl<'a> Build<'a> {
@@ -102,7 +102,7 @@ impl<'a> Build<'a> {
         if let Some(constant) = held {
             return Ok(constant);
         }
-        let tensor = self.graph.tensors.get(name).ok_or_else(|| format!("nothing makes its input {name}"))?;
+        let tensor = self.graph.tensors.get(name).ok_or_else(|| format!("no node computes its input {name}"))?;
         let constant = Rc::new(tensor.constant()?);
         self.held.borrow_mut().insert(name, Rc::downgrade(&constant));
         Ok(constant)
@@ -146,7 +146,7 @@ impl<'a> Build<'a> {
     pub fn output(&mut self, name: &'a str) -> Result<View, String> {
         match self.values.get(name) {
             Some(value) => self.made(name, value.clone()),
-            None => Err(format!("nothing makes its output {name}")),
+            None => Err(format!("no node computes its output {name}")),
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a> Build<'a> {
             Form::Binary(of, f, g) if !f.is_number() && !g.is_number() => {
                 let (a, b) = (self.part(base, f)?, self.part(base, g)?);
                 self.pair(&function.name, *of, [a, b])
-                    .map_err(|why| format!("it reads what {} makes: {why}", function.made_by()))
+                    .map_err(|why| format!("it reads the output of {}: {why}", function.made_by()))
             }
             Form::Binary(of, f, g) => {
                 let other = if f.is_number() { g } else { f };
@@ -227,7 +227,7 @@ impl<'a> Build<'a> {
     fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
         let unknown = || {
             let maker = outer.made_by();
-            format!("it reads what {maker} makes, which no activation here computes; {REPLACE}")
+            format!("it reads the output of {maker}, which does not match any supported activation. {REPLACE}")
         };
         let activation = outer.activation().ok_or_else(unknown)?;
         if matches!(inner.form, Form::Argument) {
@@ -380,7 +380,7 @@ impl Value {
         }
     }
 
-    /// Wraps a single size.
+    /// Returns the value for a single size.
     pub fn size(size: Option<i64>) -> Self {
         match size {
             Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),

@@ -141,7 +141,7 @@ fn each_channel(channels: usize) -> Conv {
 /// layer `name`. Both are merged into the convolution or linear layer before them. If another node also reads that layer, they become a
 /// depthwise convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
-    let place = build.maker(x.id).ok_or("nothing makes its input")?;
+    let place = build.maker(x.id).ok_or("no node computes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();
     let from = View { id: build.net.nodes[place].inputs[0], ..x };
     let weighted = before(build, from).and_then(|(op, name)| match op {

@@ -1,4 +1,4 @@
-//! A file's graph as it stands there: nodes with their attributes, weights, input and output.
+//! The graph of an ONNX file: nodes with their attributes, weights, inputs and outputs.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +7,47 @@ use net::Id;
 use super::message::Message;
 use super::tensor::Stored;
 
-/// A graph.
 #[derive(Debug, Default)]
 pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
     /// Weights and constants by name.
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
-    /// What is given from outside, weights left out.
+    /// The inputs without the weights. Old files also list weights as inputs.
     pub inputs: Vec<Input<'a>>,
     pub outputs: Vec<&'a str>,
     /// Version of ONNX's standard operators.
     pub opset: i64,
 }
 
-/// What is given from outside.
+/// An input of the graph.
 #[derive(Debug, Default)]
 pub(crate) struct Input<'a> {
     pub name: &'a str,
-    /// ONNX's type of its values.
+    /// ONNX's number for the type of the values.
     pub kind: i64,
     pub dims: Vec<Dim<'a>>,
 }
 
-/// A dimension.
+/// A dimension of an input: its size, or a name if the size may vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dim<'a> {
     Known(i64),
     Named(&'a str),
 }
 
-/// A node.
 #[derive(Debug, Default)]
 pub(crate) struct Node<'a> {
     pub name: &'a str,
     pub op: &'a str,
     pub domain: &'a str,
-    /// Names of values; empty for one that is left out.
+    /// Names of tensors. The name is empty for an optional input that the node leaves out.
     pub inputs: Vec<&'a str>,
     pub outputs: Vec<&'a str>,
     attributes: Vec<Attribute<'a>>,
 }
 
-/// An attribute; what it does not hold is empty.
+/// An attribute of a node. The fields of the types that it does not have are empty. `odd` is true if the type is not
+/// supported.
 #[derive(Debug, Default)]
 struct Attribute<'a> {
     name: &'a str,
@@ -61,23 +60,23 @@ struct Attribute<'a> {
     odd: bool,
 }
 
-/// Most nodes, and most weights.
+/// Maximum number of nodes, and of weights.
 const MOST: usize = 20_000;
 
-/// Most inputs and outputs of a node, and of the graph.
+/// Maximum number of inputs or outputs of a node, and of outputs of the graph.
 const MOST_VALUES: usize = 256;
 
-/// Most attributes of a node.
+/// Maximum number of attributes per node.
 const MOST_ATTRIBUTES: usize = 32;
 
-/// Most integers of an attribute.
+/// Maximum number of integers per attribute.
 const MOST_INTS: usize = 64;
 
 /// The supported opsets. Before opset 7, operators had different rules for broadcasting.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 
 impl<'a> Graph<'a> {
-    /// Reads a file.
+    /// Parses a file (`ModelProto`).
     pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let mut graph = None;
         let mut opset = None;
@@ -91,16 +90,19 @@ impl<'a> Graph<'a> {
                 _ => {}
             }
         }
-        let Some(graph) = graph else { return Err("no graph in it: it is no ONNX model".into()) };
+        let Some(graph) = graph else { return Err("it has no graph, so it is not an ONNX model".into()) };
         match opset {
             Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, ..graph }),
-            Some(_) if functions => Err("functions of its own; export with torch.onnx.export, or inline them".into()),
+            Some(_) if functions => Err(
+                "it defines its own functions, which are not supported. Export with torch.onnx.export, or inline them"
+                    .into(),
+            ),
             Some(opset) => Err(format!(
-                "opset {opset}, and {} to {} are read; export it again with opset_version=17, or convert it with onnx.version_converter",
+                "it uses opset {opset}, but only {} to {} are supported. Export it with opset_version=17, or use onnx.version_converter",
                 OPSETS.start(),
                 OPSETS.end()
             )),
-            None => Err("it names no opset: it is no ONNX model".into()),
+            None => Err("it states no opset, so it is not an ONNX model".into()),
         }
     }
 
@@ -116,14 +118,14 @@ impl<'a> Graph<'a> {
                 }
                 11 => graph.inputs.push(Input::read(field.message()?)?),
                 12 => graph.outputs.push(Input::read(field.message()?)?.name),
-                15 => return Err("sparse weights; store them whole".into()),
+                15 => return Err("it has sparse weights, which are not supported. Store them as dense tensors".into()),
                 _ => {}
             }
             if graph.nodes.len() > MOST || graph.tensors.len() > MOST || graph.outputs.len() > MOST_VALUES {
-                return Err(format!("more than {MOST} nodes or weights"));
+                return Err(format!("it has more than {MOST} nodes or weights, or more than {MOST_VALUES} outputs"));
             }
             if graph.inputs.len() > MOST + MOST_VALUES {
-                return Err(format!("more than {MOST} inputs"));
+                return Err(format!("it has more than {} inputs", MOST + MOST_VALUES));
             }
         }
         let Self { inputs, tensors, .. } = &mut graph;
@@ -132,7 +134,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The version of ONNX's own operators, if the entry is of those.
+/// Returns the version of ONNX's standard operators. Returns `None` if the entry describes another domain.
 fn version(entry: Message<'_>) -> Result<Option<i64>, String> {
     let (mut domain, mut version) = ("", 0);
     for field in entry {
@@ -146,13 +148,12 @@ fn version(entry: Message<'_>) -> Result<Option<i64>, String> {
     Ok(is_own(domain).then_some(version))
 }
 
-/// Whether this domain is ONNX's own.
 fn is_own(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
 
 impl<'a> Input<'a> {
-    /// A name with its type: of an input or an output.
+    /// Parses the name, type and shape of an input or output (`ValueInfoProto`).
     fn read(message: Message<'a>) -> Result<Self, String> {
         let mut input = Self::default();
         for field in message {
@@ -193,7 +194,7 @@ fn dims(message: Message<'_>) -> Result<Vec<Dim<'_>>, String> {
             continue;
         }
         if dims.len() == 8 {
-            return Err("an input of more than 8 dimensions".into());
+            return Err("it has an input with more than 8 dimensions".into());
         }
         let mut dim = Dim::Named("?");
         for field in field.message()? {
@@ -231,12 +232,12 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// The name by which messages know it.
+    /// Returns the name of the node for messages. A node without a name gets that of its first output.
     pub fn label(&self) -> &'a str {
         if self.name.is_empty() { self.outputs.first().copied().unwrap_or("") } else { self.name }
     }
 
-    /// Whether it is one of ONNX's own operators.
+    /// Returns true if the node is one of ONNX's standard operators.
     pub fn is_own(&self) -> bool {
         is_own(self.domain)
     }
@@ -245,10 +246,10 @@ impl<'a> Node<'a> {
         self.attributes.iter().find(|attribute| attribute.name == name)
     }
 
-    /// Refuses attributes that are not among these.
+    /// Returns an error if the node has an attribute that is not in `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), String> {
         match self.attributes.iter().find(|a| a.odd || !known.contains(&a.name)) {
-            Some(attribute) => Err(format!("its attribute {} is not understood", attribute.name)),
+            Some(attribute) => Err(format!("its attribute {} is not supported", attribute.name)),
             None => Ok(()),
         }
     }
@@ -261,13 +262,13 @@ impl<'a> Node<'a> {
         self.find(name).map_or(default, |attribute| attribute.float)
     }
 
-    /// The number that a normalisation adds to a variance.
+    /// Returns the epsilon that a normalisation adds to the variance.
     pub fn eps(&self) -> Result<f32, String> {
         let eps = self.float("epsilon", 1e-5);
         if eps > 0.0 && eps.is_finite() {
             Ok(eps)
         } else {
-            Err(format!("its epsilon must be > 0, got {eps}; export it with eps=1e-5"))
+            Err(format!("its epsilon must be > 0, got {eps}; export the network with eps=1e-5"))
         }
     }
 
@@ -315,16 +316,17 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Readers of names and of tensors.
+/// Counts how often each tensor is read. A layer may change its weights only if a single node reads its output.
 pub(crate) struct Readers<'a> {
-    /// How often each name is read; the graph's outputs are read from outside.
+    /// Number of readers of each name. An output of the graph also counts as a reader.
     names: BTreeMap<&'a str, usize>,
-    /// How often each tensor is read, without the nodes that only gave it another name.
+    /// Number of readers of each tensor under all its names, without nodes such as Identity that only give it another
+    /// name.
     tensors: BTreeMap<usize, usize>,
 }
 
 impl<'a> Readers<'a> {
-    /// Of a graph's names; no tensor has one yet.
+    /// Counts the readers of all names in the graph. No name belongs to a tensor yet.
     pub fn new(graph: &Graph<'a>) -> Self {
         let mut names = BTreeMap::new();
         graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|name| {
@@ -333,13 +335,14 @@ impl<'a> Readers<'a> {
         Self { names, tensors: BTreeMap::new() }
     }
 
-    /// A tensor has this name from now on, by a node that read it so often itself.
+    /// Records that `name` is a name of `tensor`. `read` is how often the node that adds the name reads the tensor
+    /// itself. These reads do not count.
     pub fn name(&mut self, tensor: Id, name: &str, read: usize) {
         let count = self.tensors.entry(tensor.0).or_insert(0);
         *count = (*count + self.names.get(name).unwrap_or(&0)).saturating_sub(read);
     }
 
-    /// Whether a tensor is read once, under whichever name.
+    /// Returns true if the tensor has exactly one reader under all its names.
     pub fn is_one(&self, tensor: Id) -> bool {
         self.tensors.get(&tensor.0) == Some(&1)
     }

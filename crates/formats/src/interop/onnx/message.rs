@@ -1,4 +1,4 @@
-//! protobuf's messages as they stand in a file: fields with their numbers and types.
+//! Reads protobuf messages as a sequence of fields with number and value.
 
 use loaders::protobuf::{Fields, Value, varint};
 
@@ -9,11 +9,11 @@ pub(crate) struct Field<'a> {
     pub value: Value<'a>,
 }
 
-/// What is left of a message.
+/// The fields of a message that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a>(Fields<'a>);
 
-/// What bytes that are no message are called.
+/// The reason why bytes are not a valid message.
 type Damage = String;
 
 impl<'a> Message<'a> {
@@ -35,7 +35,7 @@ impl<'a> Iterator for Message<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// A message, text or bytes.
+    /// Returns the content of a message, string or bytes field.
     pub fn bytes(&self) -> Result<&'a [u8], Damage> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
@@ -65,7 +65,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One integer, or several in a row, until there are more than `most`.
+    /// Appends the integers of a repeated field to `into`. Packed fields have a list of them, others a single one.
+    /// Stops as soon as `into` has more than `most`, so a damaged file cannot take much memory.
     pub fn ints(&self, into: &mut Vec<i64>, most: usize) -> Result<(), Damage> {
         let Value::Bytes(mut packed) = self.value else {
             into.push(self.int()?);
@@ -77,7 +78,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// The bytes of one number, or of several in a row.
+    /// Appends the bytes of a repeated field of fixed-size numbers to `into`, for a packed list or a single number.
     pub fn fixed(&self, into: &mut Vec<u8>) -> Result<(), Damage> {
         match self.value {
             Value::Bytes(bytes) | Value::Fixed(bytes) => into.extend_from_slice(bytes),
@@ -99,7 +100,7 @@ mod tests {
         Message::new(bytes).collect()
     }
 
-    /// protoc's own bytes.
+    /// The bytes were written by protoc.
     #[test]
     fn fields_are_those_of_protobuf() {
         let bytes = [&[0x08, 0x96, 0x01, 0x12, 0x07][..], b"testing", &[0x1d, 0, 0, 0x80, 0x3f]].concat();

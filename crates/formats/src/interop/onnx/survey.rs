@@ -165,10 +165,10 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     };
     if *kind != FLOAT {
         let cure = match *kind {
-            FLOAT16 | FLOAT64 | BFLOAT16 => "export it from model.float()",
-            _ => "the network must read normalised images: export without --preprocess",
+            FLOAT16 | FLOAT64 | BFLOAT16 => "Export model.float()",
+            _ => "The network must read normalised images: export without --preprocess",
         };
-        return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
+        return Err(format!("its input {name} is of {}, expected float32. {cure}", type_name(*kind)));
     }
     let &[_, second, third, fourth] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
@@ -227,7 +227,7 @@ pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     for (at, node) in graph.nodes.iter().enumerate() {
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if let Some(other) = makers.insert(output, at) {
-                return Err(format!("nodes {} and {} both make {output}", graph.nodes[other].label(), node.label()));
+                return Err(format!("nodes {} and {} both compute {output}", graph.nodes[other].label(), node.label()));
             }
         }
     }
@@ -255,7 +255,7 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
             }
             way.reverse();
             let names: Vec<&str> = [from].iter().chain(&way).map(|at| graph.nodes[*at].label()).collect();
-            return format!("a cycle of nodes, each of which reads the next one: {}", names.join(" -> "));
+            return format!("the nodes form a cycle, where each reads the output of the next: {}", names.join(" -> "));
         }
         for next in graph.nodes[at].inputs.iter().filter_map(|input| makers.get(input)) {
             if *next != to && !before.contains_key(next) {
@@ -265,7 +265,7 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
         }
     }
     let (own, other) = (graph.nodes[from].label(), graph.nodes[to].label());
-    format!("node {own} reads what node {other} makes, which comes later. Sort the nodes as onnx.checker requires")
+    format!("node {own} reads the output of node {other}, which comes later. Sort the nodes as onnx.checker requires")
 }
 
 /// An error of an ONNX file. Each message names the node or the tensor and says what to try.
@@ -280,7 +280,7 @@ pub enum Error {
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
         path: PathBuf,
-        /// Each as `node NAME (OP): why`. There is at least one.
+        /// One message per unsupported node, of the form `node NAME (OP): why`. There is at least one.
         nodes: Vec<String>,
     },
 }

@@ -82,7 +82,11 @@ impl<'a> Stored<'a> {
         };
         let values = match (self.raw, self.ints.is_empty()) {
             (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {
-                return wrong(format!("{:?} holds {elements} values, got {} bytes of {number:?}", dims, raw.len()));
+                return wrong(format!(
+                    "its shape {:?} needs {elements} values, got {} bytes of {number:?}",
+                    dims,
+                    raw.len()
+                ));
             }
             (Some(raw), _) if number == Number::I64 => Values::Ints(integers(raw)),
             (Some(raw), _) => Values::Floats(number.values(raw)),
@@ -93,7 +97,7 @@ impl<'a> Stored<'a> {
         };
         match values.len() == elements {
             true => Ok(Constant { dims, values }),
-            false => wrong(format!("{dims:?} holds {elements} values, got {}", values.len())),
+            false => wrong(format!("its shape {dims:?} needs {elements} values, got {}", values.len())),
         }
     }
 }

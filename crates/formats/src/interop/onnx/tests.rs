@@ -1,4 +1,4 @@
-//! Files that other programs may have written, byte by byte, and what is said of them.
+//! Tests with ONNX files that are built in memory: networks, notes and error messages of the reader.
 
 mod exporters;
 mod forms;
@@ -30,7 +30,7 @@ fn node(op: &str, inputs: &[&str], output: &str) -> Message {
     node.text(2, output).text(3, &format!("/{output}/{op}")).text(4, op)
 }
 
-/// An input or an output: a size, or a name for none.
+/// Describes an input or output (`ValueInfoProto`). A dimension is a size, or a name if it may vary.
 fn value(name: &str, dims: &[Result<i64, &str>]) -> Message {
     let shape = dims.iter().fold(Message::new(), |shape, dim| {
         let dim = match dim {
@@ -52,7 +52,7 @@ fn model(opset: i64, input: &[Result<i64, &str>], tensors: &[Message], nodes: &[
     Message::new().int(1, 8).message(7, &graph).message(8, Message::new().text(1, "").int(2, opset)).bytes().to_vec()
 }
 
-/// conv, relu, mean over the plane, flatten, gemm.
+/// Returns the weights and nodes of a small network: convolution, ReLU, global average pool, flatten, Gemm.
 fn parts() -> (Vec<Message>, Vec<Message>) {
     let weights = |n: usize| (0..n).map(|i| (i as f32).sin()).collect::<Vec<_>>();
     let tensors = vec![floats("conv.weight", &[5, 2, 1, 1], &weights(10)), floats("fc.weight", &[5, 3], &weights(15))];
@@ -80,7 +80,7 @@ fn refused(bytes: &[u8], wanted: &[&str]) {
     wanted.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in: {error}"));
 }
 
-/// A model of the parts, after a change.
+/// Returns the file of the small network after a change to its weights and nodes.
 fn changed(change: impl FnOnce(&mut Vec<Message>, &mut Vec<Message>)) -> Vec<u8> {
     let (mut tensors, mut nodes) = parts();
     change(&mut tensors, &mut nodes);
@@ -94,7 +94,7 @@ fn a_graph_becomes_layers_with_pytorchs_names() {
     assert_eq!(names, [("conv", "conv"), ("c", "avgpool"), ("d", "flatten"), ("fc", "linear")]);
     let tensors: Vec<(&str, &[usize])> = net.tensors.iter().map(|t| (t.0.as_str(), &t.1[..])).collect();
     assert_eq!(tensors, [("conv.weight", &[5, 2, 1, 1][..]), ("fc.weight", &[3, 5])]);
-    // Gemm's weight lies across
+    // the weight of this Gemm is (in, out), so it is transposed
     assert_eq!(net.tensors[1].2[1], 3f32.sin());
     assert_eq!((net.classes, net.net.nodes[0].op.clone()), (3, net.net.nodes[0].op.clone()));
 }
@@ -153,21 +153,24 @@ fn weights_that_are_no_numbers_are_refused() {
         refused(&bytes, &["node /a/Conv (Conv)", &format!("{value} (element 9)")]);
     }
     let short = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[0.0; 9]));
-    refused(&short, &["tensor conv.weight", "holds 10 values, got 36 bytes"]);
+    refused(&short, &["tensor conv.weight", "needs 10 values, got 36 bytes"]);
     let negative = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, -2, 1, 1], &[0.0; 10]));
-    refused(&negative, &["its shape [5, -2, 1, 1] is none"]);
+    refused(&negative, &["its shape [5, -2, 1, 1] is not valid"]);
     let huge = changed(|tensors, _| tensors[0] = floats("conv.weight", &[i64::MAX, i64::MAX, 4, 4], &[0.0; 10]));
-    refused(&huge, &["is none"]);
+    refused(&huge, &["is not valid"]);
 }
 
 #[test]
 fn cycles_are_written_out() {
     let bytes = changed(|_, nodes| nodes[1] = node("Add", &["a", "d"], "b"));
-    refused(&bytes, &["a cycle of nodes", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
+    refused(&bytes, &["the nodes form a cycle", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
     let own = changed(|_, nodes| nodes[1] = node("Add", &["a", "b"], "b"));
-    refused(&own, &["a cycle of nodes", "/b/Add -> /b/Add"]);
-    refused(&changed(|_, nodes| nodes.swap(1, 0)), &["node /b/Relu reads what node /a/Conv makes, which comes later"]);
-    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both make a"]);
+    refused(&own, &["the nodes form a cycle", "/b/Add -> /b/Add"]);
+    refused(
+        &changed(|_, nodes| nodes.swap(1, 0)),
+        &["node /b/Relu reads the output of node /a/Conv, which comes later"],
+    );
+    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both compute a"]);
 }
 
 #[test]
@@ -181,10 +184,11 @@ fn shapes_that_do_not_fit_are_told_with_both_sides() {
     });
     refused(&sum, &["node /b/Add (Add)", "5x4x4 and 4x4x4"]);
     let end = changed(|_, nodes| nodes.truncate(1));
-    refused(&end, &["nothing makes its output y"]);
+    refused(&end, &["no node computes its output y"]);
 }
 
-/// A reshape whose sizes are computed from the tensor, a linear layer of two nodes, and a softmax at the end.
+/// Exporters may compute the sizes of a reshape from a tensor, split a linear layer into two nodes, and end with a
+/// softmax.
 #[test]
 fn what_exporters_write_in_several_nodes_is_understood() {
     let bytes = changed(|tensors, nodes| {
@@ -212,7 +216,8 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
 }
 
-/// Weights are changed in place where nobody else reads what they make, whatever names it has.
+/// An Add changes the bias of the convolution only if no other node reads the convolution's output under any of its
+/// names.
 #[test]
 fn a_tensor_with_two_names_keeps_its_weights() {
     let more = [0.5, 1.5, 2.5, 3.5, 4.5];
@@ -239,7 +244,7 @@ fn a_tensor_with_two_names_keeps_its_weights() {
     }
 }
 
-/// What the node at this place makes.
+/// Returns the value that the node with this index computes.
 fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     let node = &build.graph.nodes[at];
     match fold(build, node)? {
@@ -248,7 +253,7 @@ fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     }
 }
 
-/// However many nodes pass weights on, or turn them.
+/// Nodes that only rename a weight share its memory. Nodes that compute new weights are limited.
 #[test]
 fn weights_take_no_more_memory_than_a_few_times_the_file() {
     let bytes = changed(|tensors, nodes| {

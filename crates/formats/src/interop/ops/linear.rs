@@ -82,7 +82,7 @@ fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
     match bias.dims[..] {
         [] | [1] | [1, 1] => Ok(()),
         [n] | [1, n] if n == classes => Ok(()),
-        _ => Err(format!("its C has the shape {:?}; supported is one number for each class, [{classes}]", bias.dims)),
+        _ => Err(format!("its C has the shape {:?}, expected one number for each class, [{classes}]", bias.dims)),
     }
 }
 

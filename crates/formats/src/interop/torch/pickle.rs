@@ -86,10 +86,10 @@ impl<'a> Machine<'a> {
             op::REDUCE => self.reduce(),
             op::BUILD => self.build(),
             other => Err(Fault::Unsupported(format!(
-                "its pickle has at byte {} the operation {}, which is not supported: only state_dicts of plain tensors are read. If you \
+                "its pickle has the operation {} at byte {}, which is not supported: only state_dicts of plain tensors are read. If you \
                  trust the file, load it in PyTorch and save only model.state_dict()",
-                self.at - 1,
-                op::name(other)
+                op::name(other),
+                self.at - 1
             ))),
         }
     }
@@ -408,7 +408,8 @@ mod tests {
         assert!(refused(&tensor(b"}X\x03\0\0\0neg\x88s")).contains("mark \"neg\""));
     }
 
-    /// A list nested a million times, and a list that contains itself. Dropping them must not recurse.
+    /// One pickle has a list that is nested a million times, another a list that contains itself. Dropping them must
+    /// not recurse.
     #[test]
     fn deep_and_circular_values_are_dropped() {
         let deep = [b")".as_slice(), &b"\x85".repeat(1_000_000)].concat();

@@ -31,7 +31,7 @@ impl Session {
         Self::join_watched(comm, Watch::default())
     }
 
-    /// Like [`Session::join`], with a watchdog.
+    /// Works like [`Session::join`], with a watchdog.
     pub fn join_watched(comm: Comm, watch: Watch) -> Result<Self, Error> {
         let world = comm.world()?.clone();
         loaders::sigbus::set_rank(world.rank as u32);

@@ -112,12 +112,12 @@ pub struct Need {
 }
 
 impl Need {
-    /// Bytes of one checkpoint and the model. A run must not start with less free space.
+    /// Returns the bytes of one checkpoint and the model. A run must not start with less free space.
     fn least(&self) -> u64 {
         self.checkpoint + self.model
     }
 
-    /// Bytes of all checkpoints to keep, one more while it is written, and the model.
+    /// Returns the bytes of all checkpoints to keep, one more while it is written, and the model.
     fn most(&self) -> u64 {
         (self.keep + 1) * self.checkpoint + self.model
     }

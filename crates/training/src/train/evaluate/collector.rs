@@ -14,7 +14,7 @@ const MOST_KEPT: u64 = 1 << 27;
 /// The results of an evaluation that are needed in addition to the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Nothing else.
+    /// Only the sums of the score.
     Score,
     /// The prediction for each image.
     Outcomes,
@@ -115,7 +115,7 @@ impl Ranks {
         counts
     }
 
-    /// Does the same as [`Ranks::precisions`] on a single rank.
+    /// Works like [`Ranks::precisions`] for a single rank.
     #[cfg(test)]
     pub fn alone(&self, classes: usize) -> Vec<Option<f64>> {
         let ranking = ranking(classes, &self.own(classes));

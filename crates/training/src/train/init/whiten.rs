@@ -111,18 +111,18 @@ impl Moments {
         Self { kernel, input, sums: vec![0.0; width * width], patches: 0, patch: vec![0.0; width] }
     }
 
-    /// Number of values in a patch.
+    /// Returns the number of values in a patch.
     fn width(&self) -> usize {
         self.patch.len()
     }
 
-    /// Number of kernel positions in an image: rows, columns.
+    /// Returns the number of kernel positions in an image: rows, columns.
     fn places(&self) -> [usize; 2] {
         let [height, width] = [self.input.height, self.input.width].map(|side| side as usize);
         [(height + 1).saturating_sub(self.kernel[0]), (width + 1).saturating_sub(self.kernel[1])]
     }
 
-    /// Number of images to use, so that the work stays below the limits.
+    /// Returns the number of images to use, so that the work stays below the limits.
     fn images(&self) -> u64 {
         let [rows, columns] = self.places();
         let each = (rows * columns * self.width() * self.width() / 2).max(1) as u64;

@@ -16,9 +16,9 @@ const LARGE: f64 = 0.1;
 /// A rank's times in milliseconds, for a step or summed over steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTiming {
-    /// Waiting for the loader.
+    /// Time spent waiting for the loader.
     pub data: f64,
-    /// Waiting for other ranks.
+    /// Time spent waiting for other ranks.
     pub comm: f64,
     pub step: f64,
 }

@@ -328,7 +328,7 @@ pub struct PixelValues {
 /// Result of comparing two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// Equal except for rounding.
+    /// The numbers are equal except for rounding.
     Same,
     /// Different, but similar in magnitude.
     OtherNumbers,

@@ -15,7 +15,7 @@ pub trait RankSum {
     /// Replaces `values` by their sum over all ranks.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Error>;
 
-    /// Like [`RankSum::sum`], in double precision.
+    /// Works like [`RankSum::sum`], in double precision.
     fn sum_f64(&mut self, values: &mut [f64]) -> Result<(), Error>;
 
     fn ranks(&self) -> usize;

@@ -248,7 +248,7 @@ const STEP: SumStep =
 /// A transport that works on all ranks.
 pub struct WorkingTransport<B: Backend> {
     pub transport: Transport<B>,
-    /// The reason why it can be used.
+    /// The reason why this transport can be used.
     pub why: String,
 }
 

@@ -86,7 +86,7 @@ impl OutLock {
         }
     }
 
-    /// Like [`OutLock::take`], but returns `None` if there is no lock file in `out`.
+    /// Works like [`OutLock::take`], but returns `None` if there is no lock file in `out`.
     pub fn take_if_there(out: &Path, steal: bool) -> Result<Option<Self>, Error> {
         let there = fs::symlink_metadata(out.join(".trireme-lock")).is_ok();
         there.then(|| Self::take(out, steal)).transpose()
@@ -259,8 +259,8 @@ impl Holder {
         }
     }
 
-    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the file system's
-    /// response. `everywhere` is true if its locks apply to all hosts.
+    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the result of trying to
+    /// lock the file. `everywhere` is true if the file system applies its locks to all hosts.
     pub fn judge(&self, holder: &Holder, answer: Answer, everywhere: bool) -> Claim {
         let same_boot = self.boot == holder.boot;
         let here = same_boot && self.host == holder.host;

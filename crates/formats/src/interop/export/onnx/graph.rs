@@ -1,4 +1,4 @@
-//! A graph of ONNX under construction: nodes, weights, inputs and outputs. Field numbers are those of onnx.proto.
+//! Builds an ONNX graph: nodes, weights, inputs and outputs. Field numbers are those of onnx.proto.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use net::Shape;
 use super::super::format::Number;
 use super::super::trained::Values;
 
-/// ONNX's types of values.
+/// Numbers of the data types (`TensorProto.DataType`).
 mod kind {
     pub(super) const FLOAT: i64 = 1;
     pub(super) const UINT8: i64 = 2;
@@ -16,7 +16,7 @@ mod kind {
     pub(super) const FLOAT16: i64 = 10;
 }
 
-/// ONNX's types of attributes.
+/// Numbers of the attribute types (`AttributeProto.AttributeType`).
 mod attribute {
     pub(super) const FLOAT: i64 = 1;
     pub(super) const INT: i64 = 2;
@@ -24,13 +24,12 @@ mod attribute {
     pub(super) const INTS: i64 = 7;
 }
 
-/// What makes a node give floats.
+/// The attribute of a Cast node that converts to f32.
 const FLOATS: [(&str, Attribute<'_>); 1] = [("to", Attribute::Int(kind::FLOAT))];
 
 /// Name of the first dimension, which may have any size.
 const IMAGES: &str = "N";
 
-/// An attribute of a node.
 pub(crate) enum Attribute<'a> {
     Float(f32),
     Int(i64),
@@ -38,30 +37,30 @@ pub(crate) enum Attribute<'a> {
     Text(&'a str),
 }
 
-/// A graph.
+/// A graph to which nodes and weights are added.
 pub(crate) struct Graph {
     number: Number,
     nodes: Message,
     weights: Message,
     inputs: Message,
     outputs: Message,
-    /// Names of values, each of which one thing has.
+    /// All names in use. Names of tensors must be unique.
     names: BTreeSet<String>,
 }
 
 impl Graph {
-    /// An empty one whose weights have this type.
+    /// Creates an empty graph. Weights are stored as `number`.
     pub fn new(number: Number) -> Self {
         let [nodes, weights, inputs, outputs] = std::array::from_fn(|_| Message::default());
         Self { number, nodes, weights, inputs, outputs, names: BTreeSet::new() }
     }
 
-    /// Keeps a name for what others find by it.
+    /// Reserves a name, so that [`Self::free`] does not return it.
     pub fn keep(&mut self, name: &str) {
         self.names.insert(name.into());
     }
 
-    /// A name that nothing has yet: this one, or one with a number.
+    /// Reserves and returns an unused name: `wanted`, or `wanted` with a number.
     pub fn free(&mut self, wanted: &str) -> String {
         let numbered = |n: usize| if n == 1 { wanted.to_string() } else { format!("{wanted}_{n}") };
         let free = (1..).map(numbered).find(|name| !self.names.contains(name)).unwrap_or_default();
@@ -89,7 +88,7 @@ impl Graph {
         self.outputs = std::mem::take(&mut self.outputs).message(12, value(name, kind::FLOAT, &[features]));
     }
 
-    /// Adds a node with one output, and gives its name: this one if it is free.
+    /// Adds a node with one output and returns the output's name: `wanted`, or `wanted` with a number if it is in use.
     pub fn node(
         &mut self,
         op: &str,
@@ -101,7 +100,7 @@ impl Graph {
         self.named(op, inputs, &output, attributes)
     }
 
-    /// The same under a name that was kept for it.
+    /// Adds a node whose output has the name `output`, which must be reserved.
     pub fn named(
         &mut self,
         op: &str,
@@ -116,7 +115,7 @@ impl Graph {
         output.into()
     }
 
-    /// Adds a tensor of the network, whose name was kept; one of 16 bits is widened by a node.
+    /// Adds a weight of the network with a reserved name. If weights are stored as f16, a Cast node converts it to f32.
     pub fn weight(&mut self, name: &str, tensor: Values<'_>) -> String {
         let kind = match tensor.number(self.number) {
             Number::F32 => return self.tensor(name, kind::FLOAT, tensor.shape, &Number::F32.encode(tensor.values)),
@@ -127,20 +126,20 @@ impl Graph {
         self.named("Cast", &[&narrow], name, &FLOATS)
     }
 
-    /// Adds a constant of floats.
+    /// Adds an f32 constant and returns its name.
     pub fn floats(&mut self, wanted: &str, shape: &[usize], values: &[f32]) -> String {
         let name = self.free(wanted);
         self.tensor(&name, kind::FLOAT, shape, &Number::F32.encode(values))
     }
 
-    /// Adds a list of integers.
+    /// Adds a constant list of integers and returns its name.
     pub fn ints(&mut self, wanted: &str, values: &[i64]) -> String {
         let name = self.free(wanted);
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.tensor(&name, kind::INT64, &[values.len()], &bytes)
     }
 
-    /// Adds a node that makes f32 of other numbers.
+    /// Adds a node that converts to f32.
     pub fn cast(&mut self, from: &str, to: &str) -> String {
         self.node("Cast", &[from], to, &FLOATS)
     }
@@ -152,7 +151,7 @@ impl Graph {
         name.into()
     }
 
-    /// The graph as a message.
+    /// Returns the graph as a protobuf message.
     pub fn finish(self, name: &str) -> Message {
         let Self { number: _, nodes, weights, inputs, outputs, names: _ } = self;
         let named = Message::default().text(2, name);
@@ -160,7 +159,7 @@ impl Graph {
     }
 }
 
-/// A tensor's name, type and shape; the number of images comes first.
+/// Describes an input or output (`ValueInfoProto`). The first dimension is the number of images, which may vary.
 fn value(name: &str, kind: i64, sizes: &[usize]) -> Message {
     let images = Message::default().text(2, IMAGES);
     let shape = Message::default().message(1, &images);

@@ -1,6 +1,8 @@
-//! An ONNX model: opset 17, any number of images, float32 in and out.
+//! Writes an ONNX model: opset 17, any number of images, float32 inputs and outputs.
 //!
-//! - `graph`: nodes and weights; `layer`: the nodes of one layer; `preprocess`: transforms of images as nodes.
+//! - `graph`: nodes and weights
+//! - `layer`: the nodes of one layer
+//! - `preprocess`: transforms of images as nodes
 
 pub(crate) mod graph;
 pub(crate) mod layer;
@@ -20,22 +22,21 @@ use super::network::Layer;
 use super::trained::{Trained, about};
 use crate::interop::ops::mapping;
 
-/// Version of the format of files that came with opset 17.
+/// The version of the file format that belongs to opset 17.
 const IR_VERSION: i64 = 8;
 
-/// Version of the set of operators.
 const OPSET: i64 = 17;
 
-/// What protobuf can hold.
+/// Maximum size of a protobuf message in bytes.
 const MOST: u64 = i32::MAX as u64;
 
-/// Name of the images that the network takes.
+/// Name of the input: images.
 const INPUT: &str = "input";
 
 /// Name of the output: scores of the classes before softmax.
 const OUTPUT: &str = "logits";
 
-/// Writes a network to `path`; says what a user should know.
+/// Writes a network to `path`. Returns a note for the user, if there is one.
 pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
     let mut graph = Graph::new(settings.number());
     let outs = outputs(&mut graph, trained, if settings.preprocess { preprocess::INPUT } else { INPUT });
@@ -72,7 +73,8 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
     Ok(notes)
 }
 
-/// A name for the output of each layer: its own, unless the input, the scores or a weight have it, which others find by their names.
+/// Returns a name for the output of each layer. It is the layer's name, or this name with a number if the graph's
+/// input, its output or a weight has it. These have fixed names because other programs look them up.
 fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
     let network = &trained.network;
     [input, OUTPUT].into_iter().for_each(|name| graph.keep(name));
@@ -87,7 +89,7 @@ fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
     network.layers().map(name).collect()
 }
 
-/// Everything of the file but the graph.
+/// Returns the model message (`ModelProto`) without its graph.
 fn model(trained: &Trained) -> Message {
     let opset = Message::default().text(1, "").int(2, OPSET);
     let model =
@@ -96,7 +98,8 @@ fn model(trained: &Trained) -> Message {
     about(trained).into_iter().map(pair).fold(model, |model, pair| model.message(14, &pair))
 }
 
-/// Writes the two parts one after another: they are one message.
+/// Writes the file: the fields of the model, then the graph as its last field. This needs no copy of the graph in
+/// memory.
 fn store(path: &Path, model: &Message, graph: Message) -> Result<(), Error> {
     let header = Message::default().header(7, graph.bytes().len());
     let bytes = [model, &header, &graph].map(|part| part.bytes().len() as u64).iter().sum();
@@ -118,7 +121,8 @@ mod tests {
     use crate::interop::export::Format;
     use net::{Add, Conv, Linear, NetSpec, Pool, Shape};
 
-    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    /// A convolution gets a vector as an image of one pixel. Where an image of one pixel is added to a vector, or is
+    /// the output, it becomes a vector.
     #[test]
     fn inputs_have_the_dimensions_that_nodes_read() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
@@ -132,7 +136,7 @@ mod tests {
         write(&trained, &path, &settings).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        // nodes follow one another, each as its inputs, its output twice and its operator
+        // the file has the nodes in order, each with its inputs, its output (twice) and its operator
         let mut rest = &bytes[..];
         for text in ["fc.flat", "sum.flat", "Flatten", "head.image", "Unsqueeze", "Conv", "head", "logits", "Flatten"] {
             let at = rest.windows(text.len()).position(|window| window == text.as_bytes());

@@ -31,9 +31,9 @@ pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
     match (given <= most, node.op) {
         (true, _) => Ok(()),
         (false, "Max" | "Min") => {
-            Err(format!("of {given} inputs; two are supported: write it as one {} after another", node.op))
+            Err(format!("it has {given} inputs, but only two are supported. Write it as one {} after another", node.op))
         }
-        _ => Err(format!("it has {given} inputs, and {most} at most are understood. Check the file with onnx.checker")),
+        _ => Err(format!("it has {given} inputs, expected at most {most}. Check the file with onnx.checker")),
     }
 }
 

@@ -21,7 +21,7 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     for (axis, number) in axes.iter().zip(given) {
         let axis =
             usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("its axes are not axes of images")?] = number;
+        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] = number;
     }
     Ok(all)
 }
@@ -89,7 +89,8 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     for (at, axis) in axes.iter().enumerate() {
         let axis =
             usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("its axes are not axes of images")?] = [before[at] as usize, after[at] as usize];
+        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] =
+            [before[at] as usize, after[at] as usize];
     }
     let mode = node.text("mode");
     let zeros = ["", "constant"].contains(&mode)

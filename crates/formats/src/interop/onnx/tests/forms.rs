@@ -1,26 +1,27 @@
-//! Forms of nodes that the standard allows: each is computed as it says, or refused.
+//! Variants of nodes that the ONNX standard allows. The reader must compute each of them as the standard says, or
+//! report that it is not supported.
 
 use net::{Activation, Op};
 
 use super::*;
 
-/// The same node with an attribute of one number.
+/// Adds an integer attribute to the node.
 pub fn with_int(node: Message, name: &str, value: i64) -> Message {
     node.message(5, Message::new().text(1, name).int(3, value).int(20, 2))
 }
 
-/// The same with a list of them.
+/// Adds a list of integers as an attribute.
 pub fn with_ints(node: Message, name: &str, values: &[i64]) -> Message {
     let list = values.iter().fold(Message::new().text(1, name), |list, value| list.int(8, *value));
     node.message(5, list.int(20, 7))
 }
 
-/// The same with a word.
+/// Adds a string attribute.
 fn with_text(node: Message, name: &str, text: &str) -> Message {
     node.message(5, Message::new().text(1, name).text(4, text).int(20, 3))
 }
 
-/// The parts with other nodes in place of the ReLU, which make b out of a.
+/// Returns the small network with `nodes` instead of its ReLU. They must compute b from a.
 pub fn between(tensors: &[Message], nodes: &[Message]) -> Vec<u8> {
     changed(|all, own| {
         all.extend_from_slice(tensors);
@@ -28,7 +29,7 @@ pub fn between(tensors: &[Message], nodes: &[Message]) -> Vec<u8> {
     })
 }
 
-/// The operations of what a file becomes.
+/// Returns the kinds of the operations in the network.
 pub fn kinds(bytes: &[u8]) -> Vec<&'static str> {
     network(bytes).unwrap().net.nodes.iter().map(|node| node.op.kind()).collect()
 }
@@ -38,17 +39,20 @@ fn no_input_is_passed_over() {
     let numbers = [floats("zero", &[], &[0.0]), floats("most", &[], &[0.7])];
     for op in ["Max", "Min"] {
         let bytes = between(&numbers, &[node(op, &["a", "zero", "most"], "b")]);
-        refused(&bytes, &[&format!("node /b/{op} ({op}): of 3 inputs; two are supported: write it as one {op} after")]);
+        refused(
+            &bytes,
+            &[&format!("node /b/{op} ({op}): it has 3 inputs, but only two are supported. Write it as one {op} after")],
+        );
         assert_eq!(kinds(&between(&numbers, &[node(op, &["a"], "b")])), ["conv", "avgpool", "flatten", "linear"]);
     }
     let relu = between(&numbers, &[node("Relu", &["a", "zero"], "b")]);
-    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, and 1 at most are understood"]);
-    // left out
+    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, expected at most 1"]);
+    // omitted optional inputs
     assert!(network(&between(&numbers, &[node("Clip", &["a", "zero", ""], "b")])).is_ok());
     assert!(network(&between(&numbers, &[node("Relu", &["a", "", ""], "b")])).is_ok());
 }
 
-/// The pads of a layer that takes what a Pad has put around 4 x 4 cells.
+/// Returns the padding of a 3x3 layer after a Pad node that pads 4 x 4 images. `auto` is the layer's `auto_pad`.
 fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> [usize; 4] {
     let tensors = [ints("cells", cells), floats("own.weight", &[5, 5, 3, 3], &[0.5; 225])];
     let window =
@@ -63,7 +67,8 @@ fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> 
     }
 }
 
-/// Of 4 + 2 rows, a stride of 2 needs one cell, and a stride of 3 none; of the 4 alone, one and two.
+/// `auto_pad` depends on the size after the Pad node. With 4 + 2 rows, stride 2 needs one more row and stride 3 none.
+/// With 4 rows it would be one and two.
 #[test]
 fn cells_of_same_are_counted_behind_a_pad() {
     let both = [0, 0, 1, 1, 0, 0, 1, 1];
@@ -75,7 +80,7 @@ fn cells_of_same_are_counted_behind_a_pad() {
     }
 }
 
-/// The parts with these nodes behind what their Gemm makes, z.
+/// Returns the small network with these nodes after its Gemm. The output of the Gemm is z.
 fn behind(nodes: &[Message]) -> Vec<u8> {
     changed(|_, own| {
         own.truncate(4);
@@ -114,7 +119,8 @@ fn a_softmax_of_images_runs_over_channels() {
     }
 }
 
-/// Rounding up drops windows that begin in a pool's own cells at the end, and the image has none where a Pad has put them there.
+/// With `ceil_mode`, a pool drops windows that begin in its own padding at the end, but not windows that begin in the
+/// padding of a Pad node.
 #[test]
 fn pools_that_round_up_keep_the_windows_in_a_pad() {
     let pool = |cells: &[i64], kernel, stride, ceil| {
@@ -124,18 +130,18 @@ fn pools_that_round_up_keep_the_windows_in_a_pad() {
     };
     let shapes = |bytes: &[u8]| network(bytes).unwrap().net.shapes().unwrap()[2];
     let (end, around) = ([0, 0, 0, 0, 0, 0, 2, 2], [0, 0, 1, 1, 0, 0, 1, 1]);
-    // of 6 rows, the third window begins in row 4, which is the first that was added
+    // with 6 rows, the third window begins in row 4, which is the first row of the padding
     refused(
         &pool(&end, 3, 2, 1),
         &["node /b/AveragePool (AveragePool)", "(5x3x3)", "drops them (5x2x2)", "ceil_mode=False"],
     );
     assert_eq!(shapes(&pool(&end, 3, 2, 0)), Shape::image(5, 2, 2));
     assert_eq!(shapes(&pool(&end, 3, 3, 1)), Shape::image(5, 2, 2));
-    // it begins in the last row of the image
+    // here the third window begins in the last row of the image
     assert_eq!(shapes(&pool(&around, 3, 2, 1)), Shape::image(5, 3, 3));
 }
 
-/// Layer normalisation as its formula, its means over these axes.
+/// Returns a network with a layer normalisation as separate nodes. `first` and `second` are the axes of its two means.
 fn formula(first: &[i64], second: &[i64], kept: i64) -> Vec<u8> {
     let mean = |from: &str, axes: &str, to: &str| node("ReduceMean", &[from, axes], to);
     let nodes = [
@@ -180,7 +186,7 @@ fn casts_of_numbers_are_computed() {
         let op = network(&factor(to)).unwrap().net.nodes[1].op.clone();
         assert_eq!(op, Activation::Scale(kept).into(), "{to}");
     }
-    // times one
+    // a factor of 1 adds no layer
     assert!(!kinds(&factor(9)).contains(&"scale"));
     refused(&factor(8), &["node /i/Cast (Cast): to text: only numbers are supported"]);
     let tensor = between(&[], &[with_int(node("Cast", &["a"], "b"), "to", 7)]);
@@ -203,9 +209,9 @@ fn what_a_gemm_adds_is_one_number_a_class() {
     for dims in [&[][..], &[1], &[1, 1]] {
         assert_eq!(bias(&with(dims, &[0.5])), [0.5; 3]);
     }
-    // one number an image
+    // one number for each image instead of each class
     let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
-    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; supported is one number for each class, [3]"]);
+    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; expected one number for each class, [3]"]);
 }
 
 #[test]
@@ -215,11 +221,12 @@ fn functions_that_are_no_activation_are_named_with_a_cure() {
         [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
     {
         let bytes = between(&bounds, &[node(op, inputs, "b")]);
-        let maker = format!("it reads what node /b/{op} ({op}) makes, which no activation here computes");
+        let maker =
+            format!("it reads the output of node /b/{op} ({op}), which does not match any supported activation");
         refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
     }
     let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
-    refused(&between(&[], &joined), &["what node /e/Exp (Exp) makes"]);
+    refused(&between(&[], &joined), &["the output of node /e/Exp (Exp)"]);
 }
 
 #[test]
@@ -239,7 +246,7 @@ fn types_and_domains_are_named_with_a_cure() {
             .to_vec()
     };
     for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
-        refused(&graph(kind), &[&format!("its input x is of {name}, and float32 is supported"), "model.float()"]);
+        refused(&graph(kind), &[&format!("its input x is of {name}, expected float32"), "model.float()"]);
     }
     refused(&graph(2), &["its input x is of uint8", "export without --preprocess"]);
     let foreign = between(&[], &[node("Relu", &["a"], "b").text(7, "com.microsoft")]);

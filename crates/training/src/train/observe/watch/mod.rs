@@ -166,8 +166,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The loop of the beacon thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs
-/// them.
+/// Runs the beacon thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs them.
 fn shine(shared: &Shared) {
     let Some(beacon) = shared.beacon.get() else { return };
     let mut beat = 0;
@@ -189,7 +188,7 @@ fn shine(shared: &Shared) {
     }
 }
 
-/// The loop of the watchdog thread.
+/// Runs the watchdog thread.
 fn watch(shared: &Shared) {
     let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
     let Some(shortest) = shared.limits.shortest() else { return };
