@@ -24,7 +24,7 @@ fn missing() {
     for (kind, _) in KINDS {
         refused(kind, &temp.path("nowhere"), &["nowhere: not found", "expected"]);
         fs::create_dir_all(temp.path("empty")).unwrap();
-        refused(kind, &temp.path("empty"), &["not found", "expected"]);
+        refused(kind, &temp.path("empty"), &["empty", "found", "expected"]);
     }
     refused("mnits", &temp.path("x"), &["unknown kind `mnits`", "mnist, fashion-mnist, cifar10"]);
     fs::write(temp.path("file"), "x").unwrap();

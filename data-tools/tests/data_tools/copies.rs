@@ -46,7 +46,7 @@ fn copies_are_found_whatever_became_of_them() {
     let text = report.to_string();
     assert!(text.contains("2 images of validation have a near copy in train, 1 of them with the same bytes"), "{text}");
     assert!(text.contains("1 image of test has a near copy in train") && text.contains("--duplicates FILE"), "{text}");
-    assert!(text.contains("\n    val/a/0.jpg in validation is train/a/03.jpg in train"), "{text}");
+    assert!(text.contains("\n    val/a/0.jpg in validation is a copy of train/a/03.jpg in train"), "{text}");
     let json = report.to_json();
     assert_eq!(json["copies"][1]["images"], 1);
     assert_eq!(json["copies"][1]["examples"][0], serde_json::json!(["test/a/2.jpg", "train/a/08.jpg"]));

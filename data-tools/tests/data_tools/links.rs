@@ -84,7 +84,7 @@ fn a_strangers_shard_is_left_alone() {
     write(&partial.join("train-00000-of-00099.tfrecord"), b"mine");
     let held = names(&partial);
     let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("holds train-00000-of-00099.tfrecord"), "{error}");
+    assert!(error.is_usage() && error.to_string().contains("contains train-00000-of-00099.tfrecord"), "{error}");
     assert_eq!(names(&partial), held);
 }
 

@@ -45,7 +45,7 @@ fn pages_of_parquet_that_ask_for_more_than_they_hold_are_named() {
     for (name, part) in [
         ("dict-num-values", "column `image` of row group 0 cannot be read"),
         ("dict-num-values-2p27", "a dictionary of 134217728 values in 11051 bytes"),
-        ("uncompressed-page-size", "page 0 at byte 4: 4439 bytes that unpack to 2147483647"),
+        ("uncompressed-page-size", "page 0 at byte 4: the header claims 4439 bytes that unpack to 2147483647"),
         ("a", "the column of labels of row group 0 cannot be read"),
         ("b", "column `image` of row group 0 cannot be read"),
     ] {

@@ -83,7 +83,7 @@ mod tests {
                 .ends_with("model.h5 exists and is not a table, so it is not overwritten; choose another name")
         );
         let own = checked("old.csv", &[&folder.join("./old.csv")]).unwrap_err();
-        assert!(own.contains("old.csv is one of the files that are read"), "{own}");
+        assert!(own.contains("old.csv is one of the input files"), "{own}");
         assert!(refused("").contains("it is a folder, not a regular file"));
         let (cure, why) = (folder.join("no").display().to_string(), refused("no/new.csv"));
         assert!(

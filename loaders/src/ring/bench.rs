@@ -299,7 +299,7 @@ mod advice_tests {
         let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1, false);
         assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("use more loader threads"), "{text}");
         let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1, false);
-        assert!(text.contains("come from memory"), "{text}");
+        assert!(text.contains("in memory"), "{text}");
         let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1, false);
         assert_eq!(text, "the loader keeps up; its threads were busy 50 % of the time");
     }

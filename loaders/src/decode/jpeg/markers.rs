@@ -284,7 +284,7 @@ mod tests {
         let scans = memchr::memmem::find_iter(PROGRESSIVE, &[0xff, SOS]).collect::<Vec<_>>();
         for &start in &scans[1..] {
             let cut = [&PROGRESSIVE[..start], &[0xff, EOI]].concat();
-            assert!(Survey::of(&cut, false).unwrap_err().contains("leave a part"), "{start}");
+            assert!(Survey::of(&cut, false).unwrap_err().contains("leave out a part"), "{start}");
         }
     }
 

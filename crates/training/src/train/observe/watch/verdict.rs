@@ -119,8 +119,8 @@ mod tests {
         let all = peers(&[None, Some(busy(4, "waits for data (step 3, worker 1)", 69.0)), Some(inside(5))], 1);
         assert_eq!(
             among(&inside(5), 0, &all, LIMIT).unwrap(),
-            "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks have not arrived: rank 1 on n1 (process 12) waits for data \
-             (step 3, worker 1) for 69 s"
+            "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks have not arrived: rank 1 on n1 (process 12) \
+             waits for data (step 3, worker 1) for 69 s"
         );
         // rank 2 waits too, but rank 0 reports
         let all = peers(&[Some(inside(5)), Some(busy(4, "waits for data", 69.0)), None], 1);
