@@ -95,7 +95,7 @@ fn a_trace_that_cannot_be_written() {
     setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
     setting.refused(2, &["--trace", &notes], &[&notes, "is not a trace", "choose another name"]);
     let recipe = fs::read(&setting.recipe).unwrap();
-    setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "is one of the files that are read"]);
+    setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "is one of the input files"]);
     assert_eq!((fs::read(&setting.recipe).unwrap(), fs::read(&notes).unwrap()), (recipe, b"mine".to_vec()));
 }
 

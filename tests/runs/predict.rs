@@ -106,8 +106,8 @@ fn input_files_are_not_overwritten() {
         assert_eq!([&a, &b, &model].map(|file| fs::read(file).unwrap()), kept);
     };
     refused(&["predict", &model, &b, "--sheet", &a], &[&a, "is not a sheet that trireme drew", "choose another name"]);
-    refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "is one of the files that are read"]);
-    refused(&["predict", &model, &a, "--embed", &model], &[&model, "is one of the files that are read"]);
+    refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "is one of the input files"]);
+    refused(&["predict", &model, &a, "--embed", &model], &[&model, "is one of the input files"]);
     refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "is not an array of NumPy"]);
     let nowhere = setting.folder.at("no/a.npy");
     refused(&["predict", &model, &a, "--embed", &nowhere], &["cannot write", &nowhere, "mkdir -p"]);
@@ -117,7 +117,7 @@ fn input_files_are_not_overwritten() {
             let ended = run(ranks, &[&eval[..], &[out]].concat()).failed(2, &[out, part]);
             assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         };
-        refused(&model, "is one of the files that are read");
+        refused(&model, "is one of the input files");
         refused(&nowhere, "mkdir -p");
     }
     assert_eq!(fs::read(&model).unwrap(), kept[2]);
