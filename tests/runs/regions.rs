@@ -46,7 +46,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     assert!(forecast["gb_per_s"][0] == 100.0 && text.contains("forecast, not measured: 64 cores"), "{text}");
     assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
     // refused before anything is measured
-    for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "more cores than the 2 threads")] {
+    for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "more cores than the 2 measured threads")] {
         let bench = ["bench", "step", "--device", "cpu", "--model", "lenet", "--roofline", "--seconds", "0.1"];
         let ended = run(0, &[&bench[..], &["--threads", threads, "--cores", cores]].concat());
         assert!(!ended.stderr.contains("GFLOP/s"), "{}", ended.stderr);

@@ -153,8 +153,8 @@ fn invalid_sync_settings_are_refused() {
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),
         (vec!["sync=gossip"], vec!["sync=gossip", "\"easgd(tau, alpha)\""]),
         (vec!["sync=local(2)", "workers=4"], vec!["sync", "4 workers on 2 ranks"]),
-        (vec!["sync=local(2)", "sync_bn=true"], vec!["sync_bn", "drop one"]),
-        (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "drop one"]),
+        (vec!["sync=local(2)", "sync_bn=true"], vec!["sync_bn", "local(2)", "remove one"]),
+        (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "remove one"]),
         (vec!["sync=easgd(2, 0.6)"], vec!["sync", "at most 1 / ranks = 0.5"]),
     ] {
         train(&setting, "refused", 2, &sets).1.failed(2, &parts);

@@ -28,6 +28,11 @@ fn block(written: &str) -> Vec<&str> {
     plain.filter(|line| (line.starts_with("epoch ") && !line.contains("done")) || line.starts_with("loss ")).collect()
 }
 
+/// Joins lines that were broken between words.
+fn unwrapped(lines: &[String]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn the_block_fits_the_terminal_and_leaves_it_clean() {
     let setting = setting();
@@ -41,7 +46,7 @@ fn the_block_fits_the_terminal_and_leaves_it_clean() {
         let longest = lines.iter().map(|line| line.len()).max().unwrap();
         assert!(longest < usize::from(columns) && longest + 1 >= usize::from(columns).min(80), "{columns}: {written}");
         let screen = screen(&written, usize::from(columns));
-        let (lines, text) = (screen.join("\n"), screen.concat());
+        let (lines, text) = (screen.join("\n"), unwrapped(&screen));
         assert!(block(&lines).is_empty() && !lines.contains("\nlaunch "), "{lines}");
         assert!(lines.contains("\nepoch 2 done: ") && lines.contains("\ndone: 12 steps"), "{lines}");
         let begin = "lenet-caffe: 431,080 parameters, 48 images, 2 epochs of 6 steps of 8";
@@ -63,7 +68,7 @@ fn an_interrupt_leaves_a_clean_terminal() {
     let text = screen.join("\n");
     assert!(block(&text).is_empty() && !text.contains("^C"), "{text}");
     let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last message");
-    assert!(screen[last..].join("").contains("continue with the same command and --resume auto"), "{text}");
+    assert!(unwrapped(&screen[last..]).contains("continue with the same command and --resume auto"), "{text}");
 }
 
 #[test]
