@@ -98,10 +98,18 @@ pub fn nccl_version() -> Result<String, Error> {
     let function = loaded(Library::Nccl)?.function(Library::Nccl.function());
     let mut version: c_int = 0;
     // SAFETY: ncclGetVersion has had this type since NCCL 2.0, and the library was accepted only because it has this
-    // function. The pointer is valid for the call. If the call fails, the version stays 0.
-    unsafe {
+    // function. The pointer is valid for the call.
+    let status = unsafe {
         let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
-        function(&mut version);
+        function(&mut version)
+    };
+    if status != 0 {
+        return Err(Error::Foreign {
+            library: "NCCL",
+            call: "ncclGetVersion",
+            op: "its version".into(),
+            status: status.to_string(),
+        });
     }
     // from 2.9 on, the number has two more digits for the minor version
     let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };

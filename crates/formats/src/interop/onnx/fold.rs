@@ -2,6 +2,7 @@
 //!
 //! Exporters compute weights and shapes in the graph, for example zeros with `ConstantOfShape` or the shape of a bias with `Reshape`.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::build::{Build, Value};
@@ -31,7 +32,7 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Neg", |_, inputs| map(first(inputs)?, |x| -x)),
     ("Pow", |_, inputs| binary(inputs, f64::powf, |a, b| a.checked_pow(b.try_into().ok()?))),
     ("Reciprocal", |_, inputs| map(first(inputs)?, f64::recip)),
-    ("ReduceProd", |_, inputs| product(first(inputs)?)),
+    ("ReduceProd", product),
     ("Reshape", reshape),
     ("Shape", shape),
     ("Slice", slice),
@@ -218,10 +219,19 @@ fn clip(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, St
     map(first(inputs)?, |x| x.max(least).min(most))
 }
 
-fn product(x: &Constant) -> Result<Constant, String> {
+fn product(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
+    let x = first(inputs)?;
+    let axes = numbers(node, inputs, 1, "axes").unwrap_or_default();
+    let axes = axes.into_iter().map(|at| axis(at, x.dims.len())).collect::<Result<BTreeSet<usize>, _>>()?;
+    if (!axes.is_empty() && axes.len() != x.dims.len()) || (axes.is_empty() && node.int("noop_with_empty_axes", 0) != 0)
+    {
+        return Err("products over some of the axes are not supported, only products over all axes".into());
+    }
     let product = x.ints().iter().try_fold(1i64, |product, n| product.checked_mul(*n));
     let product = product.ok_or("its product is too large")?;
-    Ok(Constant { dims: Vec::new(), values: Values::Ints(vec![product]) })
+    let dims = if node.int("keepdims", 1) != 0 { vec![1; x.dims.len()] } else { Vec::new() };
+    Ok(Constant { dims, values: Values::Ints(vec![product]) })
 }
 
 fn filled(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {

@@ -216,6 +216,30 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
 }
 
+/// ReduceProd keeps the reduced dimension unless `keepdims` is 0, so its result can be joined with other sizes.
+#[test]
+fn products_of_sizes_keep_their_dimension() {
+    let joined = |inputs: &[&str]| {
+        changed(|tensors, nodes| {
+            tensors.extend([ints("zero", &[0]), ints("parts", &[-1, 1]), ints("axes", &[0]), ints("other", &[1])]);
+            nodes.truncate(3);
+            nodes.extend([
+                node("Shape", &["c"], "s"),
+                node("Gather", &["s", "zero"], "n"),
+                node("ReduceProd", inputs, "rest"),
+                node("Concat", &["n", "rest"], "shape"),
+                node("Reshape", &["c", "shape"], "d"),
+                node("Gemm", &["d", "fc.weight"], "y"),
+            ]);
+        })
+    };
+    for inputs in [&["parts"][..], &["parts", "axes"]] {
+        let net = network(&joined(inputs)).unwrap();
+        assert_eq!(net.net.nodes.last().unwrap().op.kind(), "linear");
+    }
+    refused(&joined(&["parts", "other"]), &["/rest/ReduceProd"]);
+}
+
 /// An Add changes the bias of the convolution only if no other node reads the convolution's output under any of its
 /// names.
 #[test]

@@ -185,7 +185,11 @@ fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Resul
         let bytes = len.checked_mul(number.bytes() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let values = bytes.and_then(|bytes| rest.get(8..)?.split_at_checked(bytes));
         let (Some((values, left)), true) = (values, count == Some(*len)) else {
-            return damaged(format!("storage {} should have {len} values, found {count:?}", printable(key)));
+            return damaged(format!(
+                "storage {} should have {len} values, found {}",
+                printable(key),
+                count.map_or("the end of the file".into(), |n| n.to_string())
+            ));
         };
         places.insert(key, values);
         rest = left;
