@@ -2,11 +2,10 @@
 //! an hour.
 //!
 //! - [`relay`]: training runs that are killed, stopped, run out of disk space or meet damaged data. Each time they
-//!   resume on a random number of
-//! ranks. Every step, score, checkpoint and model must equal a [`reference`] without faults bit for bit.
+//!   resume on a random number of ranks. Every step, score, checkpoint and model must equal a [`reference`] without
+//!   faults bit for bit.
 //! - [`steady`]: one training run with only faults that it must survive. Its memory must not grow by more than 1 %, and
-//!   descriptors and threads must
-//! not grow at all.
+//!   descriptors and threads must not grow at all.
 //!
 //! It prints a line for each fault and a table at the end. The environment variables MINUTES and SEED are read, and the
 //! seed is printed.

@@ -287,6 +287,8 @@ mod tests {
             of("rotation(lanczos)").choice(&choices).unwrap_err(),
             "expected nearest or bilinear, got \"lanczos\""
         );
-        assert!(of("rotation(bilinear, nearest)").choice(&choices).unwrap_err().contains("\"bilinear\" and \"nearest\""));
+        assert!(
+            of("rotation(bilinear, nearest)").choice(&choices).unwrap_err().contains("\"bilinear\" and \"nearest\"")
+        );
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! - [`read`] recognises a file by its first bytes and reads its tensors. [`FORMATS`] lists the formats.
 //! - `hdf5`: model.h5, checkpoints and Keras files. `safetensors`. `torch`: `.pth` files, with a pickle interpreter
-//!   that
-//! executes nothing. `onnx_weights`.
+//!   that executes nothing. `onnx_weights`.
 //! - `weights`: the result of reading, and the errors. `number`: the types of values.
 //! - [`onnx`]: an ONNX graph as a network with its weights.
 //! - [`export`]: writes a trained network as a file of another program.

@@ -1,13 +1,12 @@
 //! Imports ONNX files: turns a graph into a network with weights that can be trained further.
 //!
 //! - [`read`] and `survey`: read a file, convert it node by node, and reject cycles. `graph`, `tensor`, `message`: the
-//! content of the file.
+//!   content of the file.
 //! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
-//! convert one operator each. `windows`, `channels`: shared parts of these.
+//!   convert one operator each. `windows`, `channels`: shared parts of these.
 //! - `fold`: constant folding.
 //! - `function`: activations that exporters write as several nodes. `fuse`: merges layers. `names`: derives PyTorch's
-//!   module
-//! paths.
+//!   module paths.
 //!
 //! A file may come from an untrusted source. Lengths are checked against the file before memory is allocated, and
 //! errors about unsupported parts name the node. External data is not supported.

@@ -7,8 +7,7 @@
 //! is ever called.
 //!
 //! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds. `opcode`: the
-//!   operations
-//! that it knows.
+//!   operations that it knows.
 //! - `state_dict`: finds the tensors by name and reads their values.
 
 mod opcode;
