@@ -21,7 +21,7 @@ pub struct Loss {
 }
 
 /// Receives the number of a finished bucket and its gradients: the sum over this rank's workers, or one buffer per
-/// worker in order (see [`Gather`]).
+/// worker in order (see [`Gather`](crate::Gather)).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

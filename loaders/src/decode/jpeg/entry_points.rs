@@ -32,7 +32,7 @@ const DC_BITS: u8 = 11;
 /// The position at which an MCU begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Point {
-    /// Number of bits before it in the data, as [`Position::bits`].
+    /// Number of bits before it in the data, as in `Position`.
     pub bits: u64,
     /// The last DC coefficient of each component before it.
     pub dc: [i16; COMPONENTS],
