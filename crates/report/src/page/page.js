@@ -62,9 +62,9 @@ function head() {
       ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, percent(e[key]))),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
-      tile('images a second over all ranks, mean of the run', grouped(run.img_per_s)),
+      tile('images per second over all ranks, mean of the run', grouped(run.img_per_s)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
-      tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
+      tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} ${run.workers === 1 ? 'worker' : 'workers'}, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)
       summary.append(el('p', { class: 'warn' }, `${run.unread.lines} line(s) of metrics.jsonl are no events, the first is line ${run.unread.first}; they are left out.`));
     const lost = run.curves.loss && run.curves.loss.y.some(y => y === null);
@@ -95,8 +95,8 @@ const CHARTS = [
   { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')] },
   { name: 'mAP', show: percent, lines: () => fromEvals('map', 'on').filter(line => line.x.length) },
   { name: 'Learning rate', lines: () => fromSteps('lr', 'rate') },
-  { name: 'Images a second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },
-  { name: 'Waits, milliseconds a step', zero: true, lines: () => [...fromSteps('data_wait_ms', 'for data'), ...fromSteps('comm_wait_ms', 'for other ranks')] },
+  { name: 'Images per second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },
+  { name: 'Waiting time, milliseconds per step', zero: true, lines: () => [...fromSteps('data_wait_ms', 'for data'), ...fromSteps('comm_wait_ms', 'for other ranks')] },
   { name: 'Norm of the gradients', log: true, lines: () => fromSteps('grad_norm', 'norm') },
 ];
 
