@@ -211,7 +211,7 @@ fn what_a_gemm_adds_is_one_number_a_class() {
     }
     // one number for each image instead of each class
     let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
-    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; expected one number for each class, [3]"]);
+    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1], expected one number for each class, [3]"]);
 }
 
 #[test]
