@@ -175,7 +175,7 @@ fn only_what_nobody_else_reads_is_fused() {
     assert_eq!(found, want);
     let fused = graph(cpu(1), &net, 2);
     let error = fused.output(5).unwrap_err().to_string();
-    assert!(error.starts_with("n2: ") && error.contains("never made"), "{error}");
+    assert!(error.starts_with("n2: ") && error.contains("never stored"), "{error}");
     assert!(fused.output(4).is_ok());
     let apart = by(cpu(1).unfused(), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]).unwrap();
     assert_eq!(apart, ["own winograd", "own", "own winograd", "own", "own winograd", "own"]);
