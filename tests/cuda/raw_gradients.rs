@@ -110,7 +110,7 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
     }
 }
 
-/// Number of buckets with a convolution, each of which needs a conversion.
+/// Number of buckets with a convolution. Every such bucket needs a conversion.
 const CASTS: u64 = 2;
 
 fn spec_updates_only(spec: &OptimizerSpec) -> bool {

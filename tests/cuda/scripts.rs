@@ -18,7 +18,7 @@ use support::program::{Folder, start};
 const MOST: u64 = 5;
 const TOTAL: u64 = 90;
 
-/// One set of tests passes, one hangs, and one fails and leaves too many files, one of which is too large.
+/// The first set of tests passes and the second hangs. The third fails and leaves too many files, including a very large file.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
 *ops::*) echo 'test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.01s' ;;

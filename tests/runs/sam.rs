@@ -43,7 +43,7 @@ fn values(layers: &[LayerWeights]) -> Vec<f64> {
     layers.iter().flat_map(|layer| &layer.tensors).flat_map(|t| t.2.iter().map(|v| f64::from(*v))).collect()
 }
 
-/// Returns the gradient of the first step, which is the change of the weights at a rate of 1.
+/// Returns the gradient of the first step. At a rate of 1 it equals the change of the weights.
 fn gradient(before: &[f64], out: &str) -> Vec<f64> {
     before.iter().zip(values(&model(out).layers)).map(|(b, a)| b - a).collect()
 }

@@ -1,4 +1,4 @@
-//! Slots, which are the memory of batches, and the list of free slots.
+//! A slot holds the memory for a batch. This module also keeps the list of free slots.
 
 use std::ops::Range;
 use std::sync::PoisonError;

@@ -86,7 +86,7 @@ pub(crate) struct Axis {
     pub grouped: Vec<f32>,
     /// The same weights in fixed point.
     pub fixed: Vec<i16>,
-    /// The range of inputs of each output, without those with weight 0.
+    /// For each output, the range of inputs with a weight other than 0.
     reaches: Vec<(usize, usize)>,
     /// The weights of the output that is being planned.
     exact: Vec<f64>,

@@ -63,7 +63,7 @@ struct Attribute<'a> {
 /// Maximum number of nodes, and of weights.
 const MOST: usize = 20_000;
 
-/// Maximum number of inputs or outputs of a node, and of outputs of the graph.
+/// A node may have at most this number of inputs and of outputs, and a graph this number of outputs.
 const MOST_VALUES: usize = 256;
 
 /// Maximum number of attributes per node.
