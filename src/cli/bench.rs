@@ -175,9 +175,9 @@ pub struct LoaderStep {
     /// Number of compute threads [default: number of cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Number of loader threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
-    pub loader_threads: usize,
+    /// Number of loader threads [default: from the cores without compute threads]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub loader_threads: Option<usize>,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
@@ -320,7 +320,7 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
     })?;
     print(serde_json::json!({
         "bench": "loader+step", "data": args.dir, "split": args.split, "transform": request.transforms, "model": args.model,
-        "batch": args.batch, "threads": result.threads, "loader_threads": args.loader_threads, "device": result.device,
+        "batch": args.batch, "threads": result.threads, "loader_threads": result.loader_threads, "device": result.device,
         "precision": args.precision, "img_per_s": result.img_per_s, "step_ms": result.step_ms, "steps": result.steps,
         "data_wait_ms": result.data_wait_ms, "data_wait_share": result.data_wait_ms / result.step_ms,
         "queue_depth": result.queue_depth, "input": result.input, "advice": result.advice, "backend": result.backend,

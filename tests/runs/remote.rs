@@ -28,14 +28,11 @@ impl<B: Backend> Device for On<B> {
     const NAME: &'static str = "test";
     const ABOUT: &'static str = "A device of tests";
     const REMOVABLE: bool = false;
+    const USES_CORES: bool = false;
     const LAYOUT_CURE: &'static str = "there is but one layout";
 
     fn find(_: Vec<String>) -> Result<Self, Unavailable> {
         Err(Unavailable { why: "tests make it themselves".into(), present: false })
-    }
-
-    fn threads(&self, _: usize) -> usize {
-        1
     }
 
     fn open(&self, _: &DeviceSettings) -> Result<B, Error> {

@@ -52,6 +52,9 @@ pub trait DeviceKind: Sized {
     /// Whether individual devices of this kind can fail, so that an error must name the device.
     const REMOVABLE: bool;
 
+    /// Whether the device computes with threads of this process. Otherwise, one thread enqueues work and waits for it.
+    const USES_CORES: bool;
+
     /// Advice for ranks that have planned different memory layouts.
     const LAYOUT_CURE: &'static str;
 
@@ -65,14 +68,11 @@ pub trait DeviceKind: Sized {
         Ok(false)
     }
 
-    /// Returns the number of compute threads for a rank with this number of cores, unless the user sets it.
-    fn threads(&self, cores: usize) -> usize;
-
     /// Opens the device of this rank.
     fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, Error>;
 
     /// Returns notes for the log: on the choice of this kind, and on settings that have no effect in this precision.
-    fn notes(&self, _precision: Precision) -> Vec<String> {
+    fn notes(&self, _precision: Precision, _tf32: bool) -> Vec<String> {
         Vec::new()
     }
 

@@ -1,5 +1,8 @@
-//! The choice of a device. Only [`launch`](crate::launch) names concrete devices. All other code is generic over
-//! [`Device`].
+//! The choice of a device, and the threads of a rank that uses it. Only [`launch`](crate::launch) names concrete
+//! devices. All other code is generic over [`Device`].
+
+use base::cores::{self, Cores};
+use recipe::Overlap;
 
 pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
@@ -11,4 +14,49 @@ pub enum DeviceChoice {
     Auto,
     /// The kind of device with this name.
     Kind(&'static str),
+}
+
+/// Numbers of threads that the user has set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestedThreads {
+    pub compute: Option<usize>,
+    pub loader: Option<usize>,
+}
+
+/// Threads and cores of a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources {
+    /// Cores that this rank may use.
+    pub cores: Cores,
+    pub compute: usize,
+    pub loader: usize,
+}
+
+impl Resources {
+    /// Divides the cores of a rank. `sums` is true if another thread sums gradients with MPI.
+    ///
+    /// If the device computes on cores, there is a compute thread per core by default. The loader gets the remaining
+    /// cores, except one for MPI. On other devices one thread enqueues work and mostly sleeps, as does MPI's thread, so
+    /// the loader gets all cores but one. There is at least one loader thread. Loader threads run at nice 19, so on a
+    /// shared core they use the time that other threads leave.
+    pub fn new<D: Device>(cores: Cores, requested: RequestedThreads, sums: bool) -> Self {
+        let compute = if D::USES_CORES { requested.compute.unwrap_or(cores.own) } else { 1 };
+        let left = cores.own.saturating_sub(compute + usize::from(sums && D::USES_CORES));
+        Self { cores, compute, loader: requested.loader.unwrap_or(left.max(1)) }
+    }
+
+    /// Divides all cores of this process.
+    pub fn of_process<D: Device>(requested: RequestedThreads) -> Self {
+        Self::new::<D>(Cores { own: cores::affinity().len() }, requested, false)
+    }
+
+    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own, or
+    /// if the device has a queue, so that the compute thread is idle.
+    pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
+        match wish {
+            Overlap::On => true,
+            Overlap::Off => false,
+            Overlap::Auto => queues || self.cores.spare(self.compute),
+        }
+    }
 }

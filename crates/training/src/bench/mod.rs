@@ -20,7 +20,7 @@ use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
 use roofline::{Machine, Roofline};
 use trained::{Setting, Synthetic, Trained};
 
-use crate::device::{Device, DeviceChoice};
+use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
@@ -48,9 +48,11 @@ pub struct StepRequest {
 }
 
 impl StepRequest {
-    fn work(&self) -> trained::Work<'_> {
+    fn work<D: Device>(&self) -> trained::Work<'_> {
         let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
-        let (batch, threads, precision, tf32) = (*batch, *threads, *precision, *tf32);
+        let (batch, precision, tf32) = (*batch, *precision, *tf32);
+        let requested = RequestedThreads { compute: *threads, loader: None };
+        let threads = Resources::of_process::<D>(requested).compute;
         let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
         trained::Work { model, size: *size, setting }
     }
@@ -101,7 +103,7 @@ struct Taken {
 
 /// Measures forward, backward and update. All steps use the same synthetic batch.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let mut work = Synthetic::new(device, &request.work())?;
+    let mut work = Synthetic::new(device, &request.work::<D>())?;
     if request.roofline && work.trained.graph.backend().cores().is_none() {
         let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
@@ -215,7 +217,8 @@ pub struct LoaderStepRequest {
     pub tf32: bool,
     /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    pub loader_threads: usize,
+    /// Loader threads. `None` uses the remaining cores.
+    pub loader_threads: Option<usize>,
     /// How the loader reads records.
     pub io: Io,
     /// How long to measure after the warm-up.
@@ -225,6 +228,7 @@ pub struct LoaderStepRequest {
 /// The result of `trireme bench loader+step`.
 pub struct LoaderStepResult {
     pub threads: usize,
+    pub loader_threads: usize,
     /// Mean over the measured time.
     pub img_per_s: f64,
     pub steps: usize,
@@ -255,12 +259,14 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         return Err(Error::DataSet { data: request.dir.display().to_string(), what });
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;
-    let LoaderStepRequest { threads, precision, tf32, .. } = *request;
+    let LoaderStepRequest { precision, tf32, .. } = *request;
+    let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
+    let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
     let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
     let mut trained = Trained::new(device, net, &setting)?;
     // the last batch of an epoch is smaller
     trained.graph.prepare(split.len() as usize % batch)?;
-    let mut feed = Feed::new(trained.graph.backend(), split, &pipeline, batch, request)?;
+    let mut feed = Feed::new(trained.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;
     let (mut begin, mut before) = (Instant::now(), feed.loader.stats());
     let (mut steps, mut images) = (0, 0);
     while steps < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
@@ -276,6 +282,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let each = |time: Duration| time.as_secs_f64() * 1e3 / steps as f64;
     Ok(LoaderStepResult {
         threads: trained.threads,
+        loader_threads,
         img_per_s: images as f64 / time.as_secs_f64(),
         steps,
         step_ms: each(time),
@@ -284,7 +291,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         input: feed.input.describe(),
         device: D::NAME,
         backend: trained.graph.backend().describe(),
-        advice: stats.advice(time, request.loader_threads, feed.loader.maps_local_files()),
+        advice: stats.advice(time, loader_threads, feed.loader.maps_local_files()),
     })
 }
 
@@ -302,12 +309,11 @@ impl Feed {
         split: Arc<Split>,
         pipeline: &Pipeline,
         batch: usize,
-        request: &LoaderStepRequest,
+        (threads, io): (usize, Io),
     ) -> Result<Self, Error> {
         let input = DeviceInput::new(backend, pipeline);
         let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), u32::MAX);
-        let options =
-            Options { threads: request.loader_threads, io: request.io, nice: LOADER_NICE, ..Options::default() };
+        let options = Options { threads, io, nice: LOADER_NICE, ..Options::default() };
         let loader = input.start(&split, pipeline, Box::new(order), options)?;
         Ok(Self { loader, input, next: None })
     }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
-use base::{cores, screen};
+use base::screen;
 use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
 use net::{Conv, Op, Shape};
 
 use super::operation::{Case, Convolution, Parameters, Pass, Work, cases};
-use crate::device::{Device, DeviceSettings};
+use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 
 /// Minimum number of rounds to measure.
@@ -91,10 +91,11 @@ pub fn run<D: Device>(
     request: &OpsRequest,
     show: impl FnMut(&On, &Measured) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let threads = request.threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
+    let requested = RequestedThreads { compute: request.threads, loader: None };
+    let threads = Resources::of_process::<D>(requested).compute;
     let (precision, tf32, deterministic) = (Precision::F32, false, true);
     let backend = device.open(&DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic })?;
-    device.notes(precision).iter().for_each(|note| screen::say(note));
+    device.notes(precision, tf32).iter().for_each(|note| screen::say(note));
     let none = || Error::Usage(format!("{}: this device has only one implementation of each operation", D::NAME));
     let device = backend.implementations().ok_or_else(none)?;
     let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };

@@ -7,7 +7,7 @@ use backend::{Backend, Buffer, Precision};
 use comm::{Comm, Error as CommError, World};
 
 use super::trained::{Setting, Synthetic, Work};
-use crate::device::{Device, DeviceChoice};
+use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
@@ -75,10 +75,11 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
         format!("trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--share-gpu {share_gpu}");
     session.same_start(D::NAME, &options)?;
     let cores = session.cores()?;
-    let threads = request.threads.unwrap_or(device.threads(cores.own));
+    let requested = RequestedThreads { compute: request.threads, loader: None };
+    let threads = Resources::new::<D>(cores, requested, false).compute;
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let (threads, precision) = (Some(threads), Precision::F32);
+    let precision = Precision::F32;
     let setting = Setting { batch, threads, precision, tf32: false, node_rank, exchanged: true };
     let work = Work { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;

@@ -1,7 +1,6 @@
 //! A network and an optimizer for benchmarks: SGD with momentum on a single rank.
 
 use backend::{Backend, Cores, Error as BackendError, Input, Precision, Queue, Regions};
-use base::cores;
 use engine::optim::{Optimizer, Policy, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use loaders::{Draws, ImageSpec, memory};
@@ -20,8 +19,8 @@ const RATE: f64 = 1e-3;
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub batch: usize,
-    /// Compute threads. `None` uses the device's default for all cores.
-    pub threads: Option<usize>,
+    /// Compute threads.
+    pub threads: usize,
     /// Number format of the arithmetic.
     pub precision: Precision,
     /// True if f32 products may be rounded to tf32.
@@ -47,7 +46,6 @@ impl<B: Backend> Trained<B> {
     /// Opens the device and plans the network.
     pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
         let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
-        let threads = threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
         let deterministic = false;
         let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
         let scaled = backend.loss_scaling().is_some();

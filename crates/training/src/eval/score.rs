@@ -14,7 +14,7 @@ use report::predictions::{ClassScore, Predictions, SeveralOutcome};
 use super::classes;
 use super::model::{Read, SETTINGS, graph, images, pipeline, read, views};
 use super::request::EvalRequest;
-use crate::device::{Device, DeviceSettings, Gpu};
+use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
@@ -164,7 +164,7 @@ struct Opened {
 
 fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
     let mut text = format!("network {}\nstep {}\nbatch {}\n", model.network, model.step, evaluation.batch);
-    let views: Vec<Vec<String>> = evaluation.views.iter().map(|view| view.ops()).collect();
+    let views: Vec<(Vec<String>, f32)> = evaluation.views.iter().map(|(view, weight)| (view.ops(), *weight)).collect();
     text.push_str(&format!("split {}, classes {:?}\n{views:?}\n", evaluation.split.name(), evaluation.labels()));
     for (layer, (name, _, values)) in model.layers.iter().flat_map(|l| l.tensors.iter().map(move |t| (&l.name, t))) {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -223,12 +223,14 @@ fn score_opened<D: Device>(
 ) -> Result<Scored, Error> {
     let Opened { model, mut evaluation, text, notes: said } = session.agree(opened)?;
     session.same(
-        "the model, the data set, --split, --batch, --map-classes, --flip, --corners or --ema",
+        "the model, the data set, --split, --batch, --map-classes, --flip, --corners, --shift or --ema",
         &text,
         "start all ranks with the same files and options",
     )?;
-    let threads = request.threads.unwrap_or(device.threads(cores.own));
-    evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
+    let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
+    let resources = Resources::new::<D>(cores, requested, false);
+    let threads = resources.compute;
+    evaluation.options.threads = resources.loader;
     let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
     let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;

@@ -1,17 +1,15 @@
-//! A planned run on a rank, and the threads that the rank uses. [`build`](super::build) makes it.
+//! A planned run on a rank. [`build`](super::build) makes it.
 
 use std::sync::Arc;
 
 use backend::Backend;
-use base::cores::Cores;
 use engine::Graph;
 use engine::optim::{Ema, Optimizer, Schedule};
 use formats::checkpoint::Progress;
 use loaders::order::{TrainOrder, worker_positions};
 use loaders::{Balanced, Footprint, Options, Pipeline, Split};
-use recipe::{Overlap, Recipe};
+use recipe::Recipe;
 
-use crate::device::Device;
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::Evaluation;
@@ -137,7 +135,21 @@ impl<B: Backend> Run<B> {
         let scored = self.evaluation.is_some() || request.find_lr.is_some();
         let length = Length { images: self.division.images, max_steps: request.max_steps, scored };
         let of_settings = warnings(&self.recipe, self.graph.net(), &self.schedule, length);
-        of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn)).collect()
+        let of_settings = of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn));
+        of_settings.chain(self.small_passes()).collect()
+    }
+
+    /// Returns a note if a GPU runs more than one pass per step.
+    fn small_passes(&self) -> Option<String> {
+        let (passes, workers) = (self.division.mine.len(), self.division.workers);
+        (self.graph.backend().queue().is_some() && passes > 1).then(|| {
+            let images = self.division.largest();
+            format!(
+                "note: workers = {workers}, so each GPU runs {passes} passes per step, of {images} images. Larger passes use a GPU better: \
+                 start more ranks, or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
+                 changes the result"
+            )
+        })
     }
 
     /// Returns the memory of the loaders for training and evaluation.
@@ -155,41 +167,5 @@ impl<B: Backend> Run<B> {
         let training = of(&self.source.train, &self.source.augment, &self.options)?;
         let training = training.times(self.recipe.optimizer.passes());
         Ok(Footprints { training, scoring })
-    }
-}
-
-/// Threads and cores of a rank.
-#[derive(Clone, Copy, Debug)]
-pub struct Resources {
-    /// Cores that this rank may use.
-    pub cores: Cores,
-    pub compute: usize,
-    pub loader: usize,
-}
-
-impl Resources {
-    /// Uses the requested numbers of threads. By default there is a compute thread per core, and a loader thread for
-    /// each remaining core except the core for MPI, but at least one. Loader threads run at nice 19, so on a shared
-    /// core they use the time that compute threads leave.
-    pub fn new<D: Device>(
-        device: &D,
-        cores: Cores,
-        request: &TrainRequest,
-        loader: Option<usize>,
-        ranks: usize,
-    ) -> Self {
-        let compute = request.threads.unwrap_or(device.threads(cores.own));
-        let left = cores.own.saturating_sub(compute + usize::from(ranks > 1));
-        Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
-    }
-
-    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own, or
-    /// if the device has a queue, so that the compute thread is idle.
-    pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
-        match wish {
-            Overlap::On => true,
-            Overlap::Off => false,
-            Overlap::Auto => queues || self.cores.spare(self.compute),
-        }
     }
 }
