@@ -56,6 +56,9 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
+    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
+    pub shift: u32,
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
@@ -113,7 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ema: args.ema,
         sealed: args.sealed,
         map_classes: args.map_classes,
-        test_time: TestTime { flip: args.flip, corners: args.corners },
+        test_time: TestTime { flip: args.flip, corners: args.corners, shift: args.shift },
         data: data(args)?,
         recorded: args.data.is_none(),
         split: args.split.clone(),

@@ -56,6 +56,9 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
+    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
+    pub shift: u32,
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
@@ -81,7 +84,7 @@ pub struct Args {
 /// Classifies the images. Unreadable images are reported at the end with exit code 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
-    let test_time = TestTime { flip: args.flip, corners: args.corners };
+    let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
     let mut predictor = launch::predictor(args.device.0, &request, args.cost.limits(), test_time)?;
     if args.threshold.is_some() && !predictor.multi_label() {
         let model = args.model.display();

@@ -9,7 +9,7 @@ use backend::update::{
     AdagradRule, AdamRule, LambRule, LarsRule, LionRule, Normed, RmsPropRule, RmsPropVariant, SgdRule, rates,
 };
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
-use engine::optim::{Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
+use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
 use engine::{Graph, Purpose};
 use net::NetSpec;
 use net::{Conv, Linear, Op, Shape};
@@ -155,6 +155,46 @@ fn averages_as_in_tensorflow() {
         check_averages(Reference, &file, wanted);
         check_averages(numerics::cpu(2), &file, wanted);
     }
+}
+
+/// Compares lookahead with a plain loop over the parameters of a second graph.
+fn check_lookahead<B: Backend>(backend: fn() -> B, file: &Golden) {
+    let steps = file.gradients.len() as u64;
+    let rule = Averaging::Lookahead { period: 3, decay: 0.8, power: 2.0, total: steps };
+    let (mut graph, mut plain) = (graph(backend(), file), graph(backend(), file));
+    let mut ema = Ema::with_averaging(&graph, rule).unwrap();
+    let spec = OptimizerSpec::sgd(0.9, true, 1e-3);
+    let (mut optimizer, mut plain_optimizer) = (optimizer(&graph, &spec), optimizer(&plain, &spec));
+    let mut slow = all(&plain, plain.weights());
+    for (t, (formulas, &lr)) in (1..).zip(file.gradients.iter().zip(&file.lrs)) {
+        for graph in [&mut graph, &mut plain] {
+            set_gradients(graph, |i| values(file, formulas, i));
+        }
+        optimizer.step(&mut graph, lr, Some(&mut ema)).unwrap();
+        plain_optimizer.step(&mut plain, lr, None).unwrap();
+        if t % 3 == 0 || t == steps {
+            let keeps = if t % 3 == 0 { 0.8 * (t as f32 / steps as f32).powi(2) } else { 1.0 };
+            let fast = all(&plain, plain.weights());
+            slow.iter_mut().zip(fast).for_each(|(slow, fast)| *slow = keeps * *slow + (1.0 - keeps) * fast);
+            let mut rest = &slow[..];
+            for i in 0..plain.params().len() {
+                let values;
+                (values, rest) = rest.split_at(graph_len(file, i));
+                plain.set_param(i, values).unwrap();
+            }
+        }
+        let want: Vec<f64> = all(&plain, plain.weights()).into_iter().map(f64::from).collect();
+        close(&format!("lookahead, step {t}"), &all(&graph, graph.weights()), &want);
+    }
+    assert_eq!(all(&graph, &ema.weights), all(&graph, graph.weights()), "the run ends with the averages");
+}
+
+#[test]
+fn lookahead_as_a_plain_loop() {
+    let file: Golden = golden("optim.json");
+    assert_ne!(file.gradients.len() % 3, 0, "the last step must not be a multiple of the period");
+    check_lookahead(|| Reference, &file);
+    check_lookahead(|| numerics::cpu(2), &file);
 }
 
 /// Returns the rule for the first or the second pass of LAMB.

@@ -103,7 +103,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
         });
         changed.join().unwrap().into_iter().for_each(|(bucket, all)| graph.put(bucket, all));
         assert!(optimizer.step(&mut graph, 0.05 / (1.0 + step as f64), Some(&mut ema)).unwrap().finite);
-        ema.update_running(graph.running(), step + 1);
+        ema.update_running(graph.running_mut(), step + 1);
         graph.running_mut().iter_mut().for_each(|value| *value += 0.01);
         if step % 3 == 0 {
             let rows = Rows::new(1000, 0, 4);

@@ -51,6 +51,22 @@ fn model(out: &str) -> ModelFile {
     ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
 }
 
+/// The end of the run is no multiple of the period, and the stop is between two multiples.
+#[test]
+fn lookahead_ends_with_the_averages_on_any_number_of_ranks_and_after_a_stop() {
+    let setting = setting();
+    let keys = sets(&["ema.lookahead=5", "ema.decay=0.8", "ema.lookahead_power=2", "eval.ema=false"]);
+    let whole = setting.trained("whole", 0, &keys);
+    let trained = model(&whole);
+    assert_eq!(values(&trained.layers), values(&trained.ema));
+    let plain = setting.trained("plain", 0, &[]);
+    assert_ne!(values(&trained.layers), values(&model(&plain).layers));
+    setting.trained("parts", 2, &[&keys[..], &["--max-steps", "13"]].concat());
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs after a stop on 2 and 3 ranks");
+}
+
 /// The averages equal the mean of the weights after epochs 2, 3 and 4, which shorter runs produce.
 #[test]
 fn weights_are_averaged_from_an_epoch_on() {

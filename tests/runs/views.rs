@@ -36,7 +36,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 21));
     let out = setting.trained("out", 0, &[]);
     let plain = eval(&out, 0, &[]).0;
-    for views in [&["--flip"][..], &["--corners"], &["--flip", "--corners"]] {
+    for views in [&["--flip"][..], &["--corners"], &["--flip", "--corners"], &["--shift", "2"]] {
         let (alone, _) = eval(&out, 0, views);
         assert_eq!(alone["count"], 21);
         assert_ne!(alone["loss"], plain["loss"], "{views:?}");

@@ -1,6 +1,5 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
 
-use backend::Precision;
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName};
@@ -92,7 +91,7 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
         Some(_) if recipe.sync != Sync::Allreduce => {
             Err(format!("needs the gradient of all ranks, which sync = \"{}\" does not compute; remove one of the two", recipe.sync))
         }
-        Some(_) if recipe.precision == Precision::F16 => {
+        Some(_) if recipe.may_use_f16() => {
             Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step; use bf16"
                 .into())
         }
@@ -179,7 +178,7 @@ fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     if recipe.reduce.codec.keys.contains(&"clip") && recipe.reduce.clip() == 0.0 {
         return Err("has no effect with reduce.clip = 0, because codes without clipping are unbiased".into());
     }
-    if recipe.precision == Precision::F16 {
+    if recipe.may_use_f16() {
         return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, so the residual of one \
                     step does not fit the next; use bf16"
             .into());
@@ -413,6 +412,12 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         (None, _) if ema.swa_every.is_some() => {
             Err(("ema.swa_every", "has no meaning without ema.swa_start, the first epoch that is averaged".into()))
         }
+        _ if ema.lookahead.is_some() && ema.decay.is_none() => {
+            Err(("ema.lookahead", "needs ema.decay, the part that the averages keep, for example 0.5".into()))
+        }
+        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => {
+            Err(("ema.lookahead_power", "has no meaning without ema.lookahead, the number of steps".into()))
+        }
         _ => Ok(()),
     }
 }
@@ -465,6 +470,11 @@ mod tests {
         );
         refused("[ema]\ndecay = 0.9\nswa_start = 2", &["ema.swa_start: cannot be combined with ema.decay"]);
         refused("[ema]\nswa_start = 4", &["ema.swa_start: the run has 3 epochs"]);
+        refused("[ema]\nlookahead = 5", &["ema.lookahead: needs ema.decay"]);
+        refused(
+            "[ema]\ndecay = 0.5\nlookahead_power = 3",
+            &["ema.lookahead_power: has no meaning without ema.lookahead"],
+        );
         refused("[ema]\nswa_every = 2", &["ema.swa_every: has no meaning without ema.swa_start"]);
         let off = "[stop]\npatience = 1\nscore = \"ema.loss\"\n[ema]\ndecay = 0.9\n[eval]\nema = false";
         refused(off, &["stop.score: \"ema.loss\"", "eval.ema = false"]);

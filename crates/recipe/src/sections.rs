@@ -20,13 +20,29 @@ use super::scoring::{Eval, Every, Stop};
 section! {
     /// Averages of the weights over the steps.
     pub struct Ema {
-        /// Largest decay of the exponential moving average. The decay at step t is min(decay, (1 + t) / (10 + t)).
+        /// Largest decay of the exponential moving average. The decay at step t is min(decay, (1 + t) / (10 + t)). With
+        /// lookahead, the part that the averages keep.
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
+        /// Lookahead: the number of steps after which the averages move towards the weights and then replace them. The
+        /// run ends with the averages.
+        absent lookahead: u64 = "no lookahead", in Range::AtLeast(1.0);
+        /// With lookahead: the part that the averages keep at step t of T is decay times (t / T) to this power.
+        optional lookahead_power: f64 = 0.0, in Range::AtLeast(0.0);
         /// Stochastic weight averaging, instead of decay: the mean of the weights after this epoch, counted from 1, and
         /// after later epochs.
         absent swa_start: u32 = "no averages", in Range::AtLeast(1.0);
         /// Epochs between two sets of weights that swa_start averages.
         optional swa_every: u32 = 1, in Range::AtLeast(1.0);
+    }
+}
+
+section! {
+    /// Settings that replace those of the recipe on NVIDIA GPUs.
+    pub struct CudaSettings {
+        /// Number format of the arithmetic on an NVIDIA GPU, instead of precision.
+        absent precision: Precision = "precision";
+        /// Whether products of f32 may be rounded to tf32 on an NVIDIA GPU, instead of tf32.
+        absent tf32: bool = "tf32";
     }
 }
 
@@ -170,12 +186,16 @@ impl Ema {
         self.decay.is_some() || self.swa_start.is_some()
     }
 
-    /// Returns how the weights are averaged, for this number of steps per epoch.
-    pub fn averaging(&self, steps_per_epoch: u64) -> Option<Averaging> {
+    /// Returns how the weights are averaged, for this number of steps per epoch and in the whole run.
+    pub fn averaging(&self, steps_per_epoch: u64, total: u64) -> Option<Averaging> {
         let steps = |epochs: u32| u64::from(epochs) * steps_per_epoch;
-        let swa = self.swa_start.map(|start| (steps(start), steps(self.swa_every())));
-        let equal = swa.map(|(first, period)| Averaging::Equal { first, period });
-        equal.or(self.decay.map(|decay| Averaging::Exponential { decay }))
+        if let Some(start) = self.swa_start {
+            return Some(Averaging::Equal { first: steps(start), period: steps(self.swa_every()) });
+        }
+        self.decay.map(|decay| match self.lookahead {
+            Some(period) => Averaging::Lookahead { period, decay, power: self.lookahead_power(), total },
+            None => Averaging::Exponential { decay },
+        })
     }
 }
 
@@ -296,6 +316,8 @@ section! {
         /// Split that is evaluated during training. Its scores determine the best checkpoint, `[stop]` and the
         /// plateau schedule. If it is validation, the test split is evaluated at the end of the run.
         absent eval_split: String = "validation, otherwise test";
+        /// Other settings for NVIDIA GPUs.
+        section cuda: CudaSettings;
         /// Initial weights.
         section init: Init;
         /// Parameters that are not trained.
@@ -354,6 +376,21 @@ impl Recipe {
     /// Returns the optimizer steps in the whole run.
     pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
         self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
+    }
+
+    /// Applies the settings for NVIDIA GPUs if `device` is `"cuda"`, and removes them. The recipe then describes the run
+    /// on this kind of device.
+    pub fn adapt_to(&mut self, device: &str) {
+        let CudaSettings { precision, tf32 } = std::mem::take(&mut self.cuda);
+        if device == "cuda" {
+            self.precision = precision.unwrap_or(self.precision);
+            self.tf32 = tf32.unwrap_or(self.tf32);
+        }
+    }
+
+    /// Returns true if the run computes in f16 on some kind of device.
+    pub fn may_use_f16(&self) -> bool {
+        [Some(self.precision), self.cuda.precision].contains(&Some(Precision::F16))
     }
 
     /// Converts the recipe to TOML. [`Recipe::parse`] reads it back to an equal recipe.

@@ -39,6 +39,20 @@ fn changed(sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
     Recipe::parse(SMALL, "small.toml", &Changes { sets, unsets }, &KNOWN)
 }
 
+#[test]
+fn settings_for_gpus_apply_to_gpus_only() {
+    let adapted = |device: &str| {
+        let mut recipe = with(&["cuda.precision=bf16", "cuda.tf32=true"]).unwrap();
+        recipe.adapt_to(device);
+        let written = recipe.to_toml().unwrap();
+        assert!(!written.contains("[cuda]"), "the recipe of the run must hold on any device: {written}");
+        (recipe.precision, recipe.tf32)
+    };
+    assert_eq!(adapted("cuda"), (Precision::Bf16, true));
+    assert_eq!(adapted("cpu"), (Precision::F32, false));
+    assert!(refusal(&["cuda.precision=f16", "optimizer.sam_rho=0.05"]).contains("bf16"));
+}
+
 fn refusal(sets: &[&str]) -> String {
     with(sets).unwrap_err().to_string()
 }

@@ -122,7 +122,7 @@ pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
 pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
-    let (threads, precision) = (device.threads(cores), Precision::F32);
+    let (threads, precision) = (cores, Precision::F32);
     let settings = DeviceSettings { threads, node_rank: 0, precision, tf32: false, deterministic: false };
     Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
@@ -207,7 +207,7 @@ pub fn predictor(
 /// Measures training steps on a synthetic batch.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
-        device.notes(request.precision).iter().for_each(|note| screen::say(note));
+        device.notes(request.precision, request.tf32).iter().for_each(|note| screen::say(note));
         bench::step(device, request, started)
     })
 }
@@ -238,4 +238,43 @@ pub fn is_first_of_several() -> bool {
 /// Measures how the time of a step scales with the number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
     on!(request.device, device => bench::scale::run(device, request))
+}
+
+#[cfg(test)]
+mod tests {
+    use base::cores::{Mask, share};
+
+    use super::*;
+    use crate::device::{RequestedThreads, Resources};
+
+    /// Returns compute and loader threads of each rank on a node with these cores, without binding.
+    fn threads<D: Device>(cores: usize, ranks: usize, requested: RequestedThreads) -> (usize, usize) {
+        let masks = vec![Mask { host: "node".into(), cpus: (0..cores).collect() }; ranks];
+        let resources = Resources::new::<D>(share(&masks, 0), requested, ranks > 1);
+        (resources.compute, resources.loader)
+    }
+
+    fn default_threads<D: Device>(ranks: usize) -> [(usize, usize); 4] {
+        [1, 4, 8, 16].map(|cores| threads::<D>(cores, ranks, RequestedThreads::default()))
+    }
+
+    #[test]
+    fn a_cpu_computes_on_all_cores_and_a_gpu_leaves_all_but_one_to_the_loader() {
+        assert_eq!(default_threads::<CpuDevice>(1), [(1, 1), (4, 1), (8, 1), (16, 1)]);
+        assert_eq!(default_threads::<CpuDevice>(4), [(1, 1), (1, 1), (2, 1), (4, 1)]);
+        assert_eq!(default_threads::<CudaDevice>(1), [(1, 1), (1, 3), (1, 7), (1, 15)]);
+        assert_eq!(default_threads::<CudaDevice>(4), [(1, 1), (1, 1), (1, 1), (1, 3)]);
+    }
+
+    #[test]
+    fn threads_that_the_user_sets_do_not_take_cores_from_the_loader_of_a_gpu() {
+        let compute = RequestedThreads { compute: Some(6), loader: None };
+        assert_eq!(threads::<CpuDevice>(16, 1, compute), (6, 10));
+        // one core is for MPI
+        assert_eq!(threads::<CpuDevice>(64, 4, compute), (6, 9));
+        assert_eq!(threads::<CudaDevice>(16, 1, compute), (1, 15));
+        let loader = RequestedThreads { compute: None, loader: Some(5) };
+        assert_eq!(threads::<CpuDevice>(4, 1, loader), (4, 5));
+        assert_eq!(threads::<CudaDevice>(4, 1, loader), (1, 5));
+    }
 }

@@ -212,6 +212,7 @@ impl DeviceKind for CpuDevice {
     const NAME: &'static str = "cpu";
     const ABOUT: &'static str = "The CPU";
     const REMOVABLE: bool = false;
+    const USES_CORES: bool = true;
     const LAYOUT_CURE: &'static str = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all ranks, or use nodes of one kind; \
          set TRIREME_CPU_TABLE on all ranks or on none";
 
@@ -222,10 +223,6 @@ impl DeviceKind for CpuDevice {
 
     fn read_environment(&self) -> Result<bool, Error> {
         onednn::read_environment().map(|()| true)
-    }
-
-    fn threads(&self, cores: usize) -> usize {
-        cores
     }
 
     fn open(&self, settings: &DeviceSettings) -> Result<Cpu, Error> {
@@ -246,7 +243,7 @@ impl DeviceKind for CpuDevice {
         }
     }
 
-    fn notes(&self, precision: Precision) -> Vec<String> {
+    fn notes(&self, precision: Precision, _tf32: bool) -> Vec<String> {
         let idle = self.table.is_some() && precision != Precision::F32;
         let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables apply only to f32"));
         self.notes.iter().cloned().chain(table).collect()
@@ -269,7 +266,7 @@ mod tests {
         let own = Cpu::new(1).unwrap().describe();
         assert_eq!(described(None).unwrap(), own);
         assert_eq!(described(Some("")).unwrap(), own);
-        let notes = |value, precision| of(value).map(|device| device.notes(precision)).ok().unwrap();
+        let notes = |value, precision| of(value).map(|device| device.notes(precision, false)).ok().unwrap();
         assert!(notes(None, Precision::Bf16).is_empty() && notes(Some("avx2"), Precision::F32).is_empty());
         assert_eq!(notes(Some("avx2"), Precision::Bf16).len(), 1);
         let Err(Unavailable { why, .. }) = described(Some("zen")) else { panic!("taken") };

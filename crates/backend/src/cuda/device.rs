@@ -64,6 +64,7 @@ impl DeviceKind for CudaDevice {
     const NAME: &'static str = "cuda";
     const ABOUT: &'static str = "An NVIDIA GPU";
     const REMOVABLE: bool = true;
+    const USES_CORES: bool = false;
     const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of the same kind";
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
@@ -80,11 +81,6 @@ impl DeviceKind for CudaDevice {
         }
     }
 
-    fn threads(&self, _: usize) -> usize {
-        // the thread only enqueues work and waits for it
-        1
-    }
-
     fn open(&self, settings: &DeviceSettings) -> Result<Cuda, Error> {
         let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
@@ -93,8 +89,13 @@ impl DeviceKind for CudaDevice {
         Cuda::open(node_rank % gpus, settings)
     }
 
-    fn notes(&self, _: Precision) -> Vec<String> {
-        self.notes.iter().cloned().chain(switches().notes()).collect()
+    fn notes(&self, precision: Precision, tf32: bool) -> Vec<String> {
+        let slow = (precision == Precision::F32 && !tf32).then(|| {
+            "note: precision = \"f32\" does not use the GPU's tensor cores. They multiply bf16 (precision = \"bf16\") and \
+             tf32 (tf32 = true) many times as fast. [cuda] in the recipe sets this for GPUs only"
+                .to_string()
+        });
+        self.notes.iter().cloned().chain(switches().notes()).chain(slow).collect()
     }
 
     fn gpu(&self, backend: &Cuda) -> Option<crate::Gpu> {

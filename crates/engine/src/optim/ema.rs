@@ -1,7 +1,7 @@
-//! Averages of the parameters and of batch norm's running statistics. Two kinds exist: exponential moving averages with
-//! TensorFlow's rule, and stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407), the mean of the
-//! parameters after some epochs. Both begin with the initial values, and depend only on the step and the averaged
-//! values.
+//! Averages of the parameters and of batch norm's running statistics. Three kinds exist: exponential moving averages
+//! with TensorFlow's rule, stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407), the mean of the
+//! parameters after some epochs, and lookahead (Zhang et al. 2019, arXiv 1907.08610), whose averages replace the
+//! parameters after some steps. All begin with the initial values, and depend only on the step and the averaged values.
 //!
 //! The running statistics are averaged because they belong to the weights. Inception's training script and timm do the
 //! same.
@@ -26,6 +26,9 @@ pub enum Averaging {
         /// Number of steps from one value to the next.
         period: u64,
     },
+    /// After every `period` steps t, with d = decay * (t / total)^power: average += (1 - d) (value - average), and then
+    /// the average replaces the values. It also replaces them after step `total`, the last one.
+    Lookahead { period: u64, decay: f64, power: f64, total: u64 },
 }
 
 impl Averaging {
@@ -41,7 +44,16 @@ impl Averaging {
                 1.0 / ((step - first) / period + 1) as f64
             }
             Averaging::Equal { .. } => 0.0,
+            Averaging::Lookahead { period, decay, power, total } if step.is_multiple_of(period) => {
+                1.0 - decay * (step as f64 / total as f64).powf(power)
+            }
+            Averaging::Lookahead { .. } => 0.0,
         }
+    }
+
+    /// Returns true if the averages replace the values after optimizer step `step`, counted from 1.
+    fn replaces(self, step: u64) -> bool {
+        matches!(self, Averaging::Lookahead { period, total, .. } if step.is_multiple_of(period) || step == total)
     }
 }
 
@@ -80,13 +92,26 @@ impl<B: Backend> Ema<B> {
         self.averaging.weight(step)
     }
 
-    /// Updates the averages of the running statistics after a step. [`Optimizer::step`](super::Optimizer::step) updates
-    /// the averages of the parameters.
-    pub fn update_running(&mut self, running: &[f32], step: u64) {
+    /// Updates the averages of the running statistics after a step, and replaces the statistics where lookahead does.
+    /// [`Optimizer::step`](super::Optimizer::step) does both for the parameters.
+    pub fn update_running(&mut self, running: &mut [f32], step: u64) {
         let weight = self.weight(step);
-        for (to, from) in self.running.iter_mut().zip(running) {
+        for (to, from) in self.running.iter_mut().zip(&*running) {
             *to = (f64::from(*to) + weight * (f64::from(*from) - f64::from(*to))) as f32;
         }
+        if self.averaging.replaces(step) {
+            running.copy_from_slice(&self.running);
+        }
+    }
+
+    /// Replaces the graph's parameters by the averages if lookahead does so after this step.
+    pub(super) fn replace_weights(&self, graph: &mut Graph<B>, step: u64) -> Result<(), Error> {
+        if !self.averaging.replaces(step) {
+            return Ok(());
+        }
+        let (backend, weights) = graph.weights_mut();
+        let mut pairs = weights.buckets.iter_mut().zip(&self.weights.buckets);
+        pairs.try_for_each(|(to, from)| backend.copy(to, from))
     }
 
     /// Runs `f` on the graph with the averages instead of its parameters and running statistics.
@@ -110,5 +135,15 @@ mod tests {
         let (mut mean, values) = (0.0, [9.0, 8.0, 7.0, 1.0, 50.0, 2.0, 60.0, 6.0]);
         (1..).zip(values).for_each(|(step, value)| mean += swa.weight(step) * (value - mean));
         assert_eq!(mean, 3.0, "the mean of 1, 2 and 6");
+    }
+
+    /// The published airbench94: every 5 steps, decay 0.95^5 (t / T)^3.
+    #[test]
+    fn lookahead_replaces_after_its_period_and_at_the_end() {
+        let rule = Averaging::Lookahead { period: 5, decay: 0.95f64.powi(5), power: 3.0, total: 12 };
+        let replaced: Vec<u64> = (1..=12).filter(|step| rule.replaces(*step)).collect();
+        assert_eq!(replaced, [5, 10, 12]);
+        assert_eq!((rule.weight(4), rule.weight(12)), (0.0, 0.0));
+        assert!((rule.weight(10) - (1.0 - 0.7737809375 * (10.0f64 / 12.0).powi(3))).abs() < 1e-12);
     }
 }

@@ -172,9 +172,9 @@ impl<B: Backend> Optimizer<B> {
 
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
     /// ranks, and clipping changes them in place.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         let next = self.advance(lr, ema.as_deref());
-        let mut averages = ema.map(|ema| &mut ema.weights);
+        let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
         let (backend, weights, grads) = graph.to_update();
         let key = self.key(held, [&*weights, &*grads].into_iter().chain(averages.as_deref()));
@@ -190,6 +190,7 @@ impl<B: Backend> Optimizer<B> {
             }
             None => work()?,
         }
+        ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
         let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
         Ok(Stepped { finite, grad_norm })
     }
@@ -205,10 +206,10 @@ impl<B: Backend> Optimizer<B> {
         batch: Batch<'_>,
         loss: Loss,
         lr: f64,
-        ema: Option<&mut Ema<B>>,
+        mut ema: Option<&mut Ema<B>>,
     ) -> Result<(), Error> {
         let next = self.advance(lr, ema.as_deref());
-        let mut averages = ema.map(|ema| &mut ema.weights);
+        let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
         let key = self.key(held, averages.as_deref().into_iter());
         if let Some(queue) = graph.backend().queue() {
@@ -218,7 +219,8 @@ impl<B: Backend> Optimizer<B> {
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })
+        graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })?;
+        ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))
     }
 
     /// Returns true if only the update reads the gradients in [`Self::change`].

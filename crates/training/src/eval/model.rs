@@ -13,7 +13,7 @@ use super::chosen::{Chosen, chosen, in_recipe};
 use super::request::ModelRequest;
 use crate::device::DeviceSettings;
 use crate::error::Error;
-use crate::train::evaluate::TestTime;
+use crate::train::evaluate::{TestTime, Views};
 use crate::train::plan::network::of_model;
 use crate::train::save::model;
 
@@ -103,12 +103,12 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     Ok(pipeline)
 }
 
-/// Builds a pipeline for each view of an image. Empty if test-time augmentation is off.
-pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result<Vec<Pipeline>, Error> {
+/// Returns the views of an image. Empty if test-time augmentation is off.
+pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result<Views, Error> {
     if !test_time.is_on() {
         return Ok(Vec::new());
     }
-    test_time.pipelines(plain, images(model.image), &manifest(model))
+    test_time.views(plain, images(model.image), &manifest(model))
 }
 
 /// Builds a manifest with the properties of the training data that transforms need.

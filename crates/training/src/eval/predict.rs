@@ -4,22 +4,22 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
-use base::{cores, screen};
+use base::screen;
 use data_tools::npy;
 use engine::Graph;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
-use loaders::{Limits, Pipeline, picture};
+use loaders::{Limits, picture};
 use net::Shape;
 use report::predictions::sigmoid;
 
 use super::model::{Read, SETTINGS, graph, pipeline, read, views};
 use super::request::ModelRequest;
-use crate::device::{Device, DeviceSettings};
+use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
-use crate::train::evaluate::TestTime;
+use crate::train::evaluate::{TestTime, Views};
 
 /// The likeliest classes of a picture.
 pub struct Prediction {
@@ -61,8 +61,8 @@ pub trait Predict {
 pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
-    /// One pipeline per view, starting with the plain view.
-    views: Vec<Pipeline>,
+    /// The views of a picture, starting with the plain one.
+    views: Views,
     limits: Limits,
     notes: Vec<String>,
 }
@@ -78,8 +78,8 @@ impl<B: Backend> Predictor<B> {
         let Read { model, notes } = read(request)?;
         let plain = pipeline(&model)?;
         let several = views(&model, &plain, test_time)?;
-        let views = if several.is_empty() { vec![plain] } else { several };
-        let threads = device.threads(cores::affinity().len());
+        let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
+        let threads = Resources::of_process::<D>(RequestedThreads::default()).compute;
         let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
         Ok(Self { model, graph, views, limits, notes })
@@ -88,14 +88,14 @@ impl<B: Backend> Predictor<B> {
 
 impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error> {
-        let mut input = vec![0.0; self.views[0].output().values()];
+        let mut input = vec![0.0; self.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
-        for view in self.views.iter().rev() {
+        for (view, weight) in self.views.iter().rev() {
             resized_from = picture::transform(path, view, self.limits, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
             scores.resize(found.len(), 0f32);
-            scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score / self.views.len() as f32);
+            scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
         let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };

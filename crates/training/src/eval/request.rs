@@ -71,7 +71,7 @@ impl EvalRequest {
             ema,
             sealed,
             map_classes,
-            test_time: TestTime { flip, corners },
+            test_time: TestTime { flip, corners, shift },
             split,
             batch,
             share_gpu,
@@ -94,7 +94,7 @@ impl EvalRequest {
         let (split, stage) = (split.as_deref().unwrap_or("not given"), stage.is_some());
         format!(
             "trireme {command}\n--stage {stage}\n--split {split}\n--batch {batch}\n--best {best}\n--ema {ema}\n--sealed {sealed}\n\
-             --map-classes {map_classes}\n--flip {flip}\n--corners {corners}\n--share-gpu {share_gpu}"
+             --map-classes {map_classes}\n--flip {flip}\n--corners {corners}\n--shift {shift}\n--share-gpu {share_gpu}"
         )
     }
 

@@ -11,9 +11,10 @@ use loaders::Shuffle;
 use recipe::{Overlap, Recipe};
 use report::Start;
 
+use crate::device::Resources;
 use crate::error::Error;
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::run::{Footprints, Resources, Run};
+use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
 use crate::train::scoring;
 
@@ -123,7 +124,15 @@ fn averages(recipe: &Recipe) -> Option<String> {
     };
     let equal =
         ema.swa_start.map(|start| format!("stochastic weight averaging: the mean after {every} from epoch {start} on"));
-    equal.or(ema.decay.map(|decay| format!("exponential, decay {decay}")))
+    let lookahead = |decay: f64| {
+        let growth = match ema.lookahead_power() {
+            0.0 => String::new(),
+            power => format!(" times (step / steps)^{power}"),
+        };
+        ema.lookahead.map(|steps| format!("lookahead every {steps} steps, which keeps {decay}{growth}"))
+    };
+    let moving = ema.decay.map(|decay| lookahead(decay).unwrap_or_else(|| format!("exponential, decay {decay}")));
+    equal.or(moving)
 }
 
 fn cores(resources: Resources) -> String {

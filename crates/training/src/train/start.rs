@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backend::Backend;
-use base::{cores, screen};
+use base::screen;
 use comm::Comm;
 use formats::checkpoint::Progress;
 use loaders::why;
 use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
-use crate::device::{Device, DeviceSettings, Gpu};
+use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train;
 use crate::train::agree::Session;
@@ -22,7 +22,7 @@ use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::run::{Resources, Run};
+use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::transport;
 use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
@@ -124,14 +124,15 @@ fn plan_alone<D: Device>(
 ) -> Result<Planned<D::Backend>, Error> {
     watch.set_activity(Activity::Reading);
     let mut source = source?;
-    let cores = cores::Cores { own: cores::affinity().len() };
+    source.recipe.adapt_to(D::NAME);
     let lock = lock_early(request)?;
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     source.define()?;
     source.count()?;
     watch.set_activity(Activity::Starting);
-    let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
+    let requested = RequestedThreads { compute: request.threads, loader: source.recipe.loader.threads };
+    let resources = Resources::of_process::<D>(requested);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
     Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
@@ -145,6 +146,7 @@ fn plan_together<D: Device>(
     request: &TrainRequest,
 ) -> Result<Planned<D::Backend>, Error> {
     let mut source = session.agree(source(session))?;
+    source.recipe.adapt_to(D::NAME);
     // the following steps depend on the recipe
     session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
     session.watch.set_activity(Activity::Reading);
@@ -157,7 +159,8 @@ fn plan_together<D: Device>(
     define::share_classes(session, &mut source)?;
     session.watch.set_activity(Activity::Starting);
     let cores = session.cores()?;
-    let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
+    let requested = RequestedThreads { compute: request.threads, loader: source.recipe.loader.threads };
+    let resources = Resources::new::<D>(cores, requested, ranks > 1);
     let place = Place { rank, ranks, loader_threads: resources.loader };
     let host = session.world.host.clone();
     let here = |error| gpus::located(device, error, &host, None);
@@ -177,7 +180,8 @@ fn begin<D: Device>(
     invocation: Invocation<'_>,
 ) -> Result<Option<String>, Error> {
     let (gpu, host) = (device.gpu(planned.run.graph.backend()), session.world.host.clone());
-    session.notes.extend(device.notes(planned.run.recipe.precision));
+    let Recipe { precision, tf32, .. } = planned.run.recipe;
+    session.notes.extend(device.notes(precision, tf32));
     start(session, planned, invocation, gpu.as_ref(), D::LAYOUT_CURE)
         .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
 }

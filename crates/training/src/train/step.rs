@@ -387,7 +387,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             }
         }
         if let Some(ema) = &mut run.ema {
-            ema.update_running(run.graph.running(), step.record.step);
+            ema.update_running(run.graph.running_mut(), step.record.step);
         }
         self.trace.part("update", "optimizer", Lane::Compute, begin, begin.elapsed());
         Ok(())

@@ -185,6 +185,48 @@ impl fmt::Display for PadCrop {
     }
 }
 
+/// `shift(rows, columns)`: moves the window down and to the right by these numbers of pixels, which may be negative.
+/// Outside its borders the image is mirrored without repeating the border pixels. airbench scores such views.
+#[derive(Debug)]
+struct Shift {
+    rows: i32,
+    columns: i32,
+}
+
+pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let offset = |number: f64| {
+        let whole = number.fract() == 0.0 && number.abs() <= f64::from(u16::MAX);
+        if whole { Ok(number as i32) } else { Err(format!("expected a whole number of pixels, got {number}")) }
+    };
+    match (arguments.no_size()?, arguments.words.first()) {
+        ([rows, columns], None) => Ok(Box::new(Shift { rows: offset(*rows)?, columns: offset(*columns)? })),
+        _ => Err("expected two numbers of pixels, rows and columns".into()),
+    }
+}
+
+impl Transform for Shift {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        if self.rows.unsigned_abs() >= input.height || self.columns.unsigned_abs() >= input.width {
+            return Err(format!("an image of {input} cannot be shifted by {} x {} pixels", self.rows, self.columns));
+        }
+        Ok(input)
+    }
+
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
+        shift_reflected(image.byte_image(), self.rows, self.columns);
+    }
+}
+
+impl fmt::Display for Shift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shift({}, {})", self.rows, self.columns)
+    }
+}
+
 /// Returns the shape of a crop, which must fit inside.
 fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     let Size { height, width } = size;
@@ -307,4 +349,30 @@ mod pad_crop_tests {
     }
 
     const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), mean: &[], std: &[] };
+}
+
+#[cfg(test)]
+mod shift_tests {
+    use super::*;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn the_window_moves_over_the_mirrored_image() {
+        let spec = ImageSpec::new(2, 3, 1);
+        let shift = |call: &str| run_any(build_shift, call, spec, &[1, 2, 3, 4, 5, 6], 0);
+        assert_eq!(shift("shift(0, 1)"), [2.0, 3.0, 2.0, 5.0, 6.0, 5.0]);
+        assert_eq!(shift("shift(-1, -1)"), [5.0, 4.0, 5.0, 2.0, 1.0, 2.0]);
+        assert_eq!(shift("shift(1, 2)"), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn a_shift_must_be_whole_and_smaller_than_the_image() {
+        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), mean: &[], std: &[] };
+        let built = |call: &str| build_shift(&crate::transform::call::parse(call).unwrap().arguments, CONTEXT);
+        for call in ["shift(1)", "shift(1, 2, 3)", "shift(0.5, 0)", "shift(1, 1, reflect)"] {
+            assert!(built(call).is_err(), "{call}");
+        }
+        let refused = built("shift(0, -3)").unwrap().output(CONTEXT.input).unwrap_err();
+        assert!(refused.contains("2x3x1") && refused.contains("0 x -3"), "{refused}");
+    }
 }

@@ -105,6 +105,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
         "rotation(degrees) or rotation(low, high); optional last argument: bilinear",
         Any(warps::build_rotation),
     ),
+    ("shift", "shift(rows, columns)", Any(crops::build_shift)),
     (
         "scale_jitter",
         "scale_jitter(min_side, max_side); optional last argument: bicubic or lanczos",

@@ -22,7 +22,7 @@ use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
 pub use collector::{Detail, ranks_fit};
-pub use views::TestTime;
+pub use views::{TestTime, Views};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
@@ -133,9 +133,8 @@ pub struct Evaluation {
     pub split: Arc<Split>,
     /// Transforms from a record to an input.
     pub pipeline: Pipeline,
-    /// Pipelines for all views in test-time augmentation, starting with the plain view. Empty if only the plain view is
-    /// used.
-    pub views: Vec<Pipeline>,
+    /// The views of each image in test-time augmentation. Empty if only the plain view is evaluated.
+    pub views: Views,
     /// Images per logical batch. Independent of the number of ranks, because the score must be, too.
     pub batch: usize,
     pub options: Options,

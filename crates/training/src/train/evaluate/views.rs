@@ -17,7 +17,7 @@ use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
-/// A batch, and the sums of its scores over the views so far.
+/// A batch, and the weighted sums of its scores over the views so far.
 struct ScoredBatch {
     ids: Vec<u64>,
     labels: Vec<u32>,
@@ -38,15 +38,14 @@ impl Evaluation {
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         let mut seen: BTreeMap<u64, ScoredBatch> = BTreeMap::new();
         let classes = graph.classes();
-        for view in &self.views {
-            self.look(view, session, graph, stop, &mut seen)?;
+        for (view, weight) in &self.views {
+            self.add_view(view, *weight, session, graph, stop, &mut seen)?;
             if stop.requested() {
                 sums.stop = 1.0;
                 return Ok(sums);
             }
         }
-        for (step, ScoredBatch { ids, labels, sets, sums: mut scores }) in seen {
-            scores.iter_mut().for_each(|score| *score /= self.views.len() as f32);
+        for (step, ScoredBatch { ids, labels, sets, sums: scores }) in seen {
             if let Some(collector) = &mut notes.several {
                 sums.add(step, collector.add(&ids, &sets, &scores));
                 continue;
@@ -61,10 +60,11 @@ impl Evaluation {
         Ok(sums)
     }
 
-    /// Adds a view's scores for all images on this rank.
-    fn look<B: Backend>(
+    /// Adds a view's scores for all images on this rank, multiplied by `weight`.
+    fn add_view<B: Backend>(
         &self,
         view: &Pipeline,
+        weight: f32,
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
@@ -79,7 +79,8 @@ impl Evaluation {
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             graph.evaluate(one, 0.0)?;
-            let found = graph.output(scores)?;
+            let mut found = graph.output(scores)?;
+            found.iter_mut().for_each(|score| *score *= weight);
             match seen.get_mut(&batch.step()) {
                 Some(seen) => seen.sums.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
                 None => {
@@ -96,8 +97,8 @@ impl Evaluation {
     }
 }
 
-// The views of an image for test-time augmentation: the image, its mirror image, its four corners and the centre, or
-// all of these (ten crops).
+// The views of an image for test-time augmentation: the image, its mirror image, its four corners and the centre, all
+// of these (ten crops), or shifted images.
 
 /// The requested views of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,25 +107,35 @@ pub struct TestTime {
     pub flip: bool,
     /// Adds the four corners to the centre.
     pub corners: bool,
+    /// Adds two views that are shifted along the diagonal by this number of pixels, if it is not 0. Together they have
+    /// the weight of the image itself, as in airbench.
+    pub shift: u32,
 }
 
+/// A pipeline for each view, starting with the plain one, with its weight in the mean of the scores. The weights add up
+/// to 1.
+pub type Views = Vec<(Pipeline, f32)>;
+
 /// Transforms that determine which part of an image is visible. A mirror image is made after them.
-const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
+const CROPS: [&str; 4] = ["resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {
     /// Returns true if images have further views.
     pub fn is_on(self) -> bool {
-        self.flip || self.corners
+        self.flip || self.corners || self.shift > 0
     }
 
-    /// Returns the transforms of all views. The first list is `ops`, and the rest is derived from it.
+    /// Returns the transforms of all views with their weights. The first list is `ops`, and the rest is derived from it.
     ///
     /// # Errors
     ///
-    /// Returns an error if corners are requested but `ops` has no `center_crop`.
-    pub fn lists(self, ops: &[String]) -> Result<Vec<Vec<String>>, String> {
-        let mut lists = vec![ops.to_vec()];
+    /// Returns an error if corners are requested but `ops` has no `center_crop`, or together with a shift.
+    pub fn lists(self, ops: &[String]) -> Result<Vec<(Vec<String>, f32)>, String> {
+        let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
+            if self.shift > 0 {
+                return Err("corners and a shift cannot be combined; choose one of the two".into());
+            }
             let centre = ops
                 .iter()
                 .position(|op| name(op) == "center_crop")
@@ -133,25 +144,35 @@ impl TestTime {
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();
                 list[centre] = format!("corner_crop({size}, {corner})");
-                list
+                (list, 1.0)
             }));
         }
+        if self.shift > 0 {
+            let shifted = [-1, 1].map(|sign| {
+                let pixels = sign * i64::from(self.shift);
+                (with_op(ops, format!("shift({pixels}, {pixels})")), 0.5)
+            });
+            lists.extend(shifted);
+        }
         if self.flip {
-            let mirrored: Vec<Vec<String>> = lists.iter().map(|list| mirrored(list)).collect();
+            let mirrored: Vec<_> =
+                lists.iter().map(|(list, weight)| (with_op(list, "mirror".into()), *weight)).collect();
             lists.extend(mirrored);
         }
+        let total: f32 = lists.iter().map(|(_, weight)| weight).sum();
+        lists.iter_mut().for_each(|(_, weight)| *weight /= total);
         Ok(lists)
     }
 
-    /// Returns one pipeline per view, starting with the plain pipeline.
+    /// Returns the views for the images of a data set.
     ///
     /// # Errors
     ///
     /// Returns an error if a view is not possible for these images.
-    pub fn pipelines(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Vec<Pipeline>, Error> {
+    pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
-        let of = |list: &Vec<String>| Ok(Pipeline::new(list, images, manifest, 0)?);
-        std::iter::once(Ok(plain.clone())).chain(lists[1..].iter().map(of)).collect()
+        let pipeline = |(list, weight): &(Vec<String>, f32)| Ok((Pipeline::new(list, images, manifest, 0)?, *weight));
+        std::iter::once(Ok((plain.clone(), lists[0].1))).chain(lists[1..].iter().map(pipeline)).collect()
     }
 }
 
@@ -159,11 +180,12 @@ fn name(op: &str) -> &str {
     op.split('(').next().unwrap_or(op).trim()
 }
 
-fn mirrored(list: &[String]) -> Vec<String> {
+/// Inserts a transform after those that determine the visible part of the image.
+fn with_op(list: &[String], op: String) -> Vec<String> {
     let place =
         list.iter().position(|op| !HEAD_WORDS.contains(&name(op)) && !CROPS.contains(&name(op))).unwrap_or(list.len());
     let mut list = list.to_vec();
-    list.insert(place, "mirror".into());
+    list.insert(place, op);
     list
 }
 
@@ -171,8 +193,15 @@ fn mirrored(list: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn weighted(test_time: TestTime, ops: &[&str]) -> Result<Vec<(Vec<String>, f32)>, String> {
+        test_time.lists(&ops.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
     fn lists(flip: bool, corners: bool, ops: &[&str]) -> Result<Vec<Vec<String>>, String> {
-        TestTime { flip, corners }.lists(&ops.iter().map(ToString::to_string).collect::<Vec<_>>())
+        let lists = weighted(TestTime { flip, corners, shift: 0 }, ops)?;
+        let equal = 1.0 / lists.len() as f32;
+        assert!(lists.iter().all(|(_, weight)| *weight == equal), "{lists:?}");
+        Ok(lists.into_iter().map(|(list, _)| list).collect())
     }
 
     #[test]
@@ -189,5 +218,18 @@ mod tests {
         let stored = ["ignore_exif", "resize(256)", "center_crop(224)", "normalize"];
         assert_eq!(lists(true, false, &stored).unwrap()[1][3..], ["mirror", "normalize"]);
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
+    }
+
+    /// As in airbench: half of the weight for the image and its mirror image, the rest for two shifted images and
+    /// theirs.
+    #[test]
+    fn shifted_views_have_half_of_the_weight() {
+        let lists = weighted(TestTime { flip: true, corners: false, shift: 1 }, &["resize(32)", "normalize"]).unwrap();
+        let weights: Vec<f32> = lists.iter().map(|(_, weight)| *weight).collect();
+        assert_eq!(weights, [0.25, 0.125, 0.125, 0.25, 0.125, 0.125]);
+        assert_eq!(lists[1].0, ["resize(32)", "shift(-1, -1)", "normalize"]);
+        assert_eq!(lists[5].0, ["resize(32)", "shift(1, 1)", "mirror", "normalize"]);
+        let both = TestTime { flip: false, corners: true, shift: 1 };
+        assert!(weighted(both, &["center_crop(8)"]).unwrap_err().contains("cannot be combined"));
     }
 }

@@ -76,7 +76,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
     }
     let balanced = balanced(&recipe, &source)?;
-    let averaging = recipe.ema.averaging(division.steps_per_epoch);
+    let averaging = recipe.ema.averaging(division.steps_per_epoch, recipe.total_steps(division.steps_per_epoch));
     let ema = averaging.map(|averaging| Ema::with_averaging(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run {
@@ -140,12 +140,9 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
     let eval = &source.recipe.eval;
-    let test_time = TestTime { flip: eval.flip(), corners: eval.corners() };
-    let views = if test_time.is_on() {
-        test_time.pipelines(&pipeline, pipeline.input(), &source.manifest)?
-    } else {
-        Vec::new()
-    };
+    let test_time = TestTime { flip: eval.flip(), corners: eval.corners(), shift: eval.shift() };
+    let views =
+        if test_time.is_on() { test_time.views(&pipeline, pipeline.input(), &source.manifest)? } else { Vec::new() };
     let of = |split: &Arc<Split>| {
         let (split, pipeline, views) = (split.clone(), pipeline.clone(), views.clone());
         Evaluation { split, pipeline, views, batch, options, selection: None }
