@@ -36,7 +36,6 @@ enum Part {
     /// A range of a file that contains pixels: offset and length.
     Pixels(PathBuf, u64, u64),
     Unpacked(Vec<u8>),
-    /// A picture file.
     Picture(PathBuf),
     /// A picture inside a larger file: offset and length.
     Within(PathBuf, u64, u64),

@@ -64,7 +64,7 @@ pub enum Error {
         needed: Option<u64>,
         source: io::Error,
     },
-    /// Any other I/O error.
+    /// An I/O error other than a full disk.
     #[error("{}: cannot {action}: {}", text::path(path), why(path, source))]
     Io {
         /// Completes "cannot ...", for example "read" or "create the folder".
@@ -85,9 +85,9 @@ pub enum Error {
     )]
     Stopped {
         source: Box<Error>,
-        /// Number of finished shards.
+        /// Number of shards that are finished and kept.
         kept: usize,
-        /// Total number of shards.
+        /// Number of shards of the whole data set.
         shards: usize,
         /// The folder with the finished shards.
         partial: PathBuf,

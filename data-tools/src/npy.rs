@@ -1,6 +1,6 @@
 //! The header of NumPy's `.npy` files.
 
-/// The first bytes of a file.
+/// The first bytes of every `.npy` file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// The limit for the length of a header.
@@ -16,7 +16,7 @@ pub const WRITTEN: usize = 128;
 pub(crate) struct Header<'a> {
     /// The NumPy type, such as `|u1`.
     pub descr: &'a str,
-    /// Lengths of the axes.
+    /// Lengths of the axes, outermost first.
     pub shape: Vec<usize>,
     /// True if the first axis is contiguous.
     pub fortran_order: bool,

@@ -64,7 +64,7 @@ impl Progress {
         Counter { progress: self, pending: 0 }
     }
 
-    /// Adds finished samples.
+    /// Adds finished samples. Writes a line if the last one is old enough.
     pub(crate) fn add(&self, samples: u64) {
         self.bar.inc(samples);
         let Some(last) = &self.last else { return };

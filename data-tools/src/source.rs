@@ -30,7 +30,7 @@ pub struct Blocks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     pub bytes: u64,
-    /// Whole seconds since 1970.
+    /// Whole seconds since 1970-01-01 UTC.
     pub seconds: i64,
     /// Nanoseconds within the second.
     pub nanoseconds: i64,

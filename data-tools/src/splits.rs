@@ -135,7 +135,7 @@ pub(crate) fn rank(split: &str) -> u8 {
     }
 }
 
-/// How to interpret names.
+/// Where a name may contain a split word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// A split word may occur anywhere in the name.
@@ -146,7 +146,7 @@ pub(crate) enum Names {
 
 /// Assigns splits to the parts in a source.
 pub(crate) struct Assign<'a> {
-    /// The source, for messages.
+    /// Path of the source, for messages.
     pub src: &'a Path,
     /// The `--split-map` entries: names and their splits.
     pub map: &'a [(String, String)],

@@ -27,19 +27,12 @@ pub enum Error {
         path: PathBuf,
         source: io::Error,
     },
-    /// A file became shorter after it was opened.
+    /// A file became shorter after it was opened: `expected` bytes were requested at `offset`, but only `got` are left.
     #[error(
         "{path}: cannot read {expected} bytes at byte offset {offset}: the file ends after {got} of them; it was cut short \
          while in use: restore it and check with `trireme data verify`", path = line(path.display())
     )]
-    ShortRead {
-        path: PathBuf,
-        offset: u64,
-        /// Bytes requested.
-        expected: u64,
-        /// Bytes found.
-        got: u64,
-    },
+    ShortRead { path: PathBuf, offset: u64, expected: u64, got: u64 },
     /// There is not enough space for a copy.
     #[error(
         "{dir}: the copy needs {}, but only {} are free; choose another --stage folder, or omit --stage", size(*needed), size(*free),
@@ -48,7 +41,7 @@ pub enum Error {
     Space {
         /// The directory for the copy.
         dir: PathBuf,
-        /// Bytes to copy.
+        /// Additional space that the copy needs, in bytes.
         needed: u64,
         /// Bytes that can be written there.
         free: u64,
@@ -56,27 +49,19 @@ pub enum Error {
     /// Other users could have changed the directory for copies.
     #[error("{}: {problem}; choose another --stage folder, or omit --stage", line(dir.display()))]
     NotPrivate { dir: PathBuf, problem: String },
-    /// A copy differs from its source.
+    /// A copy differs from its source. `expected` is the CRC-32C of the source, and `got` the CRC-32C of the copy.
     #[error(
         "{}: the copy has checksum {got:08x}, but its source has {expected:08x}; the disk of the --stage folder may be damaged: \
          choose another folder",
         line(path.display())
     )]
-    BadCopy {
-        path: PathBuf,
-        /// Checksum of the source.
-        expected: u32,
-        /// Checksum of the copy.
-        got: u32,
-    },
-    /// The request needs more memory than the machine has.
+    BadCopy { path: PathBuf, expected: u32, got: u32 },
+    /// The request needs more memory than the machine has. Both numbers are in bytes.
     #[error("{what} would take {}, but this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
-        /// What the memory is for.
+        /// Subject of the message, such as "the memory of the loader".
         what: String,
-        /// Bytes requested.
         needed: u64,
-        /// Bytes that the machine has.
         memory: u64,
         /// How to reduce the need for memory.
         cure: String,
@@ -107,7 +92,7 @@ pub enum Error {
         /// The directory of the data set.
         dir: PathBuf,
         name: String,
-        /// The names of all splits.
+        /// The quoted names of all splits, separated by commas.
         known: String,
     },
     #[error(
@@ -143,11 +128,11 @@ pub enum Error {
     )]
     Shard {
         path: PathBuf,
-        /// "bytes" or "records".
+        /// What differs: "bytes" or "records".
         what: &'static str,
         /// The number in `dataset.json`.
         expected: u64,
-        /// The number in the file.
+        /// The number that the shard has.
         got: u64,
     },
     #[error(
@@ -159,7 +144,7 @@ pub enum Error {
         path: PathBuf,
         /// The record's number within the shard, from 0.
         record: u64,
-        /// Byte offset of the record.
+        /// Byte offset of the record in the shard.
         offset: u64,
         fault: Fault,
     },

@@ -14,7 +14,7 @@ pub enum Fault {
          create the index again with `trireme data index`"
     )]
     Size {
-        /// Size in the index.
+        /// Size according to the index.
         indexed: u64,
         /// Size according to the record's length field.
         actual: u64,
@@ -28,13 +28,13 @@ pub enum Fault {
          check `classes` and `label_offset` in dataset.json"
     )]
     Label {
-        /// The label as stored.
+        /// The label as stored in the record.
         stored: i64,
         /// `label_offset` of the data set.
         offset: i64,
-        /// `stored` minus `offset`.
+        /// The class: `stored` minus `offset`.
         label: i128,
-        /// The last class.
+        /// The last valid class.
         last: i64,
     },
     /// The record has a list of labels, but the images of this data set have one label each.
@@ -52,7 +52,7 @@ pub enum Fault {
          of transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
     )]
     ImageSize {
-        /// The pipeline's input.
+        /// The shape that the pipeline accepts.
         expected: ImageSpec,
         got: ImageSpec,
     },
@@ -76,11 +76,7 @@ pub enum Fault {
         "image of {got} (height x width x channels): expected 1 to {limit} pixels; scale it down first, or raise \
          --limit-memory (`data convert`, `predict`)"
     )]
-    PixelCount {
-        got: ImageSpec,
-        /// Maximum number of pixels.
-        limit: u64,
-    },
+    PixelCount { got: ImageSpec, limit: u64 },
     /// Reading the file would take too much memory.
     #[error(
         "the {what} needs {}, but {:.1} MB are allowed ({} MiB plus four times its size); scale it down first, or \
@@ -88,7 +84,7 @@ pub enum Fault {
         needed.map_or("more memory".into(), |bytes| format!("{:.1} MB of memory", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
     )]
     Memory {
-        /// For example PNG or JPEG.
+        /// The kind of file, for example PNG.
         what: &'static str,
         /// Bytes needed, if this is known beforehand.
         needed: Option<u64>,
@@ -97,7 +93,7 @@ pub enum Fault {
         /// The part of `allowed` that does not depend on the file's size.
         extra: u64,
     },
-    /// Decoding the image would take too much CPU time.
+    /// Decoding the image would take too much CPU time. `most_scans` and `most_seconds` are the limits.
     #[error(
         "decoding the image with its {scans} scans takes about {seconds:.1} s, but at most {most_scans} scans and \
          {most_seconds:.1} s are allowed; save it again, or raise --limit-seconds (`data convert`, `predict`)"
@@ -105,23 +101,17 @@ pub enum Fault {
     Time {
         /// Number of scans of the JPEG.
         scans: u32,
-        /// Estimated time in seconds.
+        /// Estimated CPU time in seconds.
         seconds: f64,
-        /// Maximum number of scans.
         most_scans: u32,
-        /// Maximum time in seconds.
         most_seconds: f64,
     },
     /// The first bytes do not belong to any supported image format.
     #[error("neither a PNG nor a JPEG file: {0}")]
     Unknown(String),
-    /// The number of bytes of a RAW image does not match its shape.
+    /// The number of bytes of a RAW image, `got`, does not match its shape.
     #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
-    RawLength {
-        spec: ImageSpec,
-        /// Bytes found.
-        got: usize,
-    },
+    RawLength { spec: ImageSpec, got: usize },
     /// The entry points of a JPEG are wrong.
     #[error(
         "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
@@ -150,17 +140,17 @@ pub enum RecordFault {
     /// The checksum of the length field is wrong, so the length cannot be trusted.
     #[error("checksum of the length field: expected {stored:#010x}, got {computed:#010x}")]
     LengthChecksum {
-        /// Masked CRC in the file.
+        /// The masked CRC that the file contains.
         stored: u32,
-        /// Masked CRC of the bytes in the file.
+        /// The masked CRC of the bytes that it covers.
         computed: u32,
     },
     /// The checksum of the payload is wrong.
     #[error("checksum of the payload: expected {stored:#010x}, got {computed:#010x}")]
     PayloadChecksum {
-        /// Masked CRC in the file.
+        /// The masked CRC that the file contains.
         stored: u32,
-        /// Masked CRC of the bytes in the file.
+        /// The masked CRC of the bytes that it covers.
         computed: u32,
     },
 }
@@ -180,17 +170,11 @@ pub enum ExampleFault {
     /// `image/format` names an unsupported format.
     #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
     UnknownFormat(String),
-    /// The lists of the boxes' edges have different lengths.
+    /// The lists of the boxes' edges have these different lengths.
     #[error(
         "`image/object/bbox`: expected the same number of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
     )]
-    Boxes {
-        /// Length of each list.
-        ymin: usize,
-        xmin: usize,
-        ymax: usize,
-        xmax: usize,
-    },
+    Boxes { ymin: usize, xmin: usize, ymax: usize, xmax: usize },
     /// The height, width or number of channels of a RAW image is missing or 0.
     #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),

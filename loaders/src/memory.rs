@@ -129,7 +129,7 @@ pub struct Cost {
     pub memory: u64,
     /// Number of scans of a JPEG, or 1 for other formats.
     pub scans: u32,
-    /// Seconds of CPU time.
+    /// Estimated CPU time in seconds.
     pub seconds: f64,
 }
 

@@ -18,7 +18,7 @@ pub struct MixSettings {
     pub prob: f64,
 }
 
-/// How a batch is mixed.
+/// How the images of a batch are mixed with each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
     /// Weight of a row's own image and label. Its partner has the weight `1 - share`.
@@ -27,16 +27,12 @@ pub struct Mix {
     pub area: Option<Area>,
 }
 
-/// A rectangle in an image.
+/// A rectangle of pixels. `bottom` and `right` are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// First row.
     pub top: u32,
-    /// End of the rows, exclusive.
     pub bottom: u32,
-    /// First column.
     pub left: u32,
-    /// End of the columns, exclusive.
     pub right: u32,
 }
 
@@ -44,11 +40,10 @@ pub struct Area {
 #[derive(Debug, Clone, Copy)]
 pub struct BatchKey {
     pub seed: u64,
-    /// Counted from 0.
     pub epoch: u32,
     /// Counted from 0 within the epoch.
     pub step: u64,
-    /// The logical worker.
+    /// Number of the logical worker.
     pub worker: usize,
 }
 

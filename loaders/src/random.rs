@@ -65,7 +65,7 @@ pub struct Draws {
     id: u64,
     epoch: u32,
     op: u16,
-    /// Number of the next block.
+    /// Number of the next block of four draws.
     next: u32,
     block: [u32; 4],
     used: usize,

@@ -38,7 +38,7 @@ impl fmt::Display for ImageSpec {
 pub enum Images {
     /// All images have this shape.
     Fixed(ImageSpec),
-    /// Height and width vary.
+    /// Height and width vary from image to image.
     Varied {
         /// 1 or 3. If it is 3, grey images are converted to RGB.
         channels: u32,

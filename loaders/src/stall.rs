@@ -31,7 +31,7 @@ pub struct StallLimits {
 struct Work {
     action: &'static str,
     path: PathBuf,
-    /// Distinguishes it from all other work of this thread.
+    /// Number of this work among all work of the thread.
     number: u64,
 }
 
@@ -85,8 +85,8 @@ pub fn during<R>(action: &'static str, path: &Path, operation: impl FnOnce() -> 
     noting(|| Some((action, path)), operation)
 }
 
-/// Runs `operation` as not waiting for a file. It may be part of an operation of [`during`], and waits for other
-/// threads.
+/// Runs `operation` without watching it. Use this inside [`during`] for an operation that waits for other threads, not
+/// for the file.
 pub fn outside<R>(operation: impl FnOnce() -> R) -> R {
     noting(|| None, operation)
 }

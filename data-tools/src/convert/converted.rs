@@ -25,7 +25,7 @@ pub struct Converted {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// Total size of the shards.
+    /// Total size of the shards in bytes.
     pub bytes: u64,
     /// The requested number of shards, if there were too few samples for it.
     pub fewer_shards_than: Option<usize>,
@@ -35,7 +35,7 @@ pub struct Converted {
     pub skipped: Vec<String>,
     /// A message for each other part of the source that was left out.
     pub notes: Vec<String>,
-    /// Summed over all threads.
+    /// Working time, summed over all threads.
     pub spent: Spent,
     pub elapsed: Duration,
 }
@@ -128,7 +128,7 @@ impl Converted {
 pub(super) struct Tally {
     /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// Number of measured images.
+    /// Number of images whose pixels are in `moments`.
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
@@ -143,7 +143,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Records the size of an image.
     pub(super) fn see(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }

@@ -104,7 +104,7 @@ impl Split {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Finished {
     pub shard: ShardManifest,
-    /// Size of the shard's index.
+    /// Size of the shard's index file in bytes.
     pub index_bytes: u64,
     pub tally: Tally,
     /// The limits in effect when the shard was written: memory in bytes, pixels, scans, seconds. Files of earlier

@@ -19,7 +19,7 @@ pub(super) enum Order {
 
 /// Consecutive windows over the shuffled blocks. The samples of each window are shuffled.
 pub(super) struct Windows {
-    /// The blocks in shuffled order.
+    /// All blocks of the split in shuffled order.
     blocks: Vec<Block>,
     windows: Vec<Window>,
 }
@@ -95,7 +95,7 @@ impl Windows {
 /// The mean and standard deviation in `dataset.json` are measured on this split.
 pub(super) const TRAIN: &str = "train";
 
-/// A shard to write.
+/// A shard to write, and the samples that belong to it.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub split: usize,

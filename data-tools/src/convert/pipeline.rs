@@ -35,7 +35,7 @@ pub(super) trait Work: Sync {
     fn worker(&self) -> Result<Self::Worker, Error>;
     /// Prepares a range of samples of a shard. Threads call this concurrently and in any order.
     fn prepare(&self, worker: &mut Self::Worker, shard: usize, samples: Range<u64>) -> Result<Self::Chunk, Error>;
-    /// Creates a shard.
+    /// Creates the file of a shard. Called once per shard, before its first chunk is appended.
     fn open(&self, shard: usize) -> Result<Self::Shard, Error>;
     /// Appends the next chunk of the shard.
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
@@ -56,7 +56,7 @@ pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -
     run_on(work, lengths, chunk, jobs, Builder::new)
 }
 
-/// Does the same with threads that `builder` configures, so that tests can make thread creation fail.
+/// Works like [`run`], but with threads that `builder` configures, so that tests can make thread creation fail.
 fn run_on<W: Work>(
     work: &W,
     lengths: &[u64],
@@ -215,7 +215,7 @@ struct Lane<W: Work> {
     waiting: Mutex<Waiting<W>>,
 }
 
-/// The queue of a [`Lane`].
+/// The chunks that have not been appended yet, and the shard to which they will be appended.
 struct Waiting<W: Work> {
     next: u64,
     chunks: BTreeMap<u64, Prepared<W::Chunk>>,
@@ -304,7 +304,7 @@ impl Gate {
         Some(state.next - 1)
     }
 
-    /// Marks a chunk as done.
+    /// Marks a chunk as done. Threads that wait for room can then continue.
     pub fn leave(&self, chunk: u64) {
         let mut state = self.lock();
         state.done.insert(chunk);

@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::source::{Sample, Source};
 use crate::{pool, text};
 
-/// Number of threads that sync files. File systems can commit requests that arrive together at once.
+/// Number of threads that sync files. File systems can commit several requests together if they arrive at the same
+/// time.
 const SYNCED: usize = 4;
 
 /// File name ending of an unfinished shard.

@@ -166,7 +166,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Appends another number to the name if a killed process with the same id has left a folder.
+    /// Creates the temporary folder. Appends another number to its name if a killed process with the same id has left a
+    /// folder.
     fn make_temp(&mut self) -> Result<(), Error> {
         let name = self.out.file_name().unwrap_or_default().to_os_string();
         for attempt in 0u32.. {

@@ -33,7 +33,6 @@ const WHOLE: usize = 16;
 /// Bytes of a record before and after its payload.
 const HEADER: usize = 12;
 const FOOTER: usize = 4;
-/// The highest valid label.
 const MOST: i64 = 1 << 20;
 
 struct Shard {

@@ -30,7 +30,7 @@ const CHUNK_SAMPLES: u64 = 256;
 /// long as summing a small image.
 const FEW: u64 = 32;
 const TIMED: u64 = 8;
-/// How many samples ahead the source is told which sample will be read.
+/// The source is told the index of a sample this many samples before it is read, so that it can start reading the file.
 const AHEAD: usize = 2;
 
 /// The state shared by all threads of a conversion.
@@ -338,7 +338,6 @@ impl Survey {
 struct Seen {
     /// Size of its record and index line.
     bytes: u64,
-    /// Number of pixels.
     area: u64,
     raw: bool,
 }

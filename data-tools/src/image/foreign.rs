@@ -19,7 +19,7 @@ const WORKING: u64 = 4;
 /// Lower bound for the decoding speed in bytes of pixels per second.
 const BYTES_PER_SECOND: f64 = 5e7;
 
-/// The detected format of such a file.
+/// The detected format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign {
     format: ImageFormat,
@@ -136,7 +136,7 @@ impl Foreign {
     }
 }
 
-/// Returns true if the file's header is that for a PNG with 16 bits per value.
+/// Returns true if the header says that the file is a PNG with 16 bits per value.
 fn is_wide_png(file: &[u8]) -> bool {
     file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }

@@ -166,7 +166,7 @@ impl Planes {
         &mut self.full.pixels
     }
 
-    /// Resizes the decoded image.
+    /// Resizes the image that was decoded into `full`.
     pub fn resize(&mut self, size: Size) -> YuvImage<&[u8]> {
         set_shape(&mut self.small, size, SUBSAMPLING);
         let (full, small) = (&self.full, &mut self.small);

@@ -31,12 +31,11 @@ pub(crate) struct Recoder {
     decoder: Decoder,
     encoder: JpegEncoder,
     resizer: Resizer,
-    /// The decoded image.
+    /// The last decoded image, at full or reduced size.
     full: Rgb,
-    /// The resized image.
+    /// `full`, resized to the size that is stored.
     small: Rgb,
     planes: Planes,
-    /// The encoded PNG.
     png: Vec<u8>,
 }
 
@@ -355,7 +354,6 @@ pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
     written.map_err(|e| format!("cannot be encoded as PNG: {e}"))
 }
 
-/// Default JPEG quality.
 const QUALITY: u8 = 90;
 /// JPEG quality for files that are encoded only because they are not RGB JPEGs. TensorFlow's scripts use the same
 /// value.

@@ -40,7 +40,7 @@ impl Picture {
     }
 }
 
-/// The images of all splits.
+/// The images of all splits, by split name.
 #[derive(Debug, Default)]
 pub(super) struct Gallery(BTreeMap<String, Vec<Picture>>);
 
@@ -80,7 +80,7 @@ fn rank(split: &str) -> u8 {
     }
 }
 
-/// A copy and its original.
+/// A copy, its nearest original, and how much they differ.
 struct Pair<'a> {
     copy: &'a Picture,
     original: &'a Picture,
@@ -129,9 +129,9 @@ fn same_bytes(a: &Picture, b: &Picture) -> bool {
 pub struct NearCopy {
     /// The later split, such as `test`.
     pub split: String,
-    /// Index of the image in it.
+    /// Index of the image in the later split.
     pub number: u64,
-    /// The earlier split.
+    /// The earlier split, such as `train`.
     pub of: String,
     /// Index of the original in the earlier split.
     pub original: u64,
@@ -172,9 +172,9 @@ pub struct CopyNames {
     pub split: String,
     /// Name of the image in the later split.
     pub name: String,
-    /// The earlier split.
+    /// The earlier split, such as `train`.
     pub of: String,
-    /// Name of the original.
+    /// Name of the original image in the earlier split.
     pub original: String,
 }
 

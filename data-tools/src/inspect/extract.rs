@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::error::Error;
 use crate::text;
 
-/// The result of `extract`.
+/// What [`extract`] has written.
 #[derive(Debug, Clone)]
 pub struct Extracted {
     pub path: PathBuf,
@@ -22,7 +22,7 @@ pub struct Extracted {
     pub sample: u64,
     /// The name of its class, or all names if it has multiple classes.
     pub class: String,
-    /// The stored size.
+    /// Shape of the image, upright.
     pub spec: ImageSpec,
     /// True if the file contains exactly the bytes of the record.
     pub as_stored: bool,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The result of `index`.
+/// What [`index`] has found and written.
 #[derive(Debug, Clone)]
 pub struct Indexed {
     pub dir: PathBuf,
@@ -37,7 +37,6 @@ pub struct Indexed {
     pub elapsed: Duration,
 }
 
-/// Options for indexing.
 pub(crate) struct Indexing<'a> {
     /// The folder in which to look for a list of class names.
     pub names: &'a Path,

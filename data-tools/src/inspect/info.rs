@@ -24,11 +24,10 @@ pub struct Info {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitInfo {
     pub name: String,
-    /// Number of images.
+    /// Number of images according to `dataset.json`.
     pub count: u64,
-    /// Number of shards.
     pub shards: u64,
-    /// Total size of the shards.
+    /// Total size of the shards in bytes.
     pub bytes: u64,
     pub first: Option<FirstImage>,
     /// The smallest height and width, and the largest height and width, if `dataset.json` has them.

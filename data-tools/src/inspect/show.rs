@@ -38,7 +38,7 @@ impl Default for ShowOptions {
     }
 }
 
-/// The result of `show`.
+/// What [`show`] has drawn and written.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub path: PathBuf,

@@ -19,12 +19,12 @@ use crate::image::pixels::Pixels;
 use crate::progress::{Counter, Progress};
 use crate::{pool, text};
 
-/// The result of `stats`.
+/// Statistics of a split, measured by [`stats`].
 #[derive(Debug, Clone)]
 pub struct Stats {
     pub dir: PathBuf,
     pub split: String,
-    /// Number of measured images.
+    /// Number of images that could be measured.
     pub count: u64,
     /// Mean of `value / 255` per channel.
     pub mean: Vec<f64>,
@@ -45,7 +45,7 @@ pub struct Stats {
 /// Label counts of a multi-label split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralLabels {
-    /// Total number of labels.
+    /// Number of labels of all images together.
     pub labels: u64,
     /// Number of images without labels.
     pub without: u64,

@@ -20,15 +20,14 @@ use crate::progress::{Counter, Progress};
 use crate::splits::TRAIN;
 use crate::{pool, text};
 
-/// The result of `verify`.
+/// The findings of [`verify`].
 #[derive(Debug, Clone)]
 pub struct Report {
     pub dir: PathBuf,
     /// Number of good and bad records checked.
     pub checked: u64,
-    /// Number of shards checked.
     pub shards: u64,
-    /// Total size of the shards.
+    /// Total size of the checked shards in bytes.
     pub bytes: u64,
     /// All faults in the order of splits, shards and records.
     pub bad: Vec<Bad>,
@@ -188,7 +187,7 @@ pub(super) struct Check<'a> {
     manifest: &'a Manifest,
     /// Number of records, including bad ones.
     pub checked: u64,
-    /// Size of the shard.
+    /// Size of the shard file in bytes.
     pub bytes: u64,
     pub bad: Vec<Bad>,
     /// For each class, the number of records and the position of the first one.
@@ -350,7 +349,7 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
 /// A fault of a shard or record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bad {
-    /// File name of the shard.
+    /// File name of the shard, or `dataset.json`.
     pub shard: String,
     /// Index of the record in its shard. `None` if the fault concerns the whole shard.
     pub record: Option<u64>,

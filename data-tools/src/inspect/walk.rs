@@ -24,9 +24,9 @@ const HEADER: usize = 12;
 /// The position of a record in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
-    /// Index of the record.
+    /// Index of the record in its shard, from 0.
     pub record: u64,
-    /// Byte offset of the record.
+    /// Byte offset of the record's header.
     pub offset: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Walk {
 
 pub(super) struct Found<'a> {
     pub at: Position,
-    /// Size with framing.
+    /// Size in bytes, including the framing.
     pub size: u64,
     /// The payload, or the record's fault.
     pub payload: Result<&'a [u8], RecordFault>,
@@ -150,9 +150,9 @@ const MOST_LABELS: usize = 1 << 20;
 pub(super) struct Scanned {
     /// Offset and size of each record, including the framing.
     pub entries: Vec<(u64, u64)>,
-    /// Size of the shard.
+    /// Size of the shard file in bytes.
     pub bytes: u64,
-    /// All stored labels.
+    /// The labels of all records as stored, without the label offset applied.
     pub labels: BTreeMap<i64, Seen>,
     /// The first record with zero or multiple labels.
     pub several: Option<Position>,
@@ -160,12 +160,11 @@ pub(super) struct Scanned {
     pub moments: Moments,
 }
 
-/// The records of one label.
+/// The records with one label: how many there are, and the names that they give to their class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The first of them.
+    /// Position of the first record with this label.
     pub first: Position,
-    /// The record count.
     pub count: u64,
     /// The name in the first record that has a name.
     pub name: Option<Named>,

@@ -33,7 +33,7 @@ const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels
                     t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or .gz";
 
 struct Part {
-    /// The file with the images.
+    /// Path of the file with the images, for messages.
     file: PathBuf,
     images: arrays::Images,
     labels: Vec<u8>,
@@ -180,7 +180,7 @@ const LAYOUT_100: Layout = Layout {
     python: "train",
 };
 
-/// A `.bin` file.
+/// A `.bin` file: records of label bytes and pixels.
 struct Batch {
     name: &'static str,
     path: PathBuf,

@@ -35,9 +35,9 @@ enum Open {
 }
 
 struct Kind {
-    /// Name on the command line.
+    /// The word for this kind on the command line.
     pub name: &'static str,
-    /// Description for `--help`.
+    /// The line that `--help` prints for this kind.
     pub about: &'static str,
     pub open: Open,
 }

@@ -26,7 +26,7 @@ const HINT: &str =
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
 const LABELS: &[&str] = &["y", "label", "labels", "target", "targets", "arr_1"];
 
-/// Memory layout of images.
+/// The order in which an array stores the axes of an image.
 #[derive(Debug, Clone, Copy)]
 enum Axes {
     /// Channels are the last axis.

@@ -60,7 +60,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     }
 }
 
-/// The records in a file.
+/// The records of a `.rec` file, and its split.
 struct RecFile<'a> {
     split: &'a str,
     path: &'a Path,

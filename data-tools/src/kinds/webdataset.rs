@@ -184,7 +184,7 @@ const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
 const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
-/// The content of an archive.
+/// The samples of an archive, and the faults of those that cannot be used.
 pub(crate) struct Packed {
     pub file: File,
     pub samples: Vec<TarSample>,
@@ -192,7 +192,6 @@ pub(crate) struct Packed {
     pub faults: Vec<String>,
 }
 
-/// The labels of a sample.
 #[derive(Debug)]
 pub(crate) struct TarLabels {
     pub labels: Vec<Label>,
@@ -298,7 +297,7 @@ struct Reader<'a> {
     file: &'a File,
     group: Group,
     members: u64,
-    /// Keys of completed samples.
+    /// Keys of completed samples. They must not occur again.
     seen: BTreeSet<String>,
     samples: Vec<TarSample>,
     faults: Vec<String>,

@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tar::{Builder, Header};
 
-/// The result of an export.
+/// What [`export_webdataset`] has written.
 #[derive(Debug, Clone)]
 pub struct Exported {
     pub out: PathBuf,
     pub archives: u64,
     pub samples: u64,
-    /// Total size of the archives.
+    /// Total size of the archives in bytes.
     pub bytes: u64,
     pub elapsed: Duration,
 }

@@ -341,7 +341,7 @@ pub struct Reshaped {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// Total size of the shards.
+    /// Total size of the shards in bytes.
     pub bytes: u64,
     pub elapsed: Duration,
 }

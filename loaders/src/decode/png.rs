@@ -22,7 +22,6 @@ const BYTES_PER_SECOND: f64 = 2e8;
 /// A PNG file with a parsed header.
 pub(crate) struct Png<'a> {
     decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
-    /// From the EXIF orientation.
     pub turn: Turn,
     refused: Refused,
 }

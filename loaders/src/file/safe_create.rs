@@ -30,7 +30,7 @@ const TRIES: usize = 8;
 /// it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
-    /// `None` after publication.
+    /// `None` after the file was published.
     file: Option<File>,
     temporary: PathBuf,
     target: PathBuf,

@@ -42,10 +42,10 @@ pub struct Manifest {
     pub splits: BTreeMap<String, SplitManifest>,
 }
 
-/// A split in `dataset.json`.
+/// The entry of a split in `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SplitManifest {
-    /// Number of samples.
+    /// Number of samples in all shards.
     pub count: u64,
     /// The shards, in the order that defines the sample ids.
     pub shards: Vec<ShardManifest>,
@@ -63,14 +63,14 @@ pub struct SplitManifest {
     pub entry_points: Option<u64>,
 }
 
-/// A shard in `dataset.json`.
+/// The entry of a shard in `dataset.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardManifest {
     /// File name in the directory of the data set.
     pub file: String,
-    /// Number of records.
+    /// Number of records in the shard.
     pub count: u64,
-    /// Size of the file in bytes.
+    /// Size of the shard file in bytes.
     pub bytes: u64,
 }
 

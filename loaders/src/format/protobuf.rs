@@ -48,7 +48,6 @@ impl From<Damage> for ExampleFault {
 /// A field's value by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// An integer.
     Varint(u64),
     /// Text, bytes, a message or packed numbers.
     Bytes(&'a [u8]),
@@ -183,7 +182,6 @@ impl Message {
         message
     }
 
-    /// Adds an embedded message.
     pub fn message(self, field: u64, inner: impl Borrow<Message>) -> Self {
         self.raw(field, inner.borrow().bytes())
     }

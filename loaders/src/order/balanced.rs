@@ -15,7 +15,7 @@ pub struct Balanced {
     seed: u64,
     /// Sample ids of each class that has samples.
     classes: Vec<Vec<u64>>,
-    /// Draws per epoch.
+    /// Number of draws per epoch. It equals the number of samples.
     n: u64,
 }
 
@@ -34,7 +34,7 @@ impl Balanced {
         Self { seed, classes, n: labels.len() as u64 }
     }
 
-    /// Draws per epoch.
+    /// Returns the number of draws per epoch.
     pub fn len(&self) -> u64 {
         self.n
     }
@@ -114,7 +114,7 @@ pub struct Chosen<O> {
 }
 
 impl<O: Order> Chosen<O> {
-    /// Returns the samples `ids` in the sequence given by `order`, which must be for this many samples.
+    /// Creates an order over the samples `ids`. `order` must be for this many samples.
     pub fn new(order: O, ids: Arc<[u64]>) -> Self {
         Self { order, ids }
     }

@@ -9,7 +9,7 @@ pub struct Job {
     pub epoch: u32,
     /// Counted from 0 within the epoch.
     pub step: u64,
-    /// The logical worker.
+    /// Number of the logical worker.
     pub worker: usize,
     /// The samples in order. Empty if a short last step has no samples for this worker.
     pub ids: Vec<u64>,
@@ -36,7 +36,7 @@ impl Job {
     }
 }
 
-/// A sequence of jobs.
+/// A sequence of jobs. It determines which samples are in which batch.
 pub trait Order: Send {
     /// Replaces `job` by the next job and reuses its memory. Returns `false` if there are no more jobs.
     fn fill(&mut self, job: &mut Job) -> bool;

@@ -21,10 +21,10 @@ struct Epoch {
 /// How samples are divided among workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Deal {
-    /// Samples per step.
+    /// Number of samples per step, over all workers.
     pub batch: u64,
     pub workers: usize,
-    /// The workers of this rank.
+    /// The logical workers of this rank.
     pub mine: Range<usize>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Windows {
     current: Epoch,
     /// The epoch after `current`. It is planned when its first shards should be read ahead.
     next: Option<Epoch>,
-    /// For each worker of the rank: true until something was requested. Until then its first window was not announced
-    /// either.
+    /// For each worker of the rank, true until its first batch is requested. The shards of its first window are
+    /// announced with that batch.
     fresh: Vec<bool>,
 }
 
@@ -152,7 +152,7 @@ impl Windows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub shard: usize,
-    /// Id of the first sample.
+    /// Id of the first sample of the piece.
     pub first: u64,
     /// Number of samples before this piece in the worker's run.
     pub before: u64,

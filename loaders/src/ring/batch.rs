@@ -147,7 +147,7 @@ pub enum PixelFormat {
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
-        /// The shape of all images.
+        /// The common shape of all images.
         spec: ImageSpec,
     },
 }

@@ -19,12 +19,11 @@ use crate::transform::{Pipeline, exif_of};
 
 #[derive(Debug, Clone)]
 pub struct LoaderRequest {
-    /// Directory of the data set.
     pub dir: PathBuf,
     pub split: String,
     /// The list of transforms, as in a recipe.
     pub transforms: Vec<String>,
-    /// Images per batch.
+    /// Number of images per batch.
     pub batch: usize,
     /// Number of passes over the split, at least 1.
     pub epochs: u32,
@@ -49,7 +48,7 @@ pub struct Rate {
     pub stages: StageTimes,
     /// Average number of batches that were ready when the consumer requested one.
     pub queue_depth: f64,
-    /// How records were read.
+    /// How records were read and why, as [`Loader::access`] says it.
     pub io: String,
     /// Memory for batches and records, as computed by the loader.
     pub memory_mb: f64,

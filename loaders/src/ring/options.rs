@@ -82,7 +82,7 @@ fn enough(threads: usize, pieces: usize) -> usize {
 pub struct Footprint {
     /// How records are read and why, for the log.
     pub access: String,
-    /// Memory for batches.
+    /// Memory for the batches of all slots.
     pub batches: u64,
     /// Memory for shards or records that are read into memory. For records, this assumes their mean size.
     pub records: u64,

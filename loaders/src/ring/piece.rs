@@ -24,7 +24,7 @@ struct Part<T> {
 pub(crate) struct Memory {
     images: Part<f32>,
     pixels: Part<u8>,
-    /// Values per image.
+    /// Number of values per image.
     each: usize,
     /// Number of image values in populated pages.
     populated: usize,
@@ -133,10 +133,10 @@ impl Piece {
 
 /// A batch that is being filled.
 pub(crate) struct OpenBatch {
-    /// Its number in the order.
+    /// Number of the batch in the order.
     pub number: u64,
     slot: Slot,
-    /// Values per image.
+    /// Number of values per image.
     values: usize,
     pieces: usize,
     /// Number of pieces that threads have taken.

@@ -11,7 +11,7 @@ pub(crate) enum ReadRequest {
     Shard(usize),
     /// Reads these bytes and sends them back.
     Extent(Extent),
-    /// Ends one reader.
+    /// Ends the reader that receives it.
     Stop,
 }
 

@@ -97,7 +97,7 @@ impl Shared {
 /// The jobs and the batches that are being filled.
 pub(crate) struct Jobs {
     order: Box<dyn Order>,
-    /// Number of jobs handed out.
+    /// Number of jobs that were handed out.
     count: u64,
     ended: bool,
     /// Batches with pieces that are being filled or are not taken yet.

@@ -11,11 +11,10 @@ use crate::order::Job;
 use crate::sync::{Mutex, Sender};
 use crate::transform::CropRect;
 
-/// A sequence of samples.
+/// The results of a sequence of samples, apart from their images.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     pub ids: Vec<u64>,
-    /// The label of each sample.
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
@@ -136,7 +135,7 @@ impl FreeSlots {
 pub(crate) enum Token {
     /// There is a piece that no thread has taken, or a free slot. There is one token for each of them.
     Work,
-    /// One thread must end.
+    /// The thread that receives this must end.
     Stop,
 }
 

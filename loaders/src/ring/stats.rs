@@ -103,7 +103,7 @@ impl Tally {
         timed
     }
 
-    /// Adds one image's times.
+    /// Adds the times of one image.
     pub(crate) fn add(&mut self, read: Duration, decode: Duration, transform: Duration) {
         self.timed += 1;
         self.read += read;

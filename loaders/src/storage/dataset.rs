@@ -18,7 +18,7 @@ use crate::threads::on_threads;
 
 pub use crate::format::manifest::{MANIFEST, Manifest, ShardManifest, SplitManifest, VERSION};
 
-/// All samples of a split.
+/// All samples of a split, and the shards that contain them.
 #[derive(Debug)]
 pub struct Split {
     name: String,

@@ -25,7 +25,7 @@ struct ByteRange {
 
 /// The records of a batch. `begin` requests them, and they are available after `finish`.
 pub(crate) struct Fetch {
-    /// In the order of the batch.
+    /// Position of each record, in the order of the batch.
     records: Vec<ByteRange>,
     /// Indices into `records`, sorted by shard and position.
     sorted: Vec<usize>,
@@ -34,7 +34,7 @@ pub(crate) struct Fetch {
     extents: Vec<Extent>,
     /// Number of extents that have not come back from the readers yet.
     pending: usize,
-    /// Buffers for reuse.
+    /// Buffers of earlier batches, for reuse.
     spare: Vec<Vec<u8>>,
     back: Sender<Extent>,
     arrived: Receiver<Extent>,
@@ -129,7 +129,7 @@ impl Fetch {
 
 /// A range of a shard's bytes that is sent to a reader thread and back.
 pub(crate) struct Extent {
-    /// Index within the batch.
+    /// Number of the extent in its batch.
     pub number: usize,
     pub shard: usize,
     pub offset: u64,

@@ -168,9 +168,9 @@ pub enum Io {
     /// Chosen by the type of the file system.
     #[default]
     Auto,
-    /// Map the shards.
+    /// Map the shards into memory.
     Mmap,
-    /// Use long reads.
+    /// Read whole shards or long ranges into buffers.
     Read,
 }
 

@@ -34,7 +34,7 @@ enum Data {
 /// The way in which the records of a shard are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The file is mapped.
+    /// The file is mapped into memory.
     Map,
     /// The whole file is read into memory first.
     Load,

@@ -141,9 +141,9 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 /// they are written.
 const LIMIT: usize = 32_768;
 
-/// `base` of a free entry.
+/// The value of `base` in a free entry.
 const FREE: usize = 0;
-/// `base` of an entry that another thread is writing. No mapping starts at address 1.
+/// The value of `base` in an entry that another thread is writing. No mapping starts at address 1.
 const CLAIMED: usize = 1;
 
 /// A mapped range and the name of its file in messages.

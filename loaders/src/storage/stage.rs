@@ -25,15 +25,15 @@ use crate::storage::shard::index_path;
 /// The list of copies in a directory. It is locked while the directory is in use.
 const COPIES: &str = "copies.jsonl";
 
-/// Bytes per read.
+/// Number of bytes that are read at a time.
 const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
     pub dir: PathBuf,
-    /// Bytes copied.
+    /// Number of bytes that were copied.
     pub copied: u64,
-    /// Bytes that were already there.
+    /// Number of bytes that were already there.
     pub reused: u64,
 }
 

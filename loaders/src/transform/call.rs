@@ -14,10 +14,10 @@ pub(super) struct Call<'a> {
 /// The arguments in the parentheses. They must come in the order of these fields.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Arguments<'a> {
-    /// Written as `192x256`.
+    /// A size that is written as `192x256`.
     pub size: Option<Size>,
     pub numbers: Vec<f64>,
-    /// Names, such as `bilinear`.
+    /// Named choices, such as `bilinear`.
     pub words: Vec<&'a str>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Parses `192x256`.
+/// Parses a size such as `192x256`.
 pub(super) fn size(text: &str) -> Option<Size> {
     let (height, width) = text.split_once('x')?;
     Some(Size { height: height.parse().ok()?, width: width.parse().ok()? })

@@ -30,7 +30,7 @@ pub struct Canvas<'a> {
     turn: Turn,
 }
 
-/// The place where the image is.
+/// The form in which the image currently exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// In `decoded`, viewed through `geometry`.
@@ -101,7 +101,6 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Mirrors left and right.
     pub fn flip(&mut self) {
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.flipped = !self.geometry.flipped,
@@ -110,7 +109,6 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Mirrors top and bottom.
     pub fn upend(&mut self) {
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.upended = !self.geometry.upended,

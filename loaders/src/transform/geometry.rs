@@ -192,12 +192,10 @@ pub(super) fn shift<T: Copy + Default>(values: &mut [T], shape: PlanarShape, dow
     }
 }
 
-/// Mirrors each row.
 pub(super) fn flip<T>(values: &mut [T], shape: PlanarShape) {
     values.chunks_exact_mut(shape.width.max(1)).for_each(<[T]>::reverse);
 }
 
-/// Mirrors top and bottom.
 pub(super) fn upend<T>(values: &mut [T], shape: PlanarShape) {
     for plane in values.chunks_exact_mut(shape.plane().max(1)) {
         let mut rows = plane.chunks_exact_mut(shape.width);
@@ -226,7 +224,6 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Covers a whole image.
     pub fn whole(height: u32, width: u32) -> Self {
         Self { top: 0, left: 0, bottom: i64::from(height), right: i64::from(width) }
     }
@@ -254,7 +251,7 @@ impl Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {
-    /// Id of the sample.
+    /// Id of the sample whose picture is cropped.
     pub picture: u32,
     /// Row of the picture that becomes the first row. Pixels outside the picture are zero.
     pub top: i32,

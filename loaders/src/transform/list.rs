@@ -202,7 +202,7 @@ fn one(text: &str, from: u32, to: u32) -> Option<String> {
     Some(format!("{}({})", name.trim(), changed?.join(", ")))
 }
 
-/// Scales `256` or `192x256`.
+/// Scales a size, such as `256` or `192x256`.
 fn size(word: &str, from: u32, to: u32) -> Option<String> {
     let side = |side: u32| (f64::from(side) * f64::from(to) / f64::from(from)).round().max(1.0) as u32;
     match call::size(word) {

@@ -331,9 +331,9 @@ mod scale_tests {
 // A value becomes `value * factor + offset` in f64, rounded once to f32. `Scale::new` has checked that this reproduces
 // the table exactly, so the result does not depend on the CPU.
 
-/// Pixels per vector.
+/// Number of pixels per vector.
 const STEP: usize = 4;
-/// Bytes per load.
+/// Number of bytes that one load reads.
 const LOAD: usize = 16;
 
 /// Minimum number of pixels in a row for [`paint_plane`].
@@ -347,7 +347,7 @@ pub(super) struct Pixels<'a> {
     pub stride: usize,
     /// Number of pixels in a row, at least [`FEWEST`].
     pub columns: usize,
-    /// True if rows are mirrored.
+    /// True if rows are read from right to left.
     pub flipped: bool,
 }
 

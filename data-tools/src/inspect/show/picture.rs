@@ -85,7 +85,7 @@ pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
 const THUMBNAIL_SIDE: u32 = 112;
 /// Thumbnails up to this side are PNGs, which show each pixel exactly and are still small.
 const EXACT: u32 = 48;
-/// JPEG quality of the other thumbnails.
+/// JPEG quality of larger thumbnails.
 const QUALITY: u8 = 85;
 
 /// A small picture as an encoded file.
@@ -101,7 +101,6 @@ pub struct Thumbnail {
     pub height: u32,
     /// The media type: `image/png` or `image/jpeg`.
     pub kind: &'static str,
-    /// The content of the file.
     pub bytes: Vec<u8>,
 }
 

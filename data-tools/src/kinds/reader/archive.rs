@@ -169,10 +169,9 @@ pub(crate) fn compressed(head: &[u8]) -> Option<String> {
     Some(format!("the archive is compressed with {by}, but archives are read in place; unpack it first (`{by} -d`)"))
 }
 
-/// A file in a tar archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TarMember {
-    /// Name without folders.
+    /// Name of the file without its folders.
     pub name: String,
     /// Position of the content in the file that contains the archive.
     pub range: Range<u64>,

@@ -14,7 +14,7 @@ use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
 use crate::npy::{Header, MOST_BEFORE};
 
-/// A NumPy array.
+/// A NumPy array, in memory or in its file on disk.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub name: String,
@@ -77,7 +77,6 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     )
 }
 
-/// Parses a `.npy` file.
 fn parse(name: &str, file: Store) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MOST_BEFORE as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;

@@ -137,19 +137,17 @@ fn leaves(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Er
 
 const HEADER: usize = 128;
 
-/// Data types of elements.
+/// Data types of elements, as numbered by the format.
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
-/// Classes of arrays.
+/// Classes of arrays, as numbered by the format.
 const STRUCT: u8 = 2;
 const CHAR: u8 = 4;
 
-/// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     /// The values of a numeric array of any shape.
     Numbers(Vec<f64>),
-    /// A row of characters.
     Text(String),
     Other,
 }

@@ -19,11 +19,9 @@ use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::splits::{self, Assign, Names, Unknown, draw};
 use crate::text;
 
-/// A source of image files.
 pub(crate) struct Files {
     pub classes: Vec<String>,
     pub splits: Vec<SourceSplit>,
-    /// The files of each split.
     pub listings: Vec<Listing>,
     pub notes: Vec<String>,
     /// A message for each skipped sample.
@@ -173,7 +171,7 @@ impl Source for Files {
     }
 }
 
-/// A search for a source's files.
+/// A search for the files of a source and their splits.
 pub(crate) struct FileSplits<'a> {
     pub src: &'a Path,
     /// The file extension with its dot.
@@ -239,10 +237,10 @@ impl FileSplits<'_> {
 /// The limit for the size of an image file.
 const MAX_FILE: u64 = 1 << 29;
 
-/// Where files are stored.
+/// Where the files of a listing are stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// A file in a folder.
+    /// In this folder or its subfolders.
     Folder(PathBuf),
     /// In an archive. If `file` is `None`, the archive is opened for each read, because a process cannot keep a
     /// thousand archives open.
@@ -276,7 +274,7 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: u32,
-    /// Its class, or the index of its set of classes if it may have several.
+    /// The class of the file, or the index in `Listing::sets` if files may have several classes.
     label: u32,
     /// Start and length of its name in `names`.
     name: (u64, u32),

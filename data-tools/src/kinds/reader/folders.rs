@@ -31,7 +31,7 @@ pub(crate) fn is_image(name: &str) -> bool {
 pub(crate) struct Images {
     /// Paths relative to the root, sorted by name.
     pub files: Vec<String>,
-    /// Number of other files.
+    /// Number of files that are not images.
     pub other: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file as a stream.
+/// A file as a stream, decompressed if it is a gzip file.
 pub(crate) enum Input {
     Plain(BufReader<Named>),
     Gzip(Bounded<MultiGzDecoder<BufReader<Named>>>),
@@ -140,18 +140,18 @@ pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> 
 /// Number of bytes that [`Store::each`] reads at a time.
 const BLOCK: usize = 1 << 18;
 
-/// Bytes with random access.
+/// Bytes with random access, in memory or in a file.
 #[derive(Debug)]
 pub(crate) enum Store {
     Memory(Vec<u8>),
-    /// Part of a file.
+    /// A part of a file that is read on request.
     File {
         path: PathBuf,
         file: File,
         start: u64,
         length: u64,
     },
-    /// Part of a mapped file.
+    /// A part of a file that is mapped into memory.
     Mapped {
         path: PathBuf,
         map: Mapping,
@@ -262,7 +262,7 @@ pub(crate) struct Budget {
     limits: Limits,
     /// Total size of the source's files.
     input: u64,
-    /// Bytes of memory in use.
+    /// Bytes of memory that are in use.
     taken: u64,
 }
 

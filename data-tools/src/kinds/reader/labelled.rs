@@ -26,7 +26,7 @@ const MESSAGE: u64 = 160;
 /// Marks a position that is not set.
 const NONE: u32 = u32::MAX;
 
-/// The properties of a list.
+/// How the lines of a list are checked.
 pub(crate) struct List<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
@@ -63,7 +63,7 @@ impl Bad {
 
 /// The result of checking all lines.
 pub(crate) struct Listed {
-    /// The files of each split.
+    /// The files of each split, with the split's name.
     pub found: Vec<(String, Listing)>,
     pub bad: Bad,
     /// Number of lines that repeat an earlier line.
@@ -407,7 +407,7 @@ fn labels(text: &str) -> Result<Vec<Label>, String> {
 #[derive(Debug)]
 pub(crate) struct Unusable {
     on_bad: OnBad,
-    /// A message for each sample.
+    /// A message for each skipped sample.
     pub lines: Vec<String>,
 }
 

@@ -19,10 +19,9 @@ use std::path::Path;
 /// A higher number is not accepted as a class.
 const MOST: i64 = 1 << 20;
 
-/// A label in a source.
+/// A label as the source states it, before it is mapped to a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Label {
-    /// A class number.
     Number(i64),
     /// A text from a format that distinguishes numbers and texts.
     Name(String),
@@ -88,7 +87,6 @@ impl Label {
     }
 }
 
-/// Parses a whole number.
 fn whole(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
@@ -176,7 +174,7 @@ impl Classes {
         }
     }
 
-    /// Returns the class of a label.
+    /// Returns the class of a label, or `None` if the label is not a class.
     pub(crate) fn label(&self, label: &Label) -> Option<u32> {
         let named = |name: &str| self.by_name.get(name).copied();
         let number = match label {

@@ -15,7 +15,7 @@ const LINE: u64 = 80;
 /// Memory for a new value in addition to its text, which is copied about eight times.
 const VALUE: u64 = 600;
 
-/// The content of a line.
+/// The content of a line of a table or label file.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     /// Line number in the file, from 1.
@@ -65,14 +65,14 @@ impl<T: Ord + Clone> Values<T> {
     }
 }
 
-/// The lines of a file.
+/// The lines of a table or label file, and the memory that they use.
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: PathBuf,
-    /// Size of the file.
+    /// Size of the file in bytes. The memory limit grows with it.
     bytes: u64,
     limits: Limits,
-    /// Estimated memory in use.
+    /// Estimated memory in use, in bytes.
     taken: u64,
     paths: String,
     lines: Vec<Line>,

@@ -23,9 +23,9 @@ use crate::text;
 /// The limit for the column description that Hugging Face's library writes, in bytes.
 const MAX_CLASSES: usize = 32 << 20;
 
-/// Names of columns with image files and of columns with labels. The first existing column is used.
+/// Names of columns with image files. The first existing column is used.
 const IMAGES: &[&str] = &["image.bytes", "img.bytes", "image", "img", "jpg.bytes", "png.bytes", "image_bytes", "bytes"];
-/// Columns with class names for label numbers.
+/// Names of columns with class names for label numbers.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text"];
 const LABELS: &[&str] = &["label", "labels", "fine_label", "cls", "class", "target", "class_name"];
 /// Memory for a row in addition to its content.

@@ -24,7 +24,7 @@ const SLACK: u64 = 4096;
 const DATA: i64 = 0;
 const DICTIONARY: i64 = 2;
 const DATA_V2: i64 = 3;
-/// The prefix encoding, which decodes to more bytes than the page has.
+/// DELTA_BYTE_ARRAY: values share prefixes, so they decode to more bytes than the page has.
 const PREFIXES: i64 = 7;
 
 fn failed(what: String) -> ParquetError {
@@ -118,7 +118,7 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
 /// A page reader that also checks delta-encoded pages. They start with a value count that the crate uses to allocate memory.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
-    /// True if rows may be null.
+    /// True if rows of the column may be null.
     pub is_optional: bool,
 }
 
@@ -362,7 +362,7 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// A file of known length.
+/// A file of known length that is read at any offset.
 #[derive(Debug, Clone)]
 pub(crate) struct Positioned {
     file: Arc<File>,

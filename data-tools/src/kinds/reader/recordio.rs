@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 
 const MAGIC: u32 = 0xced7_230a;
-/// Size of a part's header.
+/// Size of a part's header in bytes.
 const HEADER: u64 = 8;
 /// Size of an image's header, without labels.
 const IMAGE_HEADER: usize = 24;
@@ -31,7 +31,6 @@ enum Kind {
     Last,
 }
 
-/// The header of a part.
 struct Part {
     kind: Kind,
     length: u64,
@@ -46,18 +45,18 @@ impl Part {
     }
 }
 
-/// An image in a file.
+/// A record of a file: an image with its label.
 pub(crate) struct Record {
     /// The class, or the problem with the record's header.
     pub label: Result<u32, String>,
-    /// Offset of the record.
+    /// Byte offset of the record's header.
     pub start: u64,
     /// Range of its image. For a split record, the range of all parts with their headers.
     pub range: Range<u64>,
     pub is_split: bool,
 }
 
-/// Reads a file part by part.
+/// Reads a RecordIO file part by part.
 struct Reader<'a> {
     path: &'a Path,
     file: BufReader<File>,

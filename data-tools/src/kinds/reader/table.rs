@@ -97,7 +97,7 @@ pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
     Ok(Table { lines, several, names })
 }
 
-/// The rows read so far.
+/// A table while its rows are read.
 struct Rows<'a> {
     path: &'a Path,
     options: &'a ConvertOptions,

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::format::example::Example;
 use crate::format::protobuf::{put_varint, varint};
 
-/// Number of bytes of checksum and step.
+/// Number of bytes of the checksum and the step.
 const HEAD: usize = 6;
 /// The entry points, including their key in the record, take less than 1 / `SHARE` of the file's size.
 const SHARE: usize = 50;
@@ -43,7 +43,7 @@ pub(super) struct Point {
 pub(super) struct EntryPoints {
     /// Number of MCUs between entry points of a row.
     pub step: usize,
-    /// Entry points per row.
+    /// Number of entry points per row.
     columns: usize,
     /// The last point is the end of the data.
     points: Vec<Point>,

@@ -47,7 +47,7 @@ pub(super) struct Excerpts {
     codes: Vec<ComponentCodes>,
     /// The codes of the leading MCUs of a row.
     lead: Vec<Code>,
-    /// The most recent excerpt.
+    /// The most recent excerpt, a JPEG file.
     file: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl Excerpts {
         Some(Shift { rows, columns, leading: leading * image.mcu.0 })
     }
 
-    /// Returns the begin and end of the codes of a row of `mcus`.
+    /// Returns the positions at which the codes of a row of `mcus` begin and end.
     fn ends(&self, mcus: Span, row: usize) -> Option<(Point, Point)> {
         let step = self.points.step;
         let begin = *self.points.get(row, mcus.left / step)?;

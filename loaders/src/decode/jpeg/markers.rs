@@ -29,7 +29,7 @@ const EXIF: &[u8] = b"Exif\0\0";
 pub(super) struct Survey {
     pub height: u32,
     pub width: u32,
-    /// Bits per sample.
+    /// Bits per sample, usually 8.
     pub precision: u8,
     pub lossless: bool,
     pub scans: u32,
@@ -38,7 +38,6 @@ pub(super) struct Survey {
     /// Total number of blocks that all scans go through.
     blocks: u64,
     pub components: usize,
-    /// From the EXIF orientation.
     pub turn: Turn,
 }
 

@@ -54,7 +54,6 @@ pub(crate) struct Header {
     subsampling: i32,
     lossless: bool,
     pub cost: Cost,
-    /// From the EXIF orientation.
     pub turn: Turn,
     /// True if the record has entry points that belong to the file.
     has_entry_points: bool,

@@ -22,7 +22,7 @@ const COMMENT: u8 = 0xfe;
 /// A colour component of the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component<'a> {
-    /// Blocks per MCU.
+    /// Number of the component's blocks per MCU.
     pub blocks: usize,
     pub dc: Definition<'a>,
     pub ac: Definition<'a>,
@@ -95,7 +95,7 @@ impl<'a> Sequential<'a> {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }
 
-    /// Blocks per MCU.
+    /// Returns the number of blocks per MCU, of all components together.
     pub fn blocks(&self) -> usize {
         self.components().map(|component| component.blocks).sum()
     }

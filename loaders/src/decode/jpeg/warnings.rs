@@ -31,7 +31,7 @@ pub(super) struct Warnings {
     first: Message,
     /// How often data ended too early.
     premature: u32,
-    /// How often data was wrong.
+    /// How often data was wrong in another way.
     damaged: u32,
     /// The first warning that is not harmless. An early end has precedence.
     worst: Option<Message>,

@@ -81,7 +81,7 @@ pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<Found<'a>
 /// Labels for writing a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelList {
-    /// The encoded Int64List.
+    /// The labels, encoded as an Int64List.
     bytes: Vec<u8>,
     first: i64,
     count: usize,

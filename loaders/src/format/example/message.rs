@@ -181,9 +181,9 @@ fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),
-    /// The bytes of an Int64List.
+    /// The bytes of an encoded Int64List.
     Ints(&'a [u8]),
-    /// The bytes of a FloatList.
+    /// The bytes of an encoded FloatList.
     Floats(&'a [u8]),
 }
 

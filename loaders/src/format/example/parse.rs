@@ -26,7 +26,7 @@ pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
     keys.finish()
 }
 
-/// The values read so far.
+/// The values of the known keys that were read so far.
 #[derive(Default)]
 struct Keys<'a> {
     encoded: Option<&'a [u8]>,

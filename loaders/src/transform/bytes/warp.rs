@@ -218,12 +218,12 @@ fn fill(line: &mut [f32], first: f32, of: impl Fn(f32) -> f32) {
 /// An affine map of an image. x points right and y down, both measured from the centre of the image.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) struct Affine {
-    /// Clockwise, in degrees.
+    /// Rotation angle in degrees, clockwise.
     pub angle: f64,
     /// Number of columns and rows that the image is moved.
     pub translate: (f64, f64),
     pub scale: f64,
-    /// In x and y, in degrees.
+    /// Angles of the shear in x and y, in degrees.
     pub shear: (f64, f64),
     /// The point that stays in place, apart from `translate`.
     pub centre: (f64, f64),

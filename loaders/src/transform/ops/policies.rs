@@ -17,7 +17,7 @@ const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 /// The policies, named after the data set on which they were learned.
 const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
-/// Magnitudes per operation.
+/// Number of magnitudes per operation.
 const BINS: u32 = 10;
 
 #[derive(Debug)]
@@ -69,9 +69,7 @@ impl fmt::Display for AutoAugment {
 /// Sampling methods by name. The first is the default, as in torchvision.
 const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
-/// Maximum number of operations per image.
 const MOST: u32 = 100;
-/// Maximum number of magnitudes.
 const MOST_BINS: u32 = 1001;
 
 #[derive(Debug)]
@@ -169,9 +167,7 @@ impl fmt::Display for TrivialAugment {
 
 /// Sampling methods by name. The first is the default, as in torchvision.
 const AUGMIX_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Bilinear(Edge::Plain).named(), Sampling::Nearest.named()];
-/// Maximum number of chains.
 const CHAINS: usize = 10;
-/// Maximum number of operations in a chain.
 const DEPTH: u32 = 10;
 
 #[derive(Debug)]

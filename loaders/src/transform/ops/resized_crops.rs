@@ -393,9 +393,9 @@ mod inception_crop_tests {
 
     #[derive(serde::Deserialize)]
     struct Case {
-        /// As in [`Golden`].
+        /// The numbers of a case, as in [`Golden`].
         case: [u32; 8],
-        /// ymin, xmin, ymax, xmax.
+        /// The edges: ymin, xmin, ymax, xmax.
         objects: Vec<[f32; 4]>,
     }
 

@@ -88,7 +88,7 @@ const ROTATION_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sa
 
 #[derive(Debug)]
 struct Rotation {
-    /// Lowest angle in degrees.
+    /// Lowest angle in degrees, counterclockwise.
     low: f64,
     high: f64,
     sampling: Sampling,

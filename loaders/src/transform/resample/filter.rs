@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Filter {
-    /// The triangle filter.
+    /// The triangle filter, which interpolates linearly.
     #[default]
     Bilinear,
     /// The cubic filter of Keys with a = -1/2.
@@ -79,7 +79,7 @@ pub(crate) struct Axis {
     pub first: Vec<usize>,
     /// End of the inputs that any output reads: the maximum of `first`, plus `taps`.
     pub end: usize,
-    /// `taps` weights per output.
+    /// `taps` weights for each output.
     pub weights: Vec<f32>,
     /// The same weights, rearranged for whole groups: the first weights of [`GROUP`] outputs, then their second
     /// weights, and so on.
@@ -124,7 +124,7 @@ impl Span {
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     span: Span,
-    /// Inputs per output.
+    /// Length of the span divided by the number of outputs.
     scale: f64,
     /// The distance from its centre up to which an output depends on inputs.
     support: f64,

@@ -14,12 +14,11 @@ const BITS: u32 = ONE.trailing_zeros();
 /// Bytes per load. The first taps of each half of a group must be this close together.
 const LOAD: usize = 16;
 
-/// A plane of bytes. Rows are stored without gaps.
+/// A plane of bytes. Rows are stored without gaps. Height and width are at least 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Plane<'a> {
     pub bytes: &'a [u8],
     pub height: usize,
-    /// At least 1.
     pub width: usize,
 }
 
@@ -72,7 +71,7 @@ struct Taps {
 /// The positions of the inputs for a group of outputs.
 #[derive(Debug)]
 struct Group {
-    /// Index of its first output.
+    /// Index of the group's first output.
     start: usize,
     /// First inputs of its two halves. A load at each of them contains one pair for every output.
     loads: [usize; 2],

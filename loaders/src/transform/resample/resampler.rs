@@ -11,7 +11,7 @@ pub(crate) struct Rows<'a> {
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
-    /// Bytes per pixel.
+    /// Number of bytes per pixel, at most 4.
     pub channels: usize,
     /// Row and column of the first pixel, in the coordinates of the spans.
     pub origin: (usize, usize),
@@ -47,7 +47,7 @@ pub(crate) struct Resampler {
 /// The target: planes of `height` x `width`.
 #[derive(Debug)]
 pub(crate) struct Planes<'a> {
-    /// Channel by channel.
+    /// The planes, channel by channel.
     pub values: &'a mut [f32],
     pub height: usize,
     pub width: usize,
