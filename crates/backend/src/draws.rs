@@ -7,9 +7,7 @@ use loaders::random::{self, Draws};
 /// The key of a pass's random draws. They depend only on (seed, epoch, sample, op).
 #[derive(Clone, Copy, Debug)]
 pub struct DrawKey<'a> {
-    /// The run's seed.
     pub seed: u64,
-    /// The epoch of these samples.
     pub epoch: u32,
     /// A sample id per row of the batch.
     pub ids: &'a [u64],
@@ -24,7 +22,7 @@ pub(crate) fn dropout_factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize,
     fill(p, Of { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index }, random::key(key.seed), factors);
 }
 
-/// Sample, epoch and operation of a draw.
+/// The part of the random generator's counter that is the same for all numbers of a draw.
 #[derive(Clone, Copy)]
 struct Of {
     id: u64,

@@ -311,7 +311,7 @@ pub struct TensorDesc {
 }
 
 impl TensorDesc {
-    /// Returns the NCHW layout.
+    /// Returns the NCHW layout with f32 elements.
     pub fn plain(n: usize, shape: Shape) -> Self {
         Self { n, shape, block: 1, bf16: false }
     }
@@ -356,7 +356,7 @@ impl TensorDesc {
         self.block == 1 || (self.shape.plane() == 1 && self.shape.c.is_multiple_of(self.block))
     }
 
-    /// Copies to NCHW order.
+    /// Copies elements in this layout to NCHW order, without padding.
     pub fn to_plain(&self, from: &[f32], to: &mut [f32]) {
         let (sample, plane) = (self.sample_elems(), self.shape.plane());
         for n in 0..self.n {

@@ -232,13 +232,11 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
 /// The images of a pass on the host.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// Values in NCHW order.
+    /// One f32 per pixel and channel in NCHW order.
     Values(&'a [f32]),
     /// Pixels in NHWC order. Byte b of channel c has the value `tables[c][b]`.
     Bytes {
-        /// N * H * W * C bytes.
         pixels: &'a [u8],
-        /// One table per channel.
         tables: &'a [[f32; 256]],
         /// How to mix the images with each other, if at all.
         mix: Option<Mix>,

@@ -72,7 +72,7 @@ impl OutputMoments {
 /// Sums per channel, with a part for each thread.
 pub(super) struct ChannelSums {
     threads: Threads,
-    /// Number of sums per thread.
+    /// Number of sums that each thread has.
     each: usize,
     parts: Vec<f64>,
 }

@@ -10,7 +10,6 @@ use crate::Error;
 
 /// A number in memory. u16 stands for bf16, the upper half of an f32.
 pub(super) trait Number: Copy + Default + Send + Sync + 'static {
-    /// Converts to f32.
     fn get(self) -> f32;
 
     /// Rounds to the nearest number of this type.
@@ -139,7 +138,7 @@ impl Bf16 {
 pub(super) struct Rounded {
     bf16: Bf16,
     threads: Threads,
-    /// Elements in x, w and y.
+    /// Number of elements of x, w and y.
     elems: [usize; 3],
     /// Whether x is already bf16, and whether y and its gradient are.
     narrow: [bool; 2],

@@ -39,7 +39,7 @@ pub(super) struct FewChannels {
     partial: Vec<f32>,
     /// Each thread's framed image.
     framed: Vec<f32>,
-    /// The plain OIHW gradient.
+    /// The weight gradient in plain OIHW order.
     dw: AlignedBuf,
 }
 
@@ -193,7 +193,7 @@ pub(super) struct Depthwise {
 struct Grid {
     taps: Vec<Tap>,
     stride: [usize; 2],
-    /// Widths of x and of y.
+    /// Widths of x and of y in pixels.
     widths: [usize; 2],
 }
 

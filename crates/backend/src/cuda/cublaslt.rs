@@ -91,7 +91,7 @@ pub struct Wanted<'a> {
 /// Sizes in bytes of a product's arguments.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Sizes of a, b and c.
+    /// Sizes of a, b and c in bytes.
     matrices: [usize; 3],
     /// 0 if the epilogue has no bias.
     bias: usize,

@@ -6,15 +6,15 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamRule {
-    /// Decay of the mean a.
+    /// Decay of a, the mean gradient.
     pub beta1: f64,
-    /// Decay of the mean square v.
+    /// Decay of v, the mean square of the gradient.
     pub beta2: f64,
     /// Added outside the root. Must be positive.
     pub eps: f64,
     /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
-    /// 1 / sqrt(1 - beta2^t).
+    /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
     /// AdamW: the weight decay first shrinks the parameter by `lr weight_decay` and is not part of g.
     pub decoupled: bool,

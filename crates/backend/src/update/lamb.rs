@@ -7,15 +7,15 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LambRule {
-    /// Decay of the mean a.
+    /// Decay of a, the mean gradient.
     pub beta1: f64,
-    /// Decay of the mean square v.
+    /// Decay of v, the mean square of the gradient.
     pub beta2: f64,
     /// Added outside the root. Must be positive.
     pub eps: f64,
     /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
-    /// 1 / sqrt(1 - beta2^t).
+    /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
     /// Whether this is the second pass, which moves along the direction of the first.
     pub along: bool,
@@ -56,7 +56,7 @@ impl UpdateRule for LambRule {
         self.along
     }
 
-    /// Returns 1 if a norm is 0.
+    /// Returns `|w| / |r|`, or 1 if a norm is 0.
     fn trust(&self, weight: f64, direction: f64, _weight_decay: f64, _lr: f64) -> f64 {
         if weight == 0.0 || direction == 0.0 { 1.0 } else { weight / direction }
     }

@@ -7,7 +7,7 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LarsRule {
     pub momentum: f64,
-    /// Trust coefficient.
+    /// Trust coefficient, the factor on `|w| / |g|`.
     pub eta: f64,
     /// NVCaffe's clipping: a tensor's own rate is at most the learning rate.
     pub larc: bool,

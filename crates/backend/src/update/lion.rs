@@ -8,7 +8,7 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 pub struct LionRule {
     /// Weight of m in the direction.
     pub beta1: f64,
-    /// Decay of m.
+    /// Decay of m, the mean gradient.
     pub beta2: f64,
 }
 

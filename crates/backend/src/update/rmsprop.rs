@@ -24,9 +24,9 @@ words! { RmsPropVariant { Torch = "torch", Tf = "tf" } }
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsPropRule {
     pub variant: RmsPropVariant,
-    /// Decay of the mean square.
+    /// Decay of s, the mean square of the gradient.
     pub alpha: f64,
-    /// Must be positive.
+    /// Added to the denominator. Must be positive.
     pub eps: f64,
     pub momentum: f64,
     /// Whether to divide by the standard deviation instead of the root mean square.

@@ -11,7 +11,7 @@ pub struct GroupStep {
     pub weight_decay: f64,
     /// Learning rate including the group's trust ratio: `base * own`.
     pub lr: f64,
-    /// Learning rate of the step.
+    /// Learning rate of the step, without the group's factor.
     pub base: f64,
     /// Factor of the group, including its trust ratio.
     pub own: f64,

@@ -22,7 +22,7 @@ pub struct Plan {
     panels: Panels,
     has_bias: bool,
     relu: Relu,
-    /// Workspace for a pass.
+    /// Workspace for a pass. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 

@@ -143,7 +143,7 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
 // The input gradient. Each thread computes some inputs and processes a piece of the outputs at a time. It transposes
 // the weights of the piece, so that inputs are next to each other.
 
-/// dx = dy W.
+/// The input gradient dx = dy W.
 pub struct Inputs<'a> {
     pub sizes: Sizes,
     pub dy: &'a [f32],
@@ -231,7 +231,7 @@ impl Inputs<'_> {
 // The weight and bias gradients. Each thread computes some panels and processes a group of inputs at a time. The values
 // of the group stay in the first-level cache for all its panels.
 
-/// dW = dy^T x, and db = the sum of dy over samples.
+/// The gradients dW = dy^T x, and db = the sum of dy over samples.
 pub struct Weights<'a> {
     pub sizes: Sizes,
     pub x: &'a [f32],

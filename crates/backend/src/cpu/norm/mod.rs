@@ -37,7 +37,7 @@ struct Plan {
     channels: Vec<Channel>,
     /// Values per channel in the statistics, on this rank or in the whole batch.
     n: f64,
-    /// Two sums for each channel.
+    /// Two sums per channel for each thread.
     sums: ChannelSums,
     /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,

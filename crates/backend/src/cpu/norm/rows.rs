@@ -9,15 +9,17 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// The bits of a mode. With this bit, ReLU is applied to the sum.
+/// These constants are the bits of a mode. With this bit, ReLU is applied to the sum.
 pub const RELU: usize = 1;
-/// A residual input is added.
+/// With this bit, a residual input is added.
 pub const RESIDUAL: usize = 2;
-/// A second gradient of y is added.
+/// With this bit, a second gradient of y is added in the backward pass.
 pub const SECOND: usize = 4;
-/// Forward stores which values ReLU passed, because backward cannot compute this from x if there is a residual.
+/// With this bit, forward stores which values ReLU passed, because backward cannot compute this from x if there is a
+/// residual. It has the same value as [`SECOND`], which is used only in backward.
 pub const NOTES: usize = 4;
-/// Backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and without a residual.
+/// With this bit, backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and
+/// without a residual.
 pub const STORES: usize = 8;
 
 /// Which values of a row ReLU passed. There is a word for each lane, with a bit for each of [`TOGETHER`] consecutive

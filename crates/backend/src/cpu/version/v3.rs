@@ -21,7 +21,7 @@ unsafe impl Send for Descriptor {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Descriptor {}
 
-/// All interned handles.
+/// All interned handles, each layout once.
 static KNOWN: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
 
 /// A handle that is freed unless it is interned.

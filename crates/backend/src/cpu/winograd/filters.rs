@@ -11,7 +11,7 @@ use super::strip::{PAD, padded, width};
 use super::transform::transpose;
 use super::transform::{FAR, NEAR, kernel};
 
-/// Largest side of a filter.
+/// Side of the largest filters.
 const SIDE: usize = 5;
 
 /// Returns G g for a column or row of a filter. `stride` is that of the convolution.

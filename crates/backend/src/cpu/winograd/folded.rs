@@ -10,11 +10,9 @@ use super::strip::{Order, Run, tiles};
 use super::transform::Side;
 use super::transform::output_line;
 
-/// Lines of the grid.
+/// Sizes of F(2x4, 3x3): lines of the grid, places per line, and output columns per tile.
 const A: usize = 4;
-/// Places per line.
 const B: usize = 6;
-/// Output columns per tile.
 const M: usize = 4;
 /// Number of tiles at a time. Their 24 sums leave registers for the factors.
 const TILES: usize = 4;

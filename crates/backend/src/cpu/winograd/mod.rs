@@ -51,17 +51,17 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     pad: usize,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip. A thread takes a strip through all stages before it begins the next.
     strip: usize,
-    /// The same number if threads divide the output channels instead of the samples: for passes from one side to the
-    /// other, and for the filter gradient.
+    /// Number of tiles per strip if threads divide the output channels instead of the samples: for convolutions (y from
+    /// x, dx from dy), and for the filter gradient. `None` if they divide the samples.
     wide: [Option<usize>; 2],
     /// The previous batch norm, if this convolution computes it.
     normal: Option<Rc<Normal>>,
     /// The moments of the output for the next batch norm, which may request them.
     moments: Option<Rc<OutputMoments>>,
     /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
-    /// inputs and outputs of a strip.
+    /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 

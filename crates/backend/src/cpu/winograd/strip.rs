@@ -109,10 +109,10 @@ pub struct Ahead {
     next: *const f32,
     /// Number of remaining pixels in each channel block.
     left: usize,
-    /// Number of pixels per call.
+    /// Number of pixels that each call prefetches.
     each: usize,
     blocks: usize,
-    /// Floats of a channel block.
+    /// Number of floats in the plane of a channel block.
     plane: usize,
 }
 

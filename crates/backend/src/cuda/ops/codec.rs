@@ -46,9 +46,9 @@ pub struct GpuCodec {
     runs: CudaBuf,
     fixed: Extent,
     lanes: Extent,
-    /// Tensor index of each run.
+    /// For each run, the index of its tensor.
     tensors: Vec<usize>,
-    /// The workers of this rank.
+    /// The workers of this rank, numbered over all ranks.
     workers: Range<usize>,
     /// For each worker and run, the largest |g|. Kernels write it.
     largest: Pinned<u32>,

@@ -61,9 +61,9 @@ pub struct Fold {
     /// The folded convolution that cuDNN computes.
     pub convolution: Convolution,
     sizes: CudaBuf,
-    /// Elements of x and w.
+    /// Number of elements of x and w.
     from: [usize; 2],
-    /// Elements of the folded x and w.
+    /// Number of elements of the folded x and w.
     to: [usize; 2],
     x: CudaBuf,
     w: CudaBuf,
@@ -128,7 +128,7 @@ impl Fold {
         self.sizes.bytes() + self.x.bytes() + self.w.bytes()
     }
 
-    /// Returns the folded image.
+    /// Returns the folded image that [`Fold::fold`] has written.
     pub fn x<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
         shared.holds(&self.x, self.to[0])
     }

@@ -35,7 +35,7 @@ struct Kept {
     len: usize,
 }
 
-/// Memory for one batch.
+/// Memory for one batch, on the host and on the GPU.
 struct Slot {
     host: Pinned<u8>,
     device: CudaBuf,
@@ -45,7 +45,7 @@ struct Slot {
     holds: Option<(usize, usize)>,
 }
 
-/// Returns the bytes to copy.
+/// Returns the images as the bytes that are copied to the GPU.
 fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     let raw = |data: *const u8, len: usize| {
         // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and the result borrows the slice that they

@@ -94,7 +94,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, own, passes, data, filter, parts })
     }
 
-    /// Enqueues our kernel.
+    /// Enqueues our own kernel, which computes all gradients.
     fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let dx = g.take_dx(0);
         let (shared, halves) = (&self.shared, self.shared.halves.borrow());

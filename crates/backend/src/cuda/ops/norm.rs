@@ -34,7 +34,7 @@ pub struct Plan {
     /// The shortcuts through which the residual and the second gradient are read.
     residual: Option<Route>,
     second: Option<Route>,
-    /// Room for two sums per channel.
+    /// Memory for the partial results of two sums per channel.
     parts: Parts,
     /// Channels that share a byte of the mask.
     pack: usize,

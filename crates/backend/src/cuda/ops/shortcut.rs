@@ -59,7 +59,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
     }
 
-    /// Returns how many elements x and y have.
+    /// Returns the numbers of elements of x and y.
     fn elems(&self) -> [usize; 2] {
         [self.route.x.elems(), self.route.y.elems()]
     }

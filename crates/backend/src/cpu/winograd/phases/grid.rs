@@ -80,7 +80,7 @@ impl Tile {
 
 /// The tiles of a run. The matrix of a cell has only the tiles with this cell, ordered by kind.
 pub struct Tiles {
-    /// Layout of the outputs.
+    /// Layout of the outputs, which defines the tiles.
     of: TensorDesc,
     run: Run,
     /// For each kind, the row of its first tile in the matrix of each cell.
@@ -129,7 +129,7 @@ impl Tiles {
     }
 }
 
-/// See [`Tiles::rows`].
+/// Neighbouring tiles in a row, see [`Tiles::rows`].
 #[derive(Clone)]
 pub struct Row<'a> {
     of: &'a TensorDesc,
@@ -152,14 +152,13 @@ impl Iterator for Row<'_> {
     }
 }
 
-/// Positions of a tile's cells: the offset in the matrix of its place for each cell, and the floats from place to
-/// place.
+/// Offsets of a tile's values in a strip. Each place of the grid has a matrix with a row per tile.
 #[derive(Clone, Copy)]
 pub struct Spots {
     rows: [usize; CELLS],
     place: usize,
     places: usize,
-    /// The largest offset of a spot.
+    /// The largest offset of any value.
     last: usize,
 }
 
@@ -172,8 +171,8 @@ impl Spots {
         Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Returns the offset at row `r` and column `c`. These count places with `PLACES`, otherwise cells. The offset is
-    /// at most `last`.
+    /// Returns the offset of row `r` and column `c`, which count places if `PLACES` is true, otherwise cells. The
+    /// offset is at most `last`.
     #[inline(always)]
     fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
         let (spot, cell) = if PLACES {
@@ -187,14 +186,14 @@ impl Spots {
     }
 }
 
-/// The registers at a tile's spots in a strip.
+/// The registers with a tile's values in a strip.
 pub struct Grid<'a, S> {
     set: S,
     spots: &'a Spots,
     floats: &'a [f32],
 }
 
-/// A writable [`Grid`].
+/// A [`Grid`] whose registers can be written.
 pub struct GridMut<'a, S> {
     set: S,
     spots: &'a Spots,
@@ -207,7 +206,7 @@ impl<'a, S: Vectors> Grid<'a, S> {
         Self { set, spots, floats: &floats[..spots.last + S::LANES] }
     }
 
-    /// Returns the register at an offset of [`Spots::first`].
+    /// Returns the register at row `r` and column `c`, see [`Spots::first`].
     #[inline(always)]
     pub fn get<const PLACES: bool>(&self, r: usize, c: usize) -> S::Lanes {
         // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.
@@ -221,7 +220,7 @@ impl<'a, S: Vectors> GridMut<'a, S> {
         Self { set, spots, floats: &mut floats[..spots.last + S::LANES] }
     }
 
-    /// Stores the register at an offset of [`Spots::first`].
+    /// Stores the register at row `r` and column `c`, see [`Spots::first`].
     #[inline(always)]
     pub fn put<const PLACES: bool>(&mut self, (r, c): (usize, usize), lanes: S::Lanes) {
         // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.

@@ -42,12 +42,12 @@ pub struct Plan<S: Vectors> {
     y: TensorDesc,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip. A thread takes a strip through all stages before it begins the next.
     strip: usize,
     /// Whether threads divide the output channels instead of the samples.
     wide: bool,
     /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
-    /// inputs and outputs of a strip.
+    /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 

@@ -37,7 +37,7 @@ pub struct Convolution<'a> {
     pub from: Side<'a>,
     pub to: &'a TensorDesc,
     pub filters: &'a [f32],
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip.
     pub strip: usize,
     pub finish: Finish<'a>,
 }
@@ -127,9 +127,9 @@ impl Job for CorrelatedStrip<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From x to y.
+    /// The forward pass, from x to y.
     Forward,
-    /// From dy to dx.
+    /// The input gradient, from dy to dx.
     Back,
 }
 

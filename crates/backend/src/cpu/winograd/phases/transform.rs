@@ -18,7 +18,8 @@ use crate::TensorDesc;
 struct Patch<'a> {
     plane: &'a [f32],
     size: [usize; 2],
-    /// The maximum distance from the patch's start to the plane's start. Row and column in `at` are counted from there.
+    /// Number of rows and columns by which a patch may start before the plane. `at` is counted from that position, so
+    /// it is never negative.
     before: usize,
     at: [usize; 2],
 }
