@@ -133,9 +133,9 @@ pub trait Region<Buf> {
 
 /// The ranges of a region that are in use.
 #[derive(Debug, Default)]
-struct Taken(Mutex<Vec<Range<usize>>>);
+struct UsedRanges(Mutex<Vec<Range<usize>>>);
 
-impl Taken {
+impl UsedRanges {
     /// Marks a range as used. `elems` is the size of the region. Returns an error if the range overlaps one that is in
     /// use.
     pub fn take(&self, at: &Range<usize>, elems: usize) -> Result<(), Error> {
@@ -162,12 +162,12 @@ impl Taken {
 /// Memory that is handed out in parts, with a record of the parts in use.
 pub(super) struct Whole<Memory> {
     pub memory: Memory,
-    taken: Taken,
+    taken: UsedRanges,
 }
 
 impl<Memory> Whole<Memory> {
     pub fn new(memory: Memory) -> Arc<Self> {
-        Arc::new(Self { memory, taken: Taken::default() })
+        Arc::new(Self { memory, taken: UsedRanges::default() })
     }
 
     /// Takes a range of these `elems` elements.
@@ -194,13 +194,13 @@ impl<Memory> Drop for Part<Memory> {
 }
 
 /// A region in which each part has its own memory, so that nothing is shared.
-pub(super) struct Apart<Buf> {
+pub(super) struct SeparateBuffers<Buf> {
     elems: usize,
-    taken: Taken,
+    taken: UsedRanges,
     parts: Mutex<HashMap<Range<usize>, Buf>>,
 }
 
-impl<Buf: Buffer> Apart<Buf> {
+impl<Buf: Buffer> SeparateBuffers<Buf> {
     /// Allocates a buffer for each of these ranges with `alloc`.
     pub fn new(
         elems: usize,
@@ -213,11 +213,11 @@ impl<Buf: Buffer> Apart<Buf> {
                 own.insert(at.clone(), alloc(at.len())?);
             }
         }
-        Ok(Self { elems, taken: Taken::default(), parts: Mutex::new(own) })
+        Ok(Self { elems, taken: UsedRanges::default(), parts: Mutex::new(own) })
     }
 }
 
-impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
+impl<Buf: Buffer> Region<Buf> for SeparateBuffers<Buf> {
     fn take(&self, at: &Range<usize>) -> Result<Buf, Error> {
         self.taken.take(at, self.elems)?;
         let part = self.parts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at).map(std::mem::take);
@@ -253,7 +253,7 @@ pub trait DeviceMemory: Sized + 'static {
     /// Allocates memory from which these ranges will be taken. Ranges that overlap are never in use at the same time.
     /// Ranges begin at multiples of 64 elements. A device may give each range its own memory.
     fn region(&self, elems: usize, parts: &[Range<usize>]) -> Result<Box<dyn Region<Self::Buf>>, Error> {
-        Ok(Box::new(Apart::new(elems, parts, |elems| self.alloc(elems))?))
+        Ok(Box::new(SeparateBuffers::new(elems, parts, |elems| self.alloc(elems))?))
     }
 
     /// Returns the bytes that a network may use at most, or `None` if this is unknown.

@@ -160,7 +160,7 @@ pub trait Planned<B: DeviceMemory> {
 
 /// A shortcut and the shape of its input.
 #[derive(Clone, Copy, Debug)]
-pub struct ShortcutOf {
+pub struct ShapedShortcut {
     pub shortcut: Shortcut,
     pub x: Shape,
 }
@@ -168,11 +168,11 @@ pub struct ShortcutOf {
 /// Shortcuts that batch normalisation reads through, so that they need no pass of their own, see
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Through {
+pub struct ReadThrough {
     /// The residual that is passed is the input of this shortcut.
-    pub residual: Option<ShortcutOf>,
+    pub residual: Option<ShapedShortcut>,
     /// The second gradient that is passed is the gradient of this shortcut's output.
-    pub second: Option<ShortcutOf>,
+    pub second: Option<ShapedShortcut>,
 }
 
 pub struct PlanRequest<'a, B: DeviceMemory> {
@@ -184,7 +184,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
     /// Used only by batch normalisation.
-    pub through: Through,
+    pub through: ReadThrough,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads it after the pass.
     pub before: Option<&'a B::Fusion>,
@@ -212,7 +212,7 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             op,
             shapes,
             x,
-            through: Through::default(),
+            through: ReadThrough::default(),
             before: None,
             behind: None,
             may_narrow: false,

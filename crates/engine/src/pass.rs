@@ -207,7 +207,7 @@ impl<B: Backend> Graph<B> {
         self.pass.rows = rows;
         if self.parameters.changed {
             match self.beside {
-                true => self.backend.weights_kept(&self.parameters.weights)?,
+                true => self.backend.untrained_weights_changed(&self.parameters.weights)?,
                 false => self.backend.weights_changed(&self.parameters.weights)?,
             }
             self.parameters.changed = false;
@@ -227,7 +227,7 @@ impl<B: Backend> Graph<B> {
         let start = PassInput {
             images: batch.images,
             key: self.plan.key(batch),
-            loss: loss.map(|loss| ask(batch, loss)),
+            loss: loss.map(|loss| cross_entropy_args(batch, loss)),
             targets,
             running: &self.parameters.running,
             training: training && !self.norms().iter().any(|norm| self.holds(norm.node)),
@@ -256,25 +256,29 @@ impl<B: Backend> Graph<B> {
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {
             for (head, at) in self.plan.net.heads.clone().into_iter().zip(1..) {
-                self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
+                self.loss_of(
+                    head.output.0,
+                    CrossEntropy { weight: head.weight, ..cross_entropy_args(batch, loss) },
+                    Some(at),
+                )?;
             }
         }
         // The sums of this loss are the result of the pass. It comes last because a device with a queue keeps only the
         // sums of the last loss of a pass.
-        let sums = self.loss_of(self.net().nodes.len(), ask(batch, loss), gradient.then_some(0))?;
+        let sums = self.loss_of(self.net().nodes.len(), cross_entropy_args(batch, loss), gradient.then_some(0))?;
         self.pass.unread.back_mut().into_iter().for_each(|pass| pass.sums = sums);
         Ok(())
     }
 
     /// Computes the loss of a tensor of scores. `at` is the index of the buffer for its gradient, or `None` if no
     /// gradient is needed.
-    fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
+    fn loss_of(&mut self, scores: usize, args: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
         let (desc, tensors) = (self.now.desc(scores, self.pass.rows), &self.pass.tensors);
         let mut dx = at.map(|at| tensors.take(self.plan.memory.losses[at])).transpose()?;
         let (x, dx) = (tensors.take(self.plan.value_of(scores))?, dx.as_deref_mut());
         match self.soft.as_ref().filter(|_| at.is_some()) {
-            Some(soft) => soft.loss(&self.backend, &desc, ask, &x, dx),
-            None => self.backend.cross_entropy(&desc, ask, &x, dx),
+            Some(soft) => soft.loss(&self.backend, &desc, args, &x, dx),
+            None => self.backend.cross_entropy(&desc, args, &x, dx),
         }
     }
 }
@@ -354,7 +358,7 @@ impl<B: Backend> Context<'_, B> {
     }
 }
 
-fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
+fn cross_entropy_args<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
     CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale, weight: 1.0 }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Through};
+use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ReadThrough, ShapedShortcut, Slot, TensorDesc};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
 use super::memory::{Memory, Move, NodeFacts};
@@ -207,7 +207,7 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
 /// The shortcuts that norms read through.
 pub(super) struct Shortcuts {
     /// The shortcuts that each node reads through.
-    pub through: Vec<Through>,
+    pub through: Vec<ReadThrough>,
     /// For each node, whether it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
 }
@@ -215,10 +215,10 @@ pub(super) struct Shortcuts {
 impl Shortcuts {
     pub fn new<B: Backend>(backend: &B, net: &NetSpec, shapes: &[Shape]) -> Self {
         let nodes = net.nodes.len();
-        let mut all = Self { through: vec![Through::default(); nodes], passed_over: vec![false; nodes] };
+        let mut all = Self { through: vec![ReadThrough::default(); nodes], passed_over: vec![false; nodes] };
         for (node, reads) in net.nodes.iter().enumerate() {
             let Op::Shortcut(shortcut) = reads.op else { continue };
-            let of = ShortcutOf { shortcut, x: shapes[reads.inputs[0].0] };
+            let of = ShapedShortcut { shortcut, x: shapes[reads.inputs[0].0] };
             if let Some((before, behind)) = neighbours(net, node).filter(|_| backend.reads_through(&of)) {
                 all.through[before].second = Some(of);
                 all.through[behind].residual = Some(of);

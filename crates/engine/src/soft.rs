@@ -10,16 +10,16 @@ impl<B: Backend> SoftTargetLoss<B> {
         SoftTargets { labels, table: &self.table }
     }
 
-    /// Computes the loss for a tensor of scores. Labels and factors come from `ask`.
+    /// Computes the loss for a tensor of scores. Labels and factors come from `args`.
     pub(super) fn loss(
         &self,
         backend: &B,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &B::Buf,
         dx: Option<&mut B::Buf>,
     ) -> Result<Option<LossSums>, Error> {
-        let CrossEntropy { labels, scale, weight, .. } = ask;
+        let CrossEntropy { labels, scale, weight, .. } = args;
         let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
         let scores = self.teacher.as_ref().map(|t| t.pass.tensors.take(t.plan.value_of(t.net().nodes.len())));
         let scores = scores.transpose()?;

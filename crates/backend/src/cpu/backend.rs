@@ -163,23 +163,23 @@ impl Backend for Cpu {
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &AlignedBuf,
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
+        loss::cross_entropy(desc, args, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
     }
 
     fn soft_loss(
         &self,
         desc: &TensorDesc,
-        ask: SoftLoss<'_>,
+        args: SoftLoss<'_>,
         x: &AlignedBuf,
         teacher: Option<&AlignedBuf>,
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
         let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
-        loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
+        loss::soft_loss(desc, args, x.as_slice(), teacher, dx).map(Some)
     }
 }
 

@@ -9,7 +9,7 @@ use base::simd;
 use super::divide::Shared;
 use super::threads::Threads;
 use crate::update::rates::GRADIENT;
-use crate::update::{ElementLoop, GroupStep, Normed, Units};
+use crate::update::{ElementLoop, GroupStep, NormedTensor, Units};
 use crate::{ParamGroup, Update};
 
 /// Number of elements that the inner loop processes at a time.
@@ -96,8 +96,8 @@ pub(super) fn update<'a>(
                 gradient_factor: f64::from(rates[GRADIENT]),
                 weight_decay: f64::from(s.weight_decay),
                 lr: update.lr * f64::from(rates[s.rate]),
-                base: update.lr,
-                own: f64::from(rates[s.rate]),
+                step_lr: update.lr,
+                group_factor: f64::from(rates[s.rate]),
             };
             if !update.rule.run(step, Elements { w, g: &g[part], slots }) {
                 finite.store(false, Ordering::Relaxed);
@@ -126,8 +126,8 @@ simd! {
 
 /// Returns every tensor's sum of squares. It adds blocks of fixed size in a fixed order, so any number of threads gives
 /// the same bits.
-pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f64> {
-    let starts = |t: &Normed| t.range.clone().step_by(UNIT);
+pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[NormedTensor]) -> Vec<f64> {
+    let starts = |t: &NormedTensor| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =
         tensors.iter().flat_map(|t| starts(t).map(|at| at..(at + UNIT).min(t.range.end))).collect();
     let mut sums = vec![0.0; blocks.len()];

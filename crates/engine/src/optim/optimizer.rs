@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use backend::update::{Normed, Norms, Units, rates};
+use backend::update::{NormedTensor, Norms, Units, rates};
 use backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
 
 use super::ema::Ema;
@@ -69,7 +69,7 @@ pub struct Optimizer<B: Backend> {
 
 impl<B: Backend> SecondPass<B> {
     /// Returns the data for the second pass over these tensors, or `None` if `wanted` is false.
-    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
+    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<NormedTensor>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
             return Ok(None);
         }
@@ -103,18 +103,19 @@ impl<B: Backend> Optimizer<B> {
     {
         let layout = graph.layout();
         let rule = method.rule(1);
-        let adapts = rule.adapts() || rule.second().is_some_and(|second| second.adapts());
-        let tensor = |p: &Param<B>| Normed {
+        let adapts = rule.adapts() || rule.second_pass().is_some_and(|second| second.adapts());
+        let tensor = |p: &Param<B>| NormedTensor {
             range: p.slot.range(),
             weight_decay: (policy.decay)(&p.name, &p.spec.shape),
             adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
             factor: factor(&p.name) as f32,
         };
         let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(tensor).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
-        let trained = |(of_bucket, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
-        let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
-        let second = SecondPass::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
+        let tensors: Vec<Vec<NormedTensor>> = (0..layout.buckets.len()).map(of_bucket).collect();
+        let trained =
+            |(of_bucket, frozen): (&Vec<NormedTensor>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
+        let trained: Vec<Vec<NormedTensor>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let second = SecondPass::new(graph, method.rule(1).second_pass().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
@@ -314,7 +315,7 @@ impl<B: Backend> Optimizer<B> {
     /// along them.
     fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
         let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
-        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
+        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second_pass().map(|rule| Update { rule, ..*u }));
         let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
         let plan = &mut plans[usize::from(held)];
         backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
@@ -384,7 +385,7 @@ pub(super) struct StepPlan<B: Backend> {
 
 impl<B: Backend> StepPlan<B> {
     /// Creates the plan for these tensors by bucket.
-    pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
+    pub fn new(backend: &B, tensors: Vec<Vec<NormedTensor>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
         rates.write(0, &plain)?;
@@ -393,18 +394,18 @@ impl<B: Backend> StepPlan<B> {
     }
 
     /// Creates the plan for the second pass of a rule. Its directions already contain the weight decay.
-    pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
-        let whole = |of_bucket: &Vec<Normed>| {
-            of_bucket.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
+    pub fn along(backend: &B, tensors: &[Vec<NormedTensor>]) -> Result<Self, Error> {
+        let whole = |of_bucket: &Vec<NormedTensor>| {
+            of_bucket.iter().map(|tensor| NormedTensor { weight_decay: 0.0, ..tensor.clone() }).collect()
         };
         Ok(Self { groups: groups(tensors), ..Self::new(backend, tensors.iter().map(whole).collect(), None)? })
     }
 }
 
 /// Returns the parameter groups of each bucket. Adjacent tensors with the same numbers form one group.
-fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
+fn groups(tensors: &[Vec<NormedTensor>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
-    let mut of_bucket = |tensors: &Vec<Normed>| {
+    let mut of_bucket = |tensors: &Vec<NormedTensor>| {
         let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
             let own = tensor.adapts || tensor.factor != 1.0;

@@ -18,7 +18,7 @@ use crate::cuda::kernels::declarations::{
 use crate::cuda::layout::Format;
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode` argument.
 const RELU: i32 = 1;
@@ -86,7 +86,7 @@ impl Plan {
         let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
         let masked = r.train && op.relu && op.residual;
         let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
-        let route = |of: Option<ShortcutOf>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
+        let route = |of: Option<ShapedShortcut>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),

@@ -10,7 +10,7 @@ use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, TensorDesc, Traffic};
 
 /// A shortcut for fixed sizes, with its description on the GPU.
 pub struct Route {
@@ -23,7 +23,7 @@ pub struct Route {
 
 impl Route {
     /// Creates the shortcut for `n` images.
-    pub fn new(shared: &Shared, of: &ShortcutOf, n: usize, name: &str) -> Result<Self, Error> {
+    pub fn new(shared: &Shared, of: &ShapedShortcut, n: usize, name: &str) -> Result<Self, Error> {
         let (x, shortcut) = (of.x, of.shortcut);
         let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
         let all = [x.h, x.w, x.c, y.h, y.w, y.c, shortcut.stride, shortcut.before(x)];
@@ -42,7 +42,7 @@ impl Route {
 }
 
 /// Returns true if kernels that read 16 bytes of channels at a time can read through a shortcut.
-pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
+pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     let pack = shared.geometry().widest();
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
 }
@@ -55,7 +55,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let of = ShortcutOf { shortcut: *op, x: r.x[0].shape };
+        let of = ShapedShortcut { shortcut: *op, x: r.x[0].shape };
         Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
     }
 

@@ -10,7 +10,7 @@ use crate::cuda::kernels::declarations::{
     ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
     SumsOfRanges,
 };
-use crate::cuda::kernels::update::{LimitUnits, NUMBERS, Normed, StepRates, UpdateArguments, UpdateStep};
+use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::GROWTH_INTERVAL;
 use crate::cuda::shared::Shared;
 use crate::cuda::step;
@@ -161,7 +161,7 @@ impl NormLists {
             for tensor in tensors {
                 list.extend(cut(&tensor.range, 0.0, 0));
                 first.push(list.len() as u32);
-                all.push(Normed {
+                all.push(NormedTensor {
                     decay: tensor.weight_decay,
                     adapts: u32::from(tensor.adapts),
                     factor: tensor.factor,
