@@ -124,7 +124,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
 #[test]
 fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
     for net in families() {
-        let [anew, kept] = [cpu(2), cpu(2).keeping_outputs()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
+        let [anew, kept] = [cpu(2), cpu(2).without_recomputation()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
         assert!(anew == kept, "{}", net.name);
     }
 }
@@ -133,7 +133,7 @@ fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
 fn outputs_that_are_made_anew_take_no_memory_between() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
-        let [anew, kept] = [cpu(1), cpu(1).keeping_outputs()].map(|cpu| memory(cpu.unfused()));
+        let [anew, kept] = [cpu(1), cpu(1).without_recomputation()].map(|cpu| memory(cpu.unfused()));
         // what a convolution computes from the input of a norm is neither kept nor recomputed
         let fused = memory(cpu(1));
         assert!(fused.elems <= anew.elems && fused.moves.len() <= anew.moves.len(), "{}", net.name);

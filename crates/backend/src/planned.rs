@@ -192,7 +192,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub behind: Option<&'a B::Fusion>,
     /// Whether all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
     /// nothing reads it after the pass.
-    pub may_narrow: bool,
+    pub may_write_bf16: bool,
     /// Whether `backward` will be called.
     pub train: bool,
     /// Whether the gradient of the first input is needed.
@@ -215,7 +215,7 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             through: ReadThrough::default(),
             before: None,
             behind: None,
-            may_narrow: false,
+            may_write_bf16: false,
             train: true,
             wants_dx: true,
             formats: None,

@@ -161,7 +161,7 @@ pub(super) fn make_plan<B: Backend>(
             through: shortcuts.through[i],
             before: fusions[node.inputs[0].0].as_ref(),
             behind: fusions[i + 1].as_ref(),
-            may_narrow: narrow[i + 1],
+            may_write_bf16: narrow[i + 1],
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: first.map(|(formats, _)| formats[i].as_slice()),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::simd;
 
-use super::divide::Shared;
+use super::divide::SharedSlice;
 use super::threads::Threads;
 use crate::update::rates::GRADIENT;
 use crate::update::{ElementLoop, GroupStep, NormedTensor, Units};
@@ -75,8 +75,8 @@ pub(super) fn update<'a>(
     slots: Vec<&'a mut [f32]>,
 ) -> bool {
     let finite = AtomicBool::new(true);
-    let w = Shared::new(w);
-    let slots: Vec<_> = slots.into_iter().map(Shared::new).collect();
+    let w = SharedSlice::new(w);
+    let slots: Vec<_> = slots.into_iter().map(SharedSlice::new).collect();
     // All groups share a parallel region, because a layer-wise rule has a group for each tensor, and most are short.
     let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
     threads.each(groups.iter().map(units).sum(), |_, share| {
@@ -90,7 +90,7 @@ pub(super) fn update<'a>(
                 continue;
             }
             // SAFETY: groups do not overlap, and each thread gets different elements of a group.
-            let own = |all: &Shared<'a, f32>| unsafe { all.part(part.clone()) };
+            let own = |all: &SharedSlice<'a, f32>| unsafe { all.part(part.clone()) };
             let (w, slots) = (own(&w), slots.iter().map(own).collect());
             let step = GroupStep {
                 gradient_factor: f64::from(rates[GRADIENT]),
@@ -139,7 +139,7 @@ pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[NormedTensor]) -> 
 }
 
 pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f32]) {
-    let g = Shared::new(g);
+    let g = SharedSlice::new(g);
     threads.each(units.tensors.len(), |_, share| {
         for number in share {
             let range = units.tensors[number].range.clone();
