@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ReadThrough, ShapedShortcut, Slot, TensorDesc};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::memory::{Memory, Move, NodeFacts};
-use super::params::{Freeze, Layout, NormPlace};
+use super::memory::{BackwardStep, Memory, NodeFacts};
+use super::params::{FrozenPlan, Layout, NormPlace};
 use super::request::Batch;
 
 /// The parts of a network's plan that never change after the start.
@@ -24,13 +24,13 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
     /// The nodes without trained parameters, and a shorter backward pass, while some parameters are frozen.
-    pub freeze: Freeze,
+    pub freeze: FrozenPlan,
 }
 
 impl<B: Backend> NetworkPlan<B> {
     /// Returns the steps of the backward pass. If `frozen` is set, some parameters are currently not trained.
-    pub fn moves(&self, frozen: bool) -> &[Move] {
-        if frozen { &self.freeze.moves } else { &self.memory.moves }
+    pub fn backward_steps(&self, frozen: bool) -> &[BackwardStep] {
+        if frozen { &self.freeze.backward_steps } else { &self.memory.backward_steps }
     }
 
     /// Returns the value that stores a tensor during the forward pass.
@@ -82,8 +82,8 @@ pub(super) fn facts<B: Backend>(
 ) -> NodeFacts {
     NodeFacts {
         elems: backend.words(desc),
-        looked_through: planned.is_none(),
-        unwritten: planned.is_some_and(|p| !p.writes()),
+        has_no_pass: planned.is_none(),
+        writes_no_output: planned.is_some_and(|p| !p.writes()),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
         keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),

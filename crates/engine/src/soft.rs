@@ -27,7 +27,7 @@ impl<B: Backend> SoftTargetLoss<B> {
     }
 
     /// Computes the teacher's scores for the batch of the pass.
-    pub(super) fn consult(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+    pub(super) fn run_teacher(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let Some(teacher) = &mut self.teacher else { return Ok(()) };
         teacher.begin(batch, None, false)?;
         teacher.enqueue(Kind::Scores, &mut |teacher| teacher.forward(batch, false))
@@ -41,7 +41,7 @@ impl<B: Backend> Graph<B> {
         self.soft = Some(SoftTargetLoss { objective, table: Vec::new(), teacher: None });
     }
 
-    /// Adds a teacher to the objective: a network created with [`Graph::beside`] for the same images.
+    /// Adds a teacher to the objective: a network created with [`Graph::inference_graph`] for the same images.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use super::driver::library;
 use super::driver::memory::{self, CudaBuf};
 use super::kernels::declarations::{CastWeights, SumOfTwo};
 use super::layout::{Format, channels_last, layouts};
-use super::ops::{codec, halves, loss, shortcut, update};
+use super::ops::{codec, loss, narrow_params, shortcut, update};
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, DeviceMemory, Error,
@@ -172,21 +172,21 @@ impl Backend for Cuda {
             }
         }
         if let Some(targets) = &start.targets {
-            loss::bring(shared, targets)?;
+            loss::copy_targets(shared, targets)?;
         }
         self.feed.take(shared, &start.images, desc, to)
     }
 
     fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
-        halves::renew(&self.shared, weights)
+        narrow_params::copy_weights(&self.shared, weights)
     }
 
     fn untrained_weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
-        halves::keep(&self.shared, weights)
+        narrow_params::copy_untrained_weights(&self.shared, weights)
     }
 
     fn gradients_done(&self, bucket: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
-        halves::finish(&self.shared, bucket, gradients)
+        narrow_params::convert_gradients(&self.shared, bucket, gradients)
     }
 
     fn add_tensors(&self, _: &TensorDesc, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {

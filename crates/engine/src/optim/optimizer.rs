@@ -24,7 +24,7 @@ pub struct Policy<D, A> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stepped {
+pub struct StepOutcome {
     /// False if it is already known that a parameter is not finite.
     pub finite: bool,
     /// Norm of all gradients together before clipping. `None` unless they are clipped by norm.
@@ -173,7 +173,7 @@ impl<B: Backend> Optimizer<B> {
 
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
     /// ranks, and clipping changes them in place.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
@@ -192,7 +192,7 @@ impl<B: Backend> Optimizer<B> {
             None => work()?,
         }
         let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
-        Ok(Stepped { finite, grad_norm })
+        Ok(StepOutcome { finite, grad_norm })
     }
 
     /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
@@ -308,12 +308,18 @@ impl<B: Backend> Optimizer<B> {
             let update = if late { &next.late } else { update };
             finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, g, &mut slots)?;
         }
-        Ok(finite && self.go_along(backend, next, held, weights)?)
+        Ok(finite && self.run_second_pass(backend, next, held, weights)?)
     }
 
     /// Runs the second pass of a rule that has one: computes the norms of the directions, and updates the parameters
     /// along them.
-    fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+    fn run_second_pass(
+        &mut self,
+        backend: &B,
+        next: &StepNumbers,
+        held: bool,
+        weights: &mut Arena<B>,
+    ) -> Result<bool, Error> {
         let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
         let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second_pass().map(|rule| Update { rule, ..*u }));
         let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };

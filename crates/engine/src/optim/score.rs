@@ -103,7 +103,7 @@ impl FromStr for ScoreName {
 
 impl TextForm for ScoreName {
     const EXPECTED: &'static str =
-        "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these of the averages, as \"ema.top1\"";
+        "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these for the averaged weights, such as \"ema.top1\"";
 }
 
 #[cfg(test)]

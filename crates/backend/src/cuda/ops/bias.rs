@@ -30,7 +30,7 @@ pub fn backward(
     shared: &Shared,
     output: &Output<'_>,
     dy: Slice<'_, Activation>,
-    parts: &Parts,
+    parts: &PartialSums,
     dbias: Slice<'_, f32>,
 ) -> Result<(), Error> {
     let &Output { y, channels, relu, .. } = output;
@@ -60,14 +60,14 @@ pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
 }
 
 /// Memory for each block's sums, and a counter of finished blocks per tile. The counters are zero between passes.
-pub struct Parts {
+pub struct PartialSums {
     pub rows: u32,
     pub tiling: Tiling,
     sums: CudaBuf,
     arrivals: CudaBuf,
 }
 
-impl Parts {
+impl PartialSums {
     /// Allocates memory for passes over a (rows, channels) matrix with up to `each` sums per channel.
     pub fn new(shared: &Shared, rows: usize, channels: usize, each: usize, what: &str) -> Result<Self, Error> {
         let tiling = shared.geometry().tiling(rows, channels);

@@ -71,7 +71,7 @@ pub struct Fold {
 
 /// Returns true if folding is faster: products on matrix units, few channels, and a stride that is not larger than the
 /// kernel.
-fn pays(of: &Convolution, settings: &Settings) -> bool {
+fn is_faster(of: &Convolution, settings: &Settings) -> bool {
     let units = settings.precision != Precision::F32 || settings.allow_tf32;
     let strided = of.stride != [1, 1] && (0..2).all(|i| of.kernel[i] >= of.stride[i]);
     units && strided && of.x[0] <= CHANNELS && of.groups == 1 && of.dilation == [1, 1]
@@ -88,8 +88,8 @@ fn folded(of: &Convolution) -> Convolution {
 
 impl Fold {
     /// Returns `None` if folding is not faster. A folded convolution cannot compute the gradient of x.
-    pub fn of(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
-        if !pays(what, &shared.settings) {
+    pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
+        if !is_faster(what, &shared.settings) {
             return Ok(None);
         }
         let convolution = folded(what);

@@ -71,7 +71,7 @@ fn no_class(classes: usize, got: &str) -> Error {
 }
 
 /// Copies a pass's targets to the GPU, where its loss reads them.
-pub fn bring(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
+pub fn copy_targets(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
     let mut blocks = shared.blocks.borrow_mut();
     if blocks.fit_targets(&shared.queues, targets.table.len())? {
         shared.moved.set(shared.moved.get() + 1);
@@ -92,7 +92,7 @@ pub fn soft_loss(
     let (rows, classes) = (args.targets.rows(), desc.shape.elems());
     args.targets.check(classes)?;
     if !shared.blocks.borrow().labelled {
-        begin(shared, &args)?;
+        send_arguments(shared, &args)?;
     }
     let mut blocks = shared.blocks.borrow_mut();
     blocks.outbox.set_classes(classes);
@@ -129,7 +129,7 @@ pub fn soft_loss(
 }
 
 /// Copies the arguments of the loss to the GPU, if the pass began without them.
-fn begin(shared: &Shared, args: &SoftLoss<'_>) -> Result<(), Error> {
+fn send_arguments(shared: &Shared, args: &SoftLoss<'_>) -> Result<(), Error> {
     let (labels, scale) = (args.targets.labels, args.scale);
     {
         let mut blocks = shared.blocks.borrow_mut();
@@ -141,5 +141,5 @@ fn begin(shared: &Shared, args: &SoftLoss<'_>) -> Result<(), Error> {
         blocks.inbox.send(shared.stream())?;
         blocks.outbox.expect(labels.len());
     }
-    bring(shared, &args.targets)
+    copy_targets(shared, &args.targets)
 }
