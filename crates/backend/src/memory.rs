@@ -244,7 +244,7 @@ pub trait DeviceMemory: Sized + 'static {
     /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
     /// only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
-    /// What tables call an operation whose passes are loops or kernels of the backend's own.
+    /// Name in tables for operations that run the backend's own loops or kernels.
     const LOOPS: &'static str = "own";
 
     /// Allocates memory filled with zeros.

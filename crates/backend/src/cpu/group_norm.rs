@@ -52,12 +52,12 @@ impl Plan {
         self.x.blocks() * self.x.block
     }
 
-    /// Returns the number of elements in the plane of a channel block, which is a row.
+    /// Returns the elements per row. A row is one channel block's plane.
     fn row(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Returns the number of channels per group, and the number of values of a group in a sample.
+    /// Returns the channels per group, and the values that a group has in a sample.
     fn group(&self) -> (usize, f64) {
         let channels = self.x.shape.c / self.op.groups;
         (channels, (channels * self.x.shape.plane()) as f64)

@@ -124,8 +124,8 @@ simd! {
     }
 }
 
-/// Returns every tensor's sum of squares. It adds blocks of fixed size in a fixed order, so any number of threads gives
-/// the same bits.
+/// Returns every tensor's sum of squares. Blocks of fixed size are added in a fixed order, so the bits do not depend on
+/// the number of threads.
 pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[NormedTensor]) -> Vec<f64> {
     let starts = |t: &NormedTensor| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =

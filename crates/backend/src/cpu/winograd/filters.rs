@@ -14,7 +14,7 @@ use super::transform::{FAR, NEAR, kernel};
 /// Side of the largest filters.
 const SIDE: usize = 5;
 
-/// Returns G g for a column or row of a filter. `stride` is that of the convolution.
+/// Returns G g for a column or row of a filter. `stride` is the convolution's stride.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -142,7 +142,7 @@ pub struct Filters {
     column_step: usize,
     /// Whether filters are rotated by 180 degrees.
     rotated: bool,
-    /// Stride of the convolution. 2 means filters of phases.
+    /// The convolution's stride. At stride 2, filters are transformed by phases.
     stride: usize,
 }
 

@@ -23,7 +23,7 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 
-/// How many runs of one kind there are, how many codes they have, and where the last one ends.
+/// The number of runs of a kind, the number of their codes, and the end of the last run.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,
