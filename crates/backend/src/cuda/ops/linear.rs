@@ -75,7 +75,7 @@ impl Plan {
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
             let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
-            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &wanted)
+            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
         };
         // y = x w'; dw = dy' x; dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
