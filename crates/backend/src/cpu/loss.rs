@@ -139,7 +139,7 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
         let entropy = z.max(0.0) - z * t + tail;
         let p = 1.0 / (1.0 + (-z).exp());
         let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
-        let (focus, bend) = match gamma > 0.0 {
+        let (focus, focus_slope) = match gamma > 0.0 {
             true => {
                 let wrong = (p * (1.0 - t) + (1.0 - p) * t).max(LEAST);
                 let focus = wrong.powf(gamma);
@@ -148,7 +148,7 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
             false => (1.0, 0.0),
         };
         loss += f64::from(balance * focus * entropy);
-        *slope = balance * (focus * (p - t) + bend * entropy);
+        *slope = balance * (focus * (p - t) + focus_slope * entropy);
     }
     loss
 }

@@ -126,12 +126,12 @@ fn sigmoid(z: &[f64], t: &[f64], objective: Objective, alpha: Option<f64>) -> Ro
         let right = p * t + (1.0 - p) * (1.0 - t);
         let wrong = (1.0 - right).max(LEAST);
         let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
-        let (focus, bend) = match gamma > 0.0 {
+        let (focus, focus_slope) = match gamma > 0.0 {
             true => (wrong.powf(gamma), -gamma * wrong.powf(gamma - 1.0) * (2.0 * t - 1.0) * p * (1.0 - p)),
             false => (1.0, 0.0),
         };
         row.loss += balance * focus * entropy;
-        row.slopes.push(balance * (focus * (p - t) + bend * entropy));
+        row.slopes.push(balance * (focus * (p - t) + focus_slope * entropy));
     }
     row
 }
