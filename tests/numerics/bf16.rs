@@ -55,7 +55,7 @@ pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
 
 /// Returns the bf16 backends that this processor can run.
 pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
-    let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
+    let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_emulated_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
         Err(why) => skip(&format!("with bf16 instructions: {why}")),

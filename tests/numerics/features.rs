@@ -14,8 +14,8 @@ fn features_outlive_what_follows_the_last_layer() {
         let shapes = net.shapes().unwrap();
         let facts = |at: usize| NodeFacts {
             elems: shapes[at + 1].elems(),
-            looked_through: net.nodes[at].op.renames(),
-            unwritten: false,
+            has_no_pass: net.nodes[at].op.renames(),
+            writes_no_output: false,
             alias: None,
             adds: false,
             keeps: Keeps::NOTHING,
@@ -24,7 +24,7 @@ fn features_outlive_what_follows_the_last_layer() {
         let facts: Vec<NodeFacts> = (0..net.nodes.len()).map(facts).collect();
         let memory = Memory::infer(&net, shapes[0].elems(), &facts);
         let Id(features) = net.features();
-        let later = (features + 1..memory.tensors.len()).filter(|&tensor| !facts[tensor - 1].looked_through);
+        let later = (features + 1..memory.tensors.len()).filter(|&tensor| !facts[tensor - 1].has_no_pass);
         assert!(later.clone().count() > 0, "{name}");
         let place = |tensor: usize| memory.places[memory.tensors[tensor]].clone();
         let apart =

@@ -7,7 +7,7 @@ use backend::cpu::Cpu;
 use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Buffer, DeviceMemory, Error, Input};
-use engine::memory::{Memory, Move, NodeFacts};
+use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
 use net::NetSpec;
 use net::Shape;
@@ -61,9 +61,9 @@ impl Held {
 fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
     let mut held = Held::default();
     held.write(memory, memory.tensors[0]);
-    for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| !facts[*i].looked_through) {
+    for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| !facts[*i].has_no_pass) {
         node.inputs.iter().for_each(|id| held.read(memory.tensors[id.0], &format!("forward of {}", node.name)));
-        match facts[i].unwritten {
+        match facts[i].writes_no_output {
             true => assert_eq!(memory.tensors[i + 1], memory.tensors[node.inputs[0].0], "{}", node.name),
             false => held.write(memory, memory.tensors[i + 1]),
         }
@@ -72,16 +72,16 @@ fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
         held.read(memory.tensors[scores], "the loss");
         held.write(memory, *gradient);
     }
-    for step in &memory.moves {
+    for step in &memory.backward_steps {
         match step {
-            Move::Recompute { node, to } => {
+            BackwardStep::Recompute { node, to } => {
                 let what = format!("{} made anew", net.nodes[*node].name);
                 net.nodes[*node].inputs.iter().for_each(|id| held.read(memory.kept[id.0], &what));
                 held.write(memory, *to);
                 assert_eq!(memory.kept[node + 1], *to, "{what}");
             }
-            Move::Add { to, from, .. } => [to, from].into_iter().for_each(|value| held.read(*value, "a sum")),
-            Move::Node { node, dy, second, dx } => {
+            BackwardStep::Add { to, from, .. } => [to, from].into_iter().for_each(|value| held.read(*value, "a sum")),
+            BackwardStep::Node { node, dy, second, dx } => {
                 let (what, keeps) = (format!("backward of {}", net.nodes[*node].name), facts[*node].keeps);
                 let read = |value: usize| held.read(value, &what);
                 net.nodes[*node].inputs.iter().take(keeps.inputs).for_each(|id| read(memory.kept[id.0]));
@@ -124,7 +124,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
 #[test]
 fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
     for net in families() {
-        let [anew, kept] = [cpu(2), cpu(2).keeping_outputs()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
+        let [anew, kept] = [cpu(2), cpu(2).without_recomputation()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
         assert!(anew == kept, "{}", net.name);
     }
 }
@@ -133,13 +133,13 @@ fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
 fn outputs_that_are_made_anew_take_no_memory_between() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
-        let [anew, kept] = [cpu(1), cpu(1).keeping_outputs()].map(|cpu| memory(cpu.unfused()));
+        let [anew, kept] = [cpu(1), cpu(1).without_recomputation()].map(|cpu| memory(cpu.unfused()));
         // what a convolution computes from the input of a norm is neither kept nor recomputed
         let fused = memory(cpu(1));
-        assert!(fused.elems <= anew.elems && fused.moves.len() <= anew.moves.len(), "{}", net.name);
-        let made = anew.moves.iter().filter(|step| matches!(step, Move::Recompute { .. })).count();
+        assert!(fused.elems <= anew.elems && fused.backward_steps.len() <= anew.backward_steps.len(), "{}", net.name);
+        let made = anew.backward_steps.iter().filter(|step| matches!(step, BackwardStep::Recompute { .. })).count();
         assert!(made > 5 && anew.elems * 100 < kept.elems * 90, "{}: {} of {}", net.name, anew.elems, kept.elems);
-        assert!(!kept.moves.iter().any(|step| matches!(step, Move::Recompute { .. })));
+        assert!(!kept.backward_steps.iter().any(|step| matches!(step, BackwardStep::Recompute { .. })));
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::update::{
-    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, Normed, RmsPropRule, RmsPropVariant, SgdRule, rates,
+    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, NormedTensor, RmsPropRule, RmsPropVariant, SgdRule, rates,
 };
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
 use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
@@ -198,9 +198,9 @@ fn lookahead_as_a_plain_loop() {
 }
 
 /// Returns the rule for the first or the second pass of LAMB.
-fn lamb(along: bool) -> Rule {
+fn lamb(second_pass: bool) -> Rule {
     let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
-    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, along })
+    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, second_pass })
 }
 
 fn rules() -> Vec<Rule> {
@@ -220,7 +220,7 @@ fn rules() -> Vec<Rule> {
         rms(RmsPropVariant::Torch, true),
         rms(RmsPropVariant::Tf, false),
         rms(RmsPropVariant::Tf, true),
-        Rule::Adagrad(AdagradRule { eps: 1e-10, decayed: 0.5 }),
+        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5 }),
         Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
         lamb(true),
     ]
@@ -272,7 +272,7 @@ fn long_ranges_agree_and_threads_change_nothing() {
             assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: elements between the groups changed");
         }
         // the first of two passes does not change the parameters
-        assert_eq!(one[0] == noise(LONG, 1, 1.0), rule.second().is_some(), "{rule:?}");
+        assert_eq!(one[0] == noise(LONG, 1, 1.0), rule.second_pass().is_some(), "{rule:?}");
         for threads in [2, 3] {
             assert_eq!(long_step(&numerics::cpu(threads), rule, None).0, one, "{rule:?}, {threads} threads");
         }
@@ -300,7 +300,7 @@ fn what_is_not_finite_is_found_by_every_rule() {
 
 /// Returns the rates of a step over two buckets with tensors of many lengths, one of them empty.
 fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
-    let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts, factor: 1.0 };
+    let normed = |range, adapts| NormedTensor { range, weight_decay: 0.01, adapts, factor: 1.0 };
     let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
     let norms = Norms { tensors: vec![long, vec![normed(0..100, true)]], limit };
     let arena =

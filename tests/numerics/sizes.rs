@@ -123,7 +123,7 @@ fn each_size_is_as_if_it_were_alone() {
     check("reference", || Reference, || Reference);
     check("cpu, 1 thread", || cpu(1), || Reference);
     check("cpu, 2 threads", || cpu(2), || Reference);
-    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_widened_bf16(2)).unwrap();
+    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_emulated_bf16(2)).unwrap();
     check("cpu in bf16", bf16, bf16);
     check("cuda", || cuda(Precision::F32), || Reference);
 }
@@ -143,7 +143,7 @@ fn widely_padded_layers_take_several_sizes() {
     check_net("reference", wide, SIZES, (|| Reference, || Reference));
     check_net("cpu, 1 thread", wide, SIZES, (|| cpu(1), || Reference));
     check_net("cpu, 2 threads", wide, SIZES, (|| cpu(2), || Reference));
-    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_widened_bf16(2)).unwrap();
+    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_emulated_bf16(2)).unwrap();
     check_net("cpu in bf16", wide, SIZES, (bf16, bf16));
 }
 

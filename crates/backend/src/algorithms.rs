@@ -62,8 +62,7 @@ impl fmt::Display for Algorithms {
     }
 }
 
-// The implementations of an operation among which a device chooses from a table, for a program that measures them and
-// writes the table.
+// All implementations of an operation. A program measures them and writes the table from which a device then chooses.
 
 /// A way to compute an operation.
 pub struct Implementation<B: DeviceMemory> {

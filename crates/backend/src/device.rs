@@ -15,18 +15,17 @@ pub struct DeviceSettings {
     pub precision: Precision,
     /// Whether products of f32 may use TF32.
     pub tf32: bool,
-    /// Use only reproducible algorithms.
+    /// Whether to use only reproducible algorithms.
     pub deterministic: bool,
 }
 
 /// A GPU that a rank has opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// The node's name.
+    /// Host name of the node.
     pub host: String,
-    /// The GPU's model.
+    /// Model name, such as "NVIDIA H100 80GB HBM3".
     pub name: String,
-    /// Unique for each GPU.
     pub uuid: String,
 }
 

@@ -7,9 +7,7 @@ use loaders::random::{self, Draws};
 /// The key of a pass's random draws. They depend only on (seed, epoch, sample, op).
 #[derive(Clone, Copy, Debug)]
 pub struct DrawKey<'a> {
-    /// The run's seed.
     pub seed: u64,
-    /// The epoch of these samples.
     pub epoch: u32,
     /// A sample id per row of the batch.
     pub ids: &'a [u64],
@@ -21,12 +19,17 @@ pub(crate) const FIRST_INDEX: u16 = 0x8000;
 /// Fills `factors`, a sample's elements in C, H, W order, with dropout's factors: 0 if [`Draws::unit`] is below p,
 /// otherwise 1 / (1 - p).
 pub(crate) fn dropout_factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
-    fill(p, Of { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index }, random::key(key.seed), factors);
+    fill(
+        p,
+        DrawCounter { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index },
+        random::key(key.seed),
+        factors,
+    );
 }
 
-/// Sample, epoch and operation of a draw.
+/// The part of the random generator's counter that is the same for all numbers of a draw.
 #[derive(Clone, Copy)]
-struct Of {
+struct DrawCounter {
     id: u64,
     epoch: u32,
     op: u16,
@@ -37,10 +40,10 @@ struct Of {
 const LANES: usize = 16;
 
 simd! {
-    fn fill(p: f32, of: Of, key: [u32; 2], factors: &mut [f32]) {
+    fn fill(p: f32, counter: DrawCounter, key: [u32; 2], factors: &mut [f32]) {
         let scale = 1.0 / (1.0 - p);
         for (group, factors) in factors.chunks_mut(4 * LANES).enumerate() {
-            let units = units(of, key, (group * LANES) as u32);
+            let units = units(counter, key, (group * LANES) as u32);
             factors.iter_mut().zip(units.as_flattened()).for_each(|(f, unit)| *f = if *unit < p { 0.0 } else { scale });
         }
     }
@@ -48,8 +51,8 @@ simd! {
 
 /// Draws [`LANES`] blocks with four numbers each. `first` is the first block, a multiple of [`LANES`].
 #[inline(always)]
-fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
-    let mut x = random::counter(of.id, of.epoch, of.op, first).map(|word| [word; LANES]);
+fn units(counter: DrawCounter, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
+    let mut x = random::counter(counter.id, counter.epoch, counter.op, first).map(|word| [word; LANES]);
     for (lane, word) in x[3].iter_mut().enumerate() {
         *word |= lane as u32;
     }

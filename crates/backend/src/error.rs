@@ -10,7 +10,7 @@ pub enum Error {
     )]
     Foreign {
         library: &'static str,
-        /// The function's name.
+        /// Name of the library's function.
         call: &'static str,
         /// The node's name or the call's purpose.
         op: String,
@@ -20,7 +20,7 @@ pub enum Error {
     /// An operation that this device cannot run.
     #[error("{op}: {why}")]
     Unsupported {
-        /// The node's name.
+        /// The node's name, or the setting that cannot be used.
         op: String,
         /// The missing feature, and what to do.
         why: String,
@@ -52,7 +52,7 @@ pub enum Error {
     #[error("out of device memory: {what} needs {need}, {have}")]
     DeviceMemory {
         what: String,
-        /// Memory needed, per part.
+        /// Bytes needed in total and for each part, as text.
         need: String,
         /// Free memory, and what would fit.
         have: String,

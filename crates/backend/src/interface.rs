@@ -16,7 +16,7 @@ use super::memory::Arena;
 use super::memory::DeviceMemory;
 use super::memory::TensorDesc;
 use super::planned::{Input, PassInput};
-use super::planned::{PlanRequest, Planned, ShortcutOf};
+use super::planned::{PlanRequest, Planned, ShapedShortcut};
 use super::queue::Collectives;
 use super::queue::DeviceCodec;
 use super::queue::Queue;
@@ -36,7 +36,7 @@ pub trait Backend: DeviceMemory {
 
     /// Returns true if batch normalisation can read its residual and its second gradient through this shortcut. Then
     /// the shortcut needs no pass of its own.
-    fn reads_through(&self, _shortcut: &ShortcutOf) -> bool {
+    fn reads_through(&self, _shortcut: &ShapedShortcut) -> bool {
         false
     }
 
@@ -66,7 +66,7 @@ pub trait Backend: DeviceMemory {
 
     /// Updates such copies for a second network that is not trained, such as averaged weights. Must be called before
     /// its next pass whenever its parameters have changed.
-    fn weights_kept(&self, _weights: &Arena<Self>) -> Result<(), Error> {
+    fn untrained_weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -89,11 +89,11 @@ pub trait Backend: DeviceMemory {
 
     /// Computes the softmax cross-entropy of (rows, classes) scores and, if `dx` is given, its gradient times `scale`.
     /// If the pass began with a loss, a device with a [`Queue`] uses the arguments of [`Backend::begin`] instead of
-    /// `ask`. It returns no sums here but later, from [`Queue::loss_sums`].
+    /// `args`. It returns no sums here but later, from [`Queue::loss_sums`].
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &Self::Buf,
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
@@ -104,7 +104,7 @@ pub trait Backend: DeviceMemory {
     fn soft_loss(
         &self,
         desc: &TensorDesc,
-        ask: SoftLoss<'_>,
+        args: SoftLoss<'_>,
         x: &Self::Buf,
         teacher: Option<&Self::Buf>,
         dx: Option<&mut Self::Buf>,

@@ -34,6 +34,8 @@ pub use losses::{
     CrossEntropy, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
 pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorDesc};
-pub use planned::{Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ShortcutOf, Through, Traffic};
+pub use planned::{
+    Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ReadThrough, ShapedShortcut, Traffic,
+};
 pub use queue::{Collective, Collectives, DeviceCodec, Queue, Ready};
 pub use update::{Norms, ParamGroup, Rule, Update};

@@ -41,7 +41,7 @@ pub struct LossSums {
 //   divergence from the softmax of the teacher's scores / T to the softmax of z / T (Hinton et al. 2015, arXiv
 //   1503.02531).
 
-/// The definition of a loss.
+/// A loss with targets for all classes. The comment above has the formulas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     pub form: LossForm,
@@ -75,7 +75,7 @@ pub struct Teaching {
     pub temperature: f32,
 }
 
-/// The targets of a batch.
+/// The targets of a batch for all classes.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftTargets<'a> {
     /// For each row, the class that counts as correct, or [`SoftTargets::ANY`].
@@ -178,6 +178,6 @@ pub trait LossScaling<D: DeviceMemory> {
     /// Waits for everything enqueued and returns the scale.
     fn scale(&self) -> Result<LossScale, Error>;
 
-    /// Sets the scale.
+    /// Replaces the scale and its counters, for example by those of a checkpoint.
     fn set_scale(&self, scale: LossScale) -> Result<(), Error>;
 }

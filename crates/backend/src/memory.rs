@@ -133,9 +133,9 @@ pub trait Region<Buf> {
 
 /// The ranges of a region that are in use.
 #[derive(Debug, Default)]
-struct Taken(Mutex<Vec<Range<usize>>>);
+struct UsedRanges(Mutex<Vec<Range<usize>>>);
 
-impl Taken {
+impl UsedRanges {
     /// Marks a range as used. `elems` is the size of the region. Returns an error if the range overlaps one that is in
     /// use.
     pub fn take(&self, at: &Range<usize>, elems: usize) -> Result<(), Error> {
@@ -162,12 +162,12 @@ impl Taken {
 /// Memory that is handed out in parts, with a record of the parts in use.
 pub(super) struct Whole<Memory> {
     pub memory: Memory,
-    taken: Taken,
+    taken: UsedRanges,
 }
 
 impl<Memory> Whole<Memory> {
     pub fn new(memory: Memory) -> Arc<Self> {
-        Arc::new(Self { memory, taken: Taken::default() })
+        Arc::new(Self { memory, taken: UsedRanges::default() })
     }
 
     /// Takes a range of these `elems` elements.
@@ -194,13 +194,13 @@ impl<Memory> Drop for Part<Memory> {
 }
 
 /// A region in which each part has its own memory, so that nothing is shared.
-pub(super) struct Apart<Buf> {
+pub(super) struct SeparateBuffers<Buf> {
     elems: usize,
-    taken: Taken,
+    taken: UsedRanges,
     parts: Mutex<HashMap<Range<usize>, Buf>>,
 }
 
-impl<Buf: Buffer> Apart<Buf> {
+impl<Buf: Buffer> SeparateBuffers<Buf> {
     /// Allocates a buffer for each of these ranges with `alloc`.
     pub fn new(
         elems: usize,
@@ -213,11 +213,11 @@ impl<Buf: Buffer> Apart<Buf> {
                 own.insert(at.clone(), alloc(at.len())?);
             }
         }
-        Ok(Self { elems, taken: Taken::default(), parts: Mutex::new(own) })
+        Ok(Self { elems, taken: UsedRanges::default(), parts: Mutex::new(own) })
     }
 }
 
-impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
+impl<Buf: Buffer> Region<Buf> for SeparateBuffers<Buf> {
     fn take(&self, at: &Range<usize>) -> Result<Buf, Error> {
         self.taken.take(at, self.elems)?;
         let part = self.parts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at).map(std::mem::take);
@@ -244,7 +244,7 @@ pub trait DeviceMemory: Sized + 'static {
     /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
     /// only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
-    /// What tables call an operation whose passes are loops or kernels of the backend's own.
+    /// Name in tables for operations that run the backend's own loops or kernels.
     const LOOPS: &'static str = "own";
 
     /// Allocates memory filled with zeros.
@@ -253,7 +253,7 @@ pub trait DeviceMemory: Sized + 'static {
     /// Allocates memory from which these ranges will be taken. Ranges that overlap are never in use at the same time.
     /// Ranges begin at multiples of 64 elements. A device may give each range its own memory.
     fn region(&self, elems: usize, parts: &[Range<usize>]) -> Result<Box<dyn Region<Self::Buf>>, Error> {
-        Ok(Box::new(Apart::new(elems, parts, |elems| self.alloc(elems))?))
+        Ok(Box::new(SeparateBuffers::new(elems, parts, |elems| self.alloc(elems))?))
     }
 
     /// Returns the bytes that a network may use at most, or `None` if this is unknown.
@@ -311,7 +311,7 @@ pub struct TensorDesc {
 }
 
 impl TensorDesc {
-    /// Returns the NCHW layout.
+    /// Returns the NCHW layout with f32 elements.
     pub fn plain(n: usize, shape: Shape) -> Self {
         Self { n, shape, block: 1, bf16: false }
     }
@@ -356,7 +356,7 @@ impl TensorDesc {
         self.block == 1 || (self.shape.plane() == 1 && self.shape.c.is_multiple_of(self.block))
     }
 
-    /// Copies to NCHW order.
+    /// Copies elements in this layout to NCHW order, without padding.
     pub fn to_plain(&self, from: &[f32], to: &mut [f32]) {
         let (sample, plane) = (self.sample_elems(), self.shape.plane());
         for n in 0..self.n {

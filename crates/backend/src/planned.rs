@@ -160,7 +160,7 @@ pub trait Planned<B: DeviceMemory> {
 
 /// A shortcut and the shape of its input.
 #[derive(Clone, Copy, Debug)]
-pub struct ShortcutOf {
+pub struct ShapedShortcut {
     pub shortcut: Shortcut,
     pub x: Shape,
 }
@@ -168,11 +168,11 @@ pub struct ShortcutOf {
 /// Shortcuts that batch normalisation reads through, so that they need no pass of their own, see
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Through {
+pub struct ReadThrough {
     /// The residual that is passed is the input of this shortcut.
-    pub residual: Option<ShortcutOf>,
+    pub residual: Option<ShapedShortcut>,
     /// The second gradient that is passed is the gradient of this shortcut's output.
-    pub second: Option<ShortcutOf>,
+    pub second: Option<ShapedShortcut>,
 }
 
 pub struct PlanRequest<'a, B: DeviceMemory> {
@@ -184,7 +184,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
     /// Used only by batch normalisation.
-    pub through: Through,
+    pub through: ReadThrough,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads it after the pass.
     pub before: Option<&'a B::Fusion>,
@@ -192,7 +192,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub behind: Option<&'a B::Fusion>,
     /// Whether all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
     /// nothing reads it after the pass.
-    pub may_narrow: bool,
+    pub may_write_bf16: bool,
     /// Whether `backward` will be called.
     pub train: bool,
     /// Whether the gradient of the first input is needed.
@@ -212,10 +212,10 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             op,
             shapes,
             x,
-            through: Through::default(),
+            through: ReadThrough::default(),
             before: None,
             behind: None,
-            may_narrow: false,
+            may_write_bf16: false,
             train: true,
             wants_dx: true,
             formats: None,
@@ -232,13 +232,11 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
 /// The images of a pass on the host.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// Values in NCHW order.
+    /// One f32 per pixel and channel in NCHW order.
     Values(&'a [f32]),
     /// Pixels in NHWC order. Byte b of channel c has the value `tables[c][b]`.
     Bytes {
-        /// N * H * W * C bytes.
         pixels: &'a [u8],
-        /// One table per channel.
         tables: &'a [[f32; 256]],
         /// How to mix the images with each other, if at all.
         mix: Option<Mix>,

@@ -37,6 +37,7 @@ pub trait Queue<D: DeviceMemory> {
 
     /// Waits for everything enqueued and returns the times of the stamps since the last call, in order.
     fn take_stamps(&self) -> Result<Vec<Instant>, Error>;
+
     /// Copies a batch of images in NCHW order to the device for the whole run, for [`Input::Held`].
     fn hold(&self, _images: &[f32]) -> Result<(), Error> {
         Err(Error::Unsupported { op: "a batch".into(), why: "this device cannot keep a batch".into() })

@@ -25,10 +25,10 @@ impl MicroBatch {
 /// How the gradients of a rank's workers reach the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
-    /// One sum over all workers.
+    /// A single sum over all workers of the rank.
     #[default]
     Summed,
-    /// One buffer for each worker.
+    /// A separate buffer for each worker.
     PerWorker,
 }
 

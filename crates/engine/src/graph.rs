@@ -10,7 +10,7 @@ use net::{NetSpec, Shape, SpecError};
 use super::accumulate::{Accumulator, Gather};
 use super::init;
 use super::memory::{Memory, Need, NodeFacts};
-use super::params::{Freeze, Layout, NormPlace, Param, Parameters};
+use super::params::{FrozenPlan, Layout, NormPlace, Param, Parameters};
 use super::plan::{NetworkPlan, SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
 use super::profile::Clock;
 use super::tensors::Tensors;
@@ -62,9 +62,9 @@ pub struct Graph<B: Backend> {
     pub(super) others: Vec<SizePlans<B>>,
     pub(super) parameters: Parameters<B>,
     pub(super) pass: CurrentPass<B>,
-    /// Whether this network was created with [`Graph::beside`]. It only runs inference, and another network trains on
-    /// the same device.
-    pub(super) beside: bool,
+    /// Whether this network was created with [`Graph::inference_graph`]. It only runs inference, and another network
+    /// trains on the same device.
+    pub(super) shares_device: bool,
     /// The ranks that compute batch statistics together, if batch normalisation spans them.
     pub(super) across: Option<Box<dyn Across>>,
     /// Present if training uses soft targets instead of labels.
@@ -86,9 +86,9 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Creates a second network, for inference only, on the same device.
-    pub fn beside(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
+    pub fn inference_graph(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
         let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.plan.seed)?;
-        Ok(Self { beside: true, ..graph })
+        Ok(Self { shares_device: true, ..graph })
     }
 
     fn build(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
@@ -104,7 +104,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { bucket_bytes } => (Memory::train(&net, input, &facts), bucket_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
-        let freeze = Freeze::new(&net, &specs, &memory);
+        let freeze = FrozenPlan::new(&net, &specs, &memory);
         let layout = Layout::new(&net, &specs, &formats, bucket_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
@@ -135,7 +135,7 @@ impl<B: Backend> Graph<B> {
                 unread: VecDeque::new(),
                 clock: Clock::default(),
             },
-            beside: false,
+            shares_device: false,
             across: None,
             soft: None,
         };

@@ -3,7 +3,7 @@
 use backend::{Backend, Traffic};
 
 use super::graph::Graph;
-use super::memory::Move;
+use super::memory::BackwardStep;
 use super::profile::{NodeCost, NodeSpan};
 
 /// Memory traffic, summed over all operations with this kind.
@@ -45,19 +45,19 @@ impl<B: Backend> Graph<B> {
     pub fn traffic(&self) -> Vec<TrafficShare> {
         let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
         let mut shares = Vec::new();
-        for step in plan.moves(self.parameters.frozen).iter().rev() {
+        for step in plan.backward_steps(self.parameters.frozen).iter().rev() {
             match *step {
-                Move::Node { node, second, .. } => {
+                BackwardStep::Node { node, second, .. } => {
                     let counted = operations[node].as_ref().and_then(|op| op.traffic(second.is_some()));
                     let Some(traffic) = counted else { return Vec::new() };
                     add(&mut shares, plan.net.nodes[node].op.kind(), traffic);
                 }
-                Move::Recompute { node, .. } => {
+                BackwardStep::Recompute { node, .. } => {
                     let counted = operations[node].as_ref().and_then(|op| op.traffic(false));
                     let Some(Traffic { forward, .. }) = counted else { return Vec::new() };
                     add(&mut shares, plan.net.nodes[node].op.kind(), Traffic { forward: 0, backward: forward });
                 }
-                Move::Add { to, .. } => {
+                BackwardStep::Add { to, .. } => {
                     let backward = 3 * 4 * plan.memory.places[to].len();
                     add(&mut shares, "sums of gradients", Traffic { forward: 0, backward });
                 }

@@ -15,9 +15,9 @@ pub struct NodeFacts {
     /// Size of the output in f32 words.
     pub elems: usize,
     /// Whether the node has no pass. Readers of its output then read its input.
-    pub looked_through: bool,
+    pub has_no_pass: bool,
     /// Whether its pass writes no output. The reader then computes the output from the node's first input.
-    pub unwritten: bool,
+    pub writes_no_output: bool,
     /// Index of an input. Its gradient is written over the output's gradient.
     pub alias: Option<usize>,
     /// Whether its backward pass adds a second gradient itself.
@@ -30,9 +30,9 @@ pub struct NodeFacts {
 
 impl NodeFacts {
     /// Returns true if a memory plan for a node with these facts also works for a node with the `other` facts.
-    pub(super) fn serve(&self, other: &Self) -> bool {
+    pub(super) fn covers(&self, other: &Self) -> bool {
         let Keeps { inputs, output } = self.keeps;
-        let kind = |of: &Self| (of.looked_through, of.unwritten, of.alias, of.adds);
+        let kind = |of: &Self| (of.has_no_pass, of.writes_no_output, of.alias, of.adds);
         kind(self) == kind(other)
             && other.elems <= self.elems
             && other.keeps.inputs <= inputs
@@ -43,7 +43,7 @@ impl NodeFacts {
 
 /// A step of the backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum BackwardStep {
     /// Recomputes the output of a node, because backward reads it and it was not kept.
     Recompute {
         node: usize,
@@ -82,7 +82,7 @@ pub struct Memory {
     /// there.
     pub kept: Vec<usize>,
     /// The steps of backward in order. Empty for inference.
-    pub moves: Vec<Move>,
+    pub backward_steps: Vec<BackwardStep>,
     /// Values for the gradients of the losses: first the network's scores, then the auxiliary classifiers.
     pub losses: Vec<usize>,
     /// Number of elements in use at the end of the forward pass.
@@ -111,13 +111,13 @@ impl Values {
 /// For each tensor, returns the tensor that holds its gradient. Outputs of nodes without a pass share the gradient of
 /// their input.
 fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
-    through(net, |node| facts[node].looked_through)
+    through(net, |node| facts[node].has_no_pass)
 }
 
 /// For each tensor, returns the tensor that holds its data. In addition to [`resolve`], an unwritten output is computed
 /// from its first input.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
-    through(net, |node| facts[node].looked_through || facts[node].unwritten)
+    through(net, |node| facts[node].has_no_pass || facts[node].writes_no_output)
 }
 
 /// For each tensor, follows first inputs backwards over all nodes for which `passed` is true.
@@ -131,7 +131,7 @@ fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
 
 /// The parts of a tensor's gradient.
 #[derive(Clone, Debug, Default)]
-struct Summands {
+struct GradientParts {
     /// Values in the tensor's own layout.
     whole: Vec<usize>,
     /// A value in the layout of a shortcut's output. The node that computed the tensor reads it through this shortcut.
@@ -143,7 +143,7 @@ struct Summands {
 struct Source {
     tensor: usize,
     /// Whether the node reads the tensor through a shortcut that has no pass of its own.
-    shortened: bool,
+    through_shortcut: bool,
 }
 
 /// A backward pass while it is being planned.
@@ -156,69 +156,69 @@ struct Backward<'a> {
     /// For each tensor, the value that stores it in backward. `None` if it must be recomputed first.
     kept: Vec<Option<usize>>,
     /// For each tensor, the parts of its gradient so far.
-    pending: Vec<Summands>,
-    moves: Vec<Move>,
+    pending: Vec<GradientParts>,
+    backward_steps: Vec<BackwardStep>,
 }
 
 impl Backward<'_> {
     fn now(&self) -> usize {
-        self.net.nodes.len() + 1 + self.moves.len()
+        self.net.nodes.len() + 1 + self.backward_steps.len()
     }
 
     /// Notes a part of a tensor's gradient. Parts that the tensor's node does not add itself are added immediately, so
     /// that a tensor with many readers needs no more memory than a tensor with two.
-    fn arrives(&mut self, tensor: usize, value: usize) {
+    fn add_part(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].whole.push(value);
         self.add(tensor);
     }
 
     /// Notes a part that the tensor's node reads through a shortcut.
-    fn arrives_through(&mut self, tensor: usize, value: usize) {
+    fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);
     }
 
     fn add(&mut self, tensor: usize) {
         let adds = tensor > 0 && self.facts[tensor - 1].adds;
-        let Summands { mut whole, through } = std::mem::take(&mut self.pending[tensor]);
+        let GradientParts { mut whole, through } = std::mem::take(&mut self.pending[tensor]);
         while whole.len() > 1 + usize::from(adds && through.is_none()) {
             let (from, now) = (whole.swap_remove(0), self.now());
             [whole[0], from].into_iter().for_each(|value| self.values.used(value, now));
-            self.moves.push(Move::Add { tensor, to: whole[0], from });
+            self.backward_steps.push(BackwardStep::Add { tensor, to: whole[0], from });
         }
-        self.pending[tensor] = Summands { whole, through };
+        self.pending[tensor] = GradientParts { whole, through };
     }
 
     /// Makes a tensor available for the next step, if necessary by recomputing it and its sources. Returns the value
     /// that stores it.
-    fn is_there(&mut self, tensor: usize) -> usize {
+    fn ensure_available(&mut self, tensor: usize) -> usize {
         if let Some(value) = self.kept[tensor] {
             return value;
         }
         let node = tensor - 1;
         let sources: Vec<usize> = self.net.nodes[node].inputs.iter().map(|id| self.holders[id.0]).collect();
-        let sources: Vec<usize> = sources.into_iter().map(|source| self.is_there(source)).collect();
+        let sources: Vec<usize> = sources.into_iter().map(|source| self.ensure_available(source)).collect();
         let now = self.now();
         sources.into_iter().for_each(|value| self.values.used(value, now));
         let to = self.values.new_at(now, self.facts[node].elems);
-        self.moves.push(Move::Recompute { node, to });
+        self.backward_steps.push(BackwardStep::Recompute { node, to });
         self.kept[tensor] = Some(to);
         to
     }
 
     /// Makes all forward tensors available that the backward pass of a node reads. Returns their values.
-    fn reads(&mut self, node: usize) -> Vec<usize> {
+    fn ensure_inputs(&mut self, node: usize) -> Vec<usize> {
         let Keeps { inputs, output } = self.facts[node].keeps;
         let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.holders[id.0]);
         let tensors: Vec<usize> = inputs.chain(output.then_some(node + 1)).collect();
-        tensors.into_iter().map(|tensor| self.is_there(tensor)).collect()
+        tensors.into_iter().map(|tensor| self.ensure_available(tensor)).collect()
     }
 
     /// Plans the backward pass of a node. `inputs` has `None` for the network's input.
     fn node(&mut self, node: usize, inputs: &[Option<Source>]) {
-        let Summands { whole, through } = std::mem::take(&mut self.pending[node + 1]);
+        let GradientParts { whole, through } = std::mem::take(&mut self.pending[node + 1]);
         let (Some(&dy), second) = (whole.first(), through.or(whole.get(1).copied())) else { return };
-        let reads = self.reads(node);
+        let reads = self.ensure_inputs(node);
         let now = self.now();
         reads.into_iter().chain([dy]).chain(second).for_each(|value| self.values.used(value, now));
         let alias = self.facts[node].alias;
@@ -226,20 +226,20 @@ impl Backward<'_> {
         let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
         let dx: Vec<Option<usize>> =
             wanted.iter().map(|t| t.map(|t| self.values.new_at(now, self.facts[t - 1].elems))).collect();
-        self.moves.push(Move::Node { node, dy, second, dx: dx.clone() });
-        wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.arrives(t, b)));
+        self.backward_steps.push(BackwardStep::Node { node, dy, second, dx: dx.clone() });
+        wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.add_part(t, b)));
         match alias.and_then(|i| inputs[i]) {
-            Some(Source { tensor, shortened: true }) => self.arrives_through(tensor, dy),
-            Some(Source { tensor, .. }) => self.arrives(tensor, dy),
+            Some(Source { tensor, through_shortcut: true }) => self.add_part_through(tensor, dy),
+            Some(Source { tensor, .. }) => self.add_part(tensor, dy),
             None => {}
         }
     }
 }
 
 /// Returns true if a node reads this input through a shortcut without a pass.
-fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
+fn through_shortcut(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
     let maker = net.nodes[node].inputs[input].0.checked_sub(1);
-    maker.is_some_and(|maker| facts[maker].looked_through && matches!(net.nodes[maker].op, Op::Shortcut(_)))
+    maker.is_some_and(|maker| facts[maker].has_no_pass && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
 /// Returns a value for each tensor, beginning with the input. A value is in use from the node that writes it to its
@@ -248,13 +248,13 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
     let mut values = Values::default();
     let mut tensors = vec![values.new_at(0, input)];
     for (i, (node, fact)) in net.nodes.iter().zip(facts).enumerate() {
-        let value = match (fact.looked_through || fact.unwritten, runs[i]) {
+        let value = match (fact.has_no_pass || fact.writes_no_output, runs[i]) {
             (true, _) => tensors[node.inputs[0].0],
             (false, true) => values.new_at(i, fact.elems),
             (false, false) => usize::MAX,
         };
         tensors.push(value);
-        if runs[i] && !fact.looked_through {
+        if runs[i] && !fact.has_no_pass {
             node.inputs.iter().for_each(|id| values.used(tensors[id.0], i));
         }
     }
@@ -268,26 +268,26 @@ impl Memory {
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
         let read_after: Vec<usize> = net.scores().chain([net.features().0]).map(|t| real[t]).collect();
         read_after.iter().for_each(|t| values.used(tensors[*t], ALWAYS));
-        let anew = |t: usize| t > 0 && facts[t - 1].recomputes && !read_after.contains(&t);
-        let kept = (0..=n).map(|t| (!anew(t)).then_some(tensors[t])).collect();
-        let pending = vec![Summands::default(); real.len()];
-        let mut back = Backward { net, facts, holders: &holders, values, kept, pending, moves: Vec::new() };
+        let is_recomputed = |t: usize| t > 0 && facts[t - 1].recomputes && !read_after.contains(&t);
+        let kept = (0..=n).map(|t| (!is_recomputed(t)).then_some(tensors[t])).collect();
+        let pending = vec![GradientParts::default(); real.len()];
+        let mut back = Backward { net, facts, holders: &holders, values, kept, pending, backward_steps: Vec::new() };
         let mut losses = Vec::new();
         for t in net.scores().map(|t| real[t]) {
             let value = back.values.new_at(n, if t == 0 { input } else { facts[t - 1].elems });
             losses.push(value);
-            back.arrives(t, value);
+            back.add_part(t, value);
         }
-        for node in (0..n).rev().filter(|&n| !facts[n].looked_through) {
+        for node in (0..n).rev().filter(|&n| !facts[n].has_no_pass) {
             let inputs = net.nodes[node].inputs.iter().enumerate().map(|(place, id)| {
                 let tensor = Some(real[id.0]).filter(|&t| t != 0)?;
-                Some(Source { tensor, shortened: shortened(net, facts, node, place) })
+                Some(Source { tensor, through_shortcut: through_shortcut(net, facts, node, place) })
             });
             back.node(node, &inputs.collect::<Vec<_>>());
         }
-        let Backward { values, moves, kept, .. } = back;
+        let Backward { values, backward_steps, kept, .. } = back;
         let kept = holders.iter().map(|t| kept[*t].unwrap_or(tensors[*t])).collect();
-        Self { tensors, kept, moves, losses, ..Self::packed(&values, n) }
+        Self { tensors, kept, backward_steps, losses, ..Self::packed(&values, n) }
     }
 
     /// Plans the memory for inference, without auxiliary classifiers. A place is free again after the last reader of

@@ -5,7 +5,7 @@ use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
 
 use super::accumulate::{Accumulator, Gather};
-use super::memory::{Memory, Move};
+use super::memory::{BackwardStep, Memory};
 use super::request::{PassGradients, Ready};
 
 /// Slots start at cache lines. This is the number of elements in a cache line.
@@ -180,15 +180,15 @@ impl<B: Backend> Parameters<B> {
 
 /// The differences in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
-pub(super) struct Freeze {
+pub(super) struct FrozenPlan {
     /// For each node, whether it has parameters and all of them are frozen.
     nodes: Vec<bool>,
     /// The backward pass while they are frozen. It stops after the first node with a gradient that trained parameters
     /// need.
-    pub moves: Vec<Move>,
+    pub backward_steps: Vec<BackwardStep>,
 }
 
-impl Freeze {
+impl FrozenPlan {
     /// Plans the backward pass of a training network without its frozen parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], memory: &Memory) -> Self {
         if net.frozen.is_empty() {
@@ -202,7 +202,7 @@ impl Freeze {
             needed.push(*trained || node.inputs.iter().any(|id| needed[id.0]));
         }
         let nodes = specs.iter().zip(&trained).map(|(own, trained)| !own.is_empty() && !trained).collect();
-        Self { nodes, moves: shortened(net, memory, &needed) }
+        Self { nodes, backward_steps: prune_backward(net, memory, &needed) }
     }
 
     /// Returns true if the node has parameters and all of them are frozen.
@@ -213,27 +213,27 @@ impl Freeze {
 
 /// Returns the backward pass without the gradients that nobody needs. `needed` says for each tensor whether its
 /// gradient is needed.
-fn shortened(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<Move> {
+fn prune_backward(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<BackwardStep> {
     let of_inputs = |node: usize, dx: &[Option<usize>]| {
         net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
     };
     // values that later steps may read
     let mut read = vec![false; memory.places.len()];
-    let mut moves = Vec::new();
-    for step in memory.moves.iter().rev() {
+    let mut backward_steps = Vec::new();
+    for step in memory.backward_steps.iter().rev() {
         let kept = match *step {
-            Move::Add { tensor, .. } => needed[tensor].then(|| step.clone()),
-            Move::Recompute { to, .. } => read[to].then(|| step.clone()),
-            Move::Node { node, dy, second, ref dx } => {
-                needed[node + 1].then(|| Move::Node { node, dy, second, dx: of_inputs(node, dx) })
+            BackwardStep::Add { tensor, .. } => needed[tensor].then(|| step.clone()),
+            BackwardStep::Recompute { to, .. } => read[to].then(|| step.clone()),
+            BackwardStep::Node { node, dy, second, ref dx } => {
+                needed[node + 1].then(|| BackwardStep::Node { node, dy, second, dx: of_inputs(node, dx) })
             }
         };
-        if let Some(Move::Node { node, .. } | Move::Recompute { node, .. }) = kept {
+        if let Some(BackwardStep::Node { node, .. } | BackwardStep::Recompute { node, .. }) = kept {
             let tensors = net.nodes[node].inputs.iter().map(|id| id.0).chain([node + 1]);
             tensors.for_each(|tensor| read[memory.kept[tensor]] = true);
         }
-        moves.extend(kept);
+        backward_steps.extend(kept);
     }
-    moves.reverse();
-    moves
+    backward_steps.reverse();
+    backward_steps
 }

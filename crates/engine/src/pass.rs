@@ -8,11 +8,11 @@ use backend::{
 
 use super::accumulate::MicroBatch;
 use super::graph::{CurrentPass, Graph, UnreadPass};
-use super::memory::Move;
+use super::memory::BackwardStep;
 use super::params::{NormPlace, Parameters};
 use super::plan::{NetworkPlan, SizePlans};
 use super::request::{Batch, Kind, Loss, PassGradients, Ready};
-use super::tensors::{TakenAll, Tensors};
+use super::tensors::{Tensors, ValueGuards};
 
 impl<B: Backend> Graph<B> {
     /// Evaluates a batch with running statistics and returns the sums of losses and hits.
@@ -139,13 +139,13 @@ impl<B: Backend> Graph<B> {
         let CurrentPass { tensors, rows, clock, .. } = &mut self.pass;
         let SizePlans { descs, operations, .. } = &mut self.now;
         let (operations, mut next) = (operations.get_mut(rows).map_or(&mut [][..], Vec::as_mut_slice), 0);
-        for step in plan.moves(parameters.frozen) {
+        for step in plan.backward_steps(parameters.frozen) {
             match *step {
-                Move::Add { tensor, to, from } => {
+                BackwardStep::Add { tensor, to, from } => {
                     let [mut to, from] = [tensors.take(to)?, tensors.take(from)?];
                     backend.add_tensors(&TensorDesc { n: *rows, ..descs[tensor] }, &mut to, &from)?;
                 }
-                Move::Recompute { node, .. } | Move::Node { node, .. } => {
+                BackwardStep::Recompute { node, .. } | BackwardStep::Node { node, .. } => {
                     let Parameters { weights, running, gradients, frozen, .. } = &mut *parameters;
                     let (across, frozen, training) = (self.across.as_deref(), *frozen, true);
                     let context = Context { backend, plan, weights, running, frozen, tensors, across, batch, training };
@@ -156,7 +156,7 @@ impl<B: Backend> Graph<B> {
                     clock.stop(backend, node, 1, start)?;
                 }
             }
-            if let Move::Node { node, .. } = *step {
+            if let BackwardStep::Node { node, .. } = *step {
                 next = parameters.finish_buckets((backend, &plan.layout), next, node, wanted, ready)?;
             }
         }
@@ -206,14 +206,14 @@ impl<B: Backend> Graph<B> {
         self.prepare(rows)?;
         self.pass.rows = rows;
         if self.parameters.changed {
-            match self.beside {
-                true => self.backend.weights_kept(&self.parameters.weights)?,
+            match self.shares_device {
+                true => self.backend.untrained_weights_changed(&self.parameters.weights)?,
                 false => self.backend.weights_changed(&self.parameters.weights)?,
             }
             self.parameters.changed = false;
         }
         if let Some(soft) = self.soft.as_mut().filter(|_| training) {
-            soft.consult(batch)?;
+            soft.run_teacher(batch)?;
         }
         if loss.is_some() {
             // the device does not keep sums of older passes
@@ -227,7 +227,7 @@ impl<B: Backend> Graph<B> {
         let start = PassInput {
             images: batch.images,
             key: self.plan.key(batch),
-            loss: loss.map(|loss| ask(batch, loss)),
+            loss: loss.map(|loss| cross_entropy_args(batch, loss)),
             targets,
             running: &self.parameters.running,
             training: training && !self.norms().iter().any(|norm| self.holds(norm.node)),
@@ -256,25 +256,29 @@ impl<B: Backend> Graph<B> {
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {
             for (head, at) in self.plan.net.heads.clone().into_iter().zip(1..) {
-                self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
+                self.loss_of(
+                    head.output.0,
+                    CrossEntropy { weight: head.weight, ..cross_entropy_args(batch, loss) },
+                    Some(at),
+                )?;
             }
         }
         // The sums of this loss are the result of the pass. It comes last because a device with a queue keeps only the
         // sums of the last loss of a pass.
-        let sums = self.loss_of(self.net().nodes.len(), ask(batch, loss), gradient.then_some(0))?;
+        let sums = self.loss_of(self.net().nodes.len(), cross_entropy_args(batch, loss), gradient.then_some(0))?;
         self.pass.unread.back_mut().into_iter().for_each(|pass| pass.sums = sums);
         Ok(())
     }
 
     /// Computes the loss of a tensor of scores. `at` is the index of the buffer for its gradient, or `None` if no
     /// gradient is needed.
-    fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
+    fn loss_of(&mut self, scores: usize, args: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
         let (desc, tensors) = (self.now.desc(scores, self.pass.rows), &self.pass.tensors);
         let mut dx = at.map(|at| tensors.take(self.plan.memory.losses[at])).transpose()?;
         let (x, dx) = (tensors.take(self.plan.value_of(scores))?, dx.as_deref_mut());
         match self.soft.as_ref().filter(|_| at.is_some()) {
-            Some(soft) => soft.loss(&self.backend, &desc, ask, &x, dx),
-            None => self.backend.cross_entropy(&desc, ask, &x, dx),
+            Some(soft) => soft.loss(&self.backend, &desc, args, &x, dx),
+            None => self.backend.cross_entropy(&desc, args, &x, dx),
         }
     }
 }
@@ -311,7 +315,7 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Takes the first `count` inputs of a node. `values` maps tensors to values. The other inputs are empty buffers.
-    fn inputs(&self, node: usize, values: &[usize], count: usize) -> Result<TakenAll<'_, B>, Error> {
+    fn inputs(&self, node: usize, values: &[usize], count: usize) -> Result<ValueGuards<'_, B>, Error> {
         let inputs = self.plan.net.nodes[node].inputs.iter().enumerate();
         self.tensors.take_all(inputs.map(|(i, id)| (i < count).then(|| values[id.0])))
     }
@@ -324,15 +328,15 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Runs one step of the backward pass. Sums of gradients are handled by the caller.
-    fn step_back(&self, step: &Move, op: &mut dyn Planned<B>, gradients: &mut Arena<B>) -> Result<(), Error> {
+    fn step_back(&self, step: &BackwardStep, op: &mut dyn Planned<B>, gradients: &mut Arena<B>) -> Result<(), Error> {
         let (tensors, kept) = (self.tensors, &self.plan.memory.kept);
         match *step {
-            Move::Add { .. } => Ok(()),
-            Move::Recompute { node, to } => {
+            BackwardStep::Add { .. } => Ok(()),
+            BackwardStep::Recompute { node, to } => {
                 let x = self.inputs(node, kept, usize::MAX)?;
                 op.recompute(&self.pass(node), &x.refs(), &mut *tensors.take(to)?)
             }
-            Move::Node { node, dy, second, ref dx } => {
+            BackwardStep::Node { node, dy, second, ref dx } => {
                 let Keeps { inputs, output } = op.keeps();
                 let x = self.inputs(node, kept, inputs)?;
                 let y = tensors.take_all([output.then_some(kept[node + 1])].into_iter())?;
@@ -354,7 +358,7 @@ impl<B: Backend> Context<'_, B> {
     }
 }
 
-fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
+fn cross_entropy_args<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
     CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale, weight: 1.0 }
 }
 

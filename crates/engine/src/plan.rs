@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Through};
+use backend::{Backend, DrawKey, Error, Keeps, PlanRequest, Planned, ReadThrough, ShapedShortcut, Slot, TensorDesc};
 use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::memory::{Memory, Move, NodeFacts};
-use super::params::{Freeze, Layout, NormPlace};
+use super::memory::{BackwardStep, Memory, NodeFacts};
+use super::params::{FrozenPlan, Layout, NormPlace};
 use super::request::Batch;
 
 /// The parts of a network's plan that never change after the start.
@@ -24,13 +24,13 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
     /// The nodes without trained parameters, and a shorter backward pass, while some parameters are frozen.
-    pub freeze: Freeze,
+    pub freeze: FrozenPlan,
 }
 
 impl<B: Backend> NetworkPlan<B> {
     /// Returns the steps of the backward pass. If `frozen` is set, some parameters are currently not trained.
-    pub fn moves(&self, frozen: bool) -> &[Move] {
-        if frozen { &self.freeze.moves } else { &self.memory.moves }
+    pub fn backward_steps(&self, frozen: bool) -> &[BackwardStep] {
+        if frozen { &self.freeze.backward_steps } else { &self.memory.backward_steps }
     }
 
     /// Returns the value that stores a tensor during the forward pass.
@@ -82,8 +82,8 @@ pub(super) fn facts<B: Backend>(
 ) -> NodeFacts {
     NodeFacts {
         elems: backend.words(desc),
-        looked_through: planned.is_none(),
-        unwritten: planned.is_some_and(|p| !p.writes()),
+        has_no_pass: planned.is_none(),
+        writes_no_output: planned.is_some_and(|p| !p.writes()),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
         keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),
@@ -161,7 +161,7 @@ pub(super) fn make_plan<B: Backend>(
             through: shortcuts.through[i],
             before: fusions[node.inputs[0].0].as_ref(),
             behind: fusions[i + 1].as_ref(),
-            may_narrow: narrow[i + 1],
+            may_write_bf16: narrow[i + 1],
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: first.map(|(formats, _)| formats[i].as_slice()),
@@ -207,7 +207,7 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
 /// The shortcuts that norms read through.
 pub(super) struct Shortcuts {
     /// The shortcuts that each node reads through.
-    pub through: Vec<Through>,
+    pub through: Vec<ReadThrough>,
     /// For each node, whether it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
 }
@@ -215,10 +215,10 @@ pub(super) struct Shortcuts {
 impl Shortcuts {
     pub fn new<B: Backend>(backend: &B, net: &NetSpec, shapes: &[Shape]) -> Self {
         let nodes = net.nodes.len();
-        let mut all = Self { through: vec![Through::default(); nodes], passed_over: vec![false; nodes] };
+        let mut all = Self { through: vec![ReadThrough::default(); nodes], passed_over: vec![false; nodes] };
         for (node, reads) in net.nodes.iter().enumerate() {
             let Op::Shortcut(shortcut) = reads.op else { continue };
-            let of = ShortcutOf { shortcut, x: shapes[reads.inputs[0].0] };
+            let of = ShapedShortcut { shortcut, x: shapes[reads.inputs[0].0] };
             if let Some((before, behind)) = neighbours(net, node).filter(|_| backend.reads_through(&of)) {
                 all.through[before].second = Some(of);
                 all.through[behind].residual = Some(of);

@@ -29,8 +29,8 @@ impl<B: Backend> Graph<B> {
         key: u64,
         work: &mut dyn FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.pass.clock.runs());
-        match backend.queue().filter(|_| !anew) {
+        let (backend, not_replayable) = (Rc::clone(&self.backend), self.across.is_some() || self.pass.clock.runs());
+        match backend.queue().filter(|_| !not_replayable) {
             Some(queue) => queue.repeat(name, key, &mut || work(self)),
             None => work(self),
         }

@@ -1,4 +1,4 @@
-//! What a pass is asked to compute: its batch, its loss and its gradients.
+//! Describes what a pass computes: its batch, its loss and its gradients.
 
 use backend::{DeviceMemory, Input};
 

@@ -112,7 +112,7 @@ impl<B: Backend> Graph<B> {
         for (node, spec) in self.plan.net.nodes.iter().enumerate() {
             let [own, new] = [of(own, &self.now.descs, node), of(operations, descs, node)];
             let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
-            if !own.serve(&new) || !same_numbers {
+            if !own.covers(&new) || !same_numbers {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
                 let why = format!("the memory that was planned for {largest} does not fit {of}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });

@@ -10,16 +10,16 @@ impl<B: Backend> SoftTargetLoss<B> {
         SoftTargets { labels, table: &self.table }
     }
 
-    /// Computes the loss for a tensor of scores. Labels and factors come from `ask`.
+    /// Computes the loss for a tensor of scores. Labels and factors come from `args`.
     pub(super) fn loss(
         &self,
         backend: &B,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &B::Buf,
         dx: Option<&mut B::Buf>,
     ) -> Result<Option<LossSums>, Error> {
-        let CrossEntropy { labels, scale, weight, .. } = ask;
+        let CrossEntropy { labels, scale, weight, .. } = args;
         let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
         let scores = self.teacher.as_ref().map(|t| t.pass.tensors.take(t.plan.value_of(t.net().nodes.len())));
         let scores = scores.transpose()?;
@@ -27,7 +27,7 @@ impl<B: Backend> SoftTargetLoss<B> {
     }
 
     /// Computes the teacher's scores for the batch of the pass.
-    pub(super) fn consult(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+    pub(super) fn run_teacher(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let Some(teacher) = &mut self.teacher else { return Ok(()) };
         teacher.begin(batch, None, false)?;
         teacher.enqueue(Kind::Scores, &mut |teacher| teacher.forward(batch, false))
@@ -41,7 +41,7 @@ impl<B: Backend> Graph<B> {
         self.soft = Some(SoftTargetLoss { objective, table: Vec::new(), teacher: None });
     }
 
-    /// Adds a teacher to the objective: a network created with [`Graph::beside`] for the same images.
+    /// Adds a teacher to the objective: a network created with [`Graph::inference_graph`] for the same images.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ pub(super) struct Tensors<B: Backend> {
 }
 
 /// A value in use. Dropping it returns it.
-pub(super) struct Taken<'a, B: Backend> {
+pub(super) struct ValueGuard<'a, B: Backend> {
     of: &'a Tensors<B>,
     value: usize,
     buf: B::Buf,
@@ -27,13 +27,13 @@ impl<B: Backend> Tensors<B> {
     }
 
     /// Takes a value until the result is dropped. Meanwhile, this value and values in the same place cannot be taken.
-    pub fn take(&self, value: usize) -> Result<Taken<'_, B>, Error> {
-        Ok(Taken { of: self, value, buf: self.region.take(&self.places[value])? })
+    pub fn take(&self, value: usize) -> Result<ValueGuard<'_, B>, Error> {
+        Ok(ValueGuard { of: self, value, buf: self.region.take(&self.places[value])? })
     }
 
     /// Takes values for reading. A value may appear more than once. `None` becomes an empty buffer.
-    pub fn take_all(&self, values: impl Iterator<Item = Option<usize>>) -> Result<TakenAll<'_, B>, Error> {
-        let (mut taken, mut order): (Vec<Taken<'_, B>>, Vec<Option<usize>>) = Default::default();
+    pub fn take_all(&self, values: impl Iterator<Item = Option<usize>>) -> Result<ValueGuards<'_, B>, Error> {
+        let (mut taken, mut order): (Vec<ValueGuard<'_, B>>, Vec<Option<usize>>) = Default::default();
         for value in values {
             let Some(value) = value else {
                 order.push(None);
@@ -45,11 +45,11 @@ impl<B: Backend> Tensors<B> {
                 taken.push(self.take(value)?);
             }
         }
-        Ok(TakenAll { taken, order, nothing: B::Buf::default() })
+        Ok(ValueGuards { taken, order, nothing: B::Buf::default() })
     }
 }
 
-impl<B: Backend> Deref for Taken<'_, B> {
+impl<B: Backend> Deref for ValueGuard<'_, B> {
     type Target = B::Buf;
 
     fn deref(&self) -> &B::Buf {
@@ -57,25 +57,25 @@ impl<B: Backend> Deref for Taken<'_, B> {
     }
 }
 
-impl<B: Backend> DerefMut for Taken<'_, B> {
+impl<B: Backend> DerefMut for ValueGuard<'_, B> {
     fn deref_mut(&mut self) -> &mut B::Buf {
         &mut self.buf
     }
 }
 
-impl<B: Backend> Drop for Taken<'_, B> {
+impl<B: Backend> Drop for ValueGuard<'_, B> {
     fn drop(&mut self) {
         self.of.region.give(&self.of.places[self.value], std::mem::take(&mut self.buf));
     }
 }
 
-pub(super) struct TakenAll<'a, B: Backend> {
-    taken: Vec<Taken<'a, B>>,
+pub(super) struct ValueGuards<'a, B: Backend> {
+    taken: Vec<ValueGuard<'a, B>>,
     order: Vec<Option<usize>>,
     nothing: B::Buf,
 }
 
-impl<B: Backend> TakenAll<'_, B> {
+impl<B: Backend> ValueGuards<'_, B> {
     /// Returns the buffers in the requested order.
     pub fn refs(&self) -> Vec<&B::Buf> {
         self.order.iter().map(|at| at.map_or(&self.nothing, |at| &*self.taken[at])).collect()

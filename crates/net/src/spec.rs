@@ -34,7 +34,7 @@ pub struct Head {
 pub struct NetSpec {
     pub name: String,
     pub input: Shape,
-    /// In the order of execution.
+    /// The layers in the order of execution.
     pub nodes: Vec<Node>,
     /// Names of the parameters that are currently not trained.
     pub frozen: BTreeSet<String>,

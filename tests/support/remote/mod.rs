@@ -331,7 +331,7 @@ impl Backend for Remote {
                 buckets: buckets.iter().map(|c| HostBuf(c.lock().0.clone())).collect(),
             };
             let begun = device.update.expect("an update was begun").0;
-            let second = begun.rule.second().filter(|second| second.kernel().name == name);
+            let second = begun.rule.second_pass().filter(|second| second.kernel().name == name);
             let update = Update { rule: second.unwrap_or(begun.rule), ..begun };
             Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
         })
@@ -359,7 +359,7 @@ impl Backend for Remote {
             let update = device.update.expect("an update was begun").0;
             assert_eq!(discriminant(&update.rule), discriminant(&rule));
             // the second pass of a rule is recognised by its kernel and reads the same numbers
-            let second = update.rule.second().filter(|second| second.kernel().name == rule.kernel().name);
+            let second = update.rule.second_pass().filter(|second| second.kernel().name == rule.kernel().name);
             let update = Update { rule: second.unwrap_or(update.rule), ..update };
             let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
             device.broken |= !finite;

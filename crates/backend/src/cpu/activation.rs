@@ -14,12 +14,12 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
-/// Overwrites dy with dx. `seen` is x or y from the forward pass.
-type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
+/// Overwrites dy with dx. `slope_input` is x or y from the forward pass.
+type Backward = fn(dy: &mut [f32], slope_input: &[f32], a: f32);
 
 /// The tensor from which the function's slope is computed. `Nothing` if the slope is 1.
 #[derive(Clone, Copy, PartialEq)]
-enum Seen {
+enum SlopeInput {
     X,
     Y,
     Nothing,
@@ -29,13 +29,13 @@ enum Seen {
 struct Loops {
     forward: Forward,
     backward: Backward,
-    seen: Seen,
+    slope_input: SlopeInput,
     a: f32,
 }
 
 /// Declares the loops of functions. The first expression computes y from x, the second computes dx from dy and x or y.
 macro_rules! loops {
-    ($($name:ident: |$x:ident, $a:ident| $value:expr, |$d:ident, $seen:ident: $which:ident| $slope:expr;)*) => {$(
+    ($($name:ident: |$x:ident, $a:ident| $value:expr, |$d:ident, $slope_input:ident: $which:ident| $slope:expr;)*) => {$(
         fn $name(a: f32) -> Loops {
             simd! {
                 fn forward(y: &mut [f32], x: &[f32], a: f32) {
@@ -47,16 +47,16 @@ macro_rules! loops {
                 }
             }
             simd! {
-                fn backward(dy: &mut [f32], seen: &[f32], a: f32) {
+                fn backward(dy: &mut [f32], slope_input: &[f32], a: f32) {
                     let $a = a;
                     let _ = $a;
-                    for (dy, &$seen) in dy.iter_mut().zip(seen) {
+                    for (dy, &$slope_input) in dy.iter_mut().zip(slope_input) {
                         let $d = *dy;
                         *dy = $slope;
                     }
                 }
             }
-            Loops { forward, backward, seen: Seen::$which, a }
+            Loops { forward, backward, slope_input: SlopeInput::$which, a }
         }
     )*};
 }
@@ -73,10 +73,10 @@ loops! {
     hard_swish: |x, a| x * ramp(x), |d, x: X| d * (ramp(x) + if x > -3.0 && x < 3.0 { x * (1.0 / 6.0) } else { 0.0 });
     silu: |x, a| x * logistic(x), |d, x: X| { let s = logistic(x); d * (s * x.mul_add(1.0 - s, 1.0)) };
     gelu: |x, a| x * normal(x).0, |d, x: X| { let (below, density) = normal(x); d * x.mul_add(density, below) };
-    gelu_tanh: |x, a| x * logistic(bend(x)), |d, x: X| {
-        let x = x.clamp(-STRAIGHT, STRAIGHT);
-        let s = logistic(bend(x));
-        d * (s * (x * slope_of_bend(x)).mul_add(1.0 - s, 1.0))
+    gelu_tanh: |x, a| x * logistic(gelu_logit(x)), |d, x: X| {
+        let x = x.clamp(-GELU_TANH_RANGE, GELU_TANH_RANGE);
+        let s = logistic(gelu_logit(x));
+        d * (s * (x * gelu_logit_slope(x)).mul_add(1.0 - s, 1.0))
     };
 }
 
@@ -109,16 +109,16 @@ fn ramp(x: f32) -> f32 {
 
 /// For x above this bound, the approximation of GELU equals x, and below its negative it equals 0. The derivative is
 /// computed from x clamped to this range, because x^3 would overflow.
-const STRAIGHT: f32 = 16.0;
+const GELU_TANH_RANGE: f32 = 16.0;
 
 /// Returns 2 u with u = sqrt(2 / pi) (x + 0.044715 x^3). The logistic function of 2 u is (1 + tanh(u)) / 2.
 #[inline(always)]
-fn bend(x: f32) -> f32 {
+fn gelu_logit(x: f32) -> f32 {
     1.595_769 * x * (0.044715 * x).mul_add(x, 1.0)
 }
 
 #[inline(always)]
-fn slope_of_bend(x: f32) -> f32 {
+fn gelu_logit_slope(x: f32) -> f32 {
     1.595_769 * (0.134_145 * x).mul_add(x, 1.0)
 }
 
@@ -139,10 +139,10 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
     (loops.forward)(&mut zero, &[0.0], loops.a);
     // If f(0) is not 0, the padding channels must be cleared afterwards.
     let moves_zero = zero != [0.0];
-    let keeps = match loops.seen {
-        Seen::X => Keeps::INPUT,
-        Seen::Y => Keeps::OUTPUT,
-        Seen::Nothing => Keeps::NOTHING,
+    let keeps = match loops.slope_input {
+        SlopeInput::X => Keeps::INPUT,
+        SlopeInput::Y => Keeps::OUTPUT,
+        SlopeInput::Nothing => Keeps::NOTHING,
     };
     let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
         let (x, y) = (x[0].as_slice(), &mut y.as_mut_slice()[..desc.elems()]);
@@ -153,14 +153,14 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
         Ok(())
     };
     Elementwise::plan(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
-        let seen = match loops.seen {
-            Seen::X => g.x[0].as_slice(),
-            Seen::Y => g.y.as_slice(),
+        let slope_input = match loops.slope_input {
+            SlopeInput::X => g.x[0].as_slice(),
+            SlopeInput::Y => g.y.as_slice(),
             // The slope is 1, so the gradient does not change.
-            Seen::Nothing => return Ok(()),
+            SlopeInput::Nothing => return Ok(()),
         };
         threads.split(&mut g.dy.as_mut_slice()[..desc.elems()], UNIT, |unit, run| {
-            (loops.backward)(run, &seen[unit * UNIT..][..run.len()], loops.a);
+            (loops.backward)(run, &slope_input[unit * UNIT..][..run.len()], loops.a);
         });
         Ok(())
     })

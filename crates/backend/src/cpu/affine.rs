@@ -16,7 +16,7 @@ use super::own_gradient::Depthwise;
 use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
 use super::product::{Geometry, Product, activation};
-use super::relaid;
+use super::relayout;
 use super::sys::Direction;
 use super::threads::Threads;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     relu: Relu,
     weights: Md,
     /// True if the weights are stored in plain order because the plan for the largest batch uses kernels of our own.
-    as_given: bool,
+    weights_are_plain: bool,
     bias: Option<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,
@@ -46,7 +46,7 @@ pub(super) struct Plan {
     scratch: Rc<Scratch>,
     /// A copy of the input in plain order. Used if the input has padding channels, because the primitive cannot skip
     /// them.
-    plain: Option<Unblocked>,
+    plain: Option<PlainCopies>,
     /// A copy of the input with its padding. Used if the primitive cannot add the padding itself.
     framed: Option<Framed>,
 }
@@ -63,7 +63,7 @@ impl Plan {
             &unpadded
         });
         let plan = match &framed {
-            None => Self::narrow(cpu, r, op, y)?,
+            None => Self::conv_in_bf16(cpu, r, op, y)?,
             Some(_) => None,
         };
         let plan = plan.map_or_else(|| Self::new(cpu, r, &Geometry::new(op, &x, &y, activation)?, y), Ok)?;
@@ -78,9 +78,10 @@ impl Plan {
 
     /// Plans a convolution with a bf16 input or output. Returns `None` if both are f32. Returns an error if the input
     /// is bf16 and oneDNN has no fast primitive for it.
-    fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
-        let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
-        let y = TensorDesc { bf16: narrows, ..y };
+    fn conv_in_bf16(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
+        let (x, writes_bf16) =
+            (r.x[0], r.may_write_bf16 && cpu.writes_bf16 && cpu.bf16 == Some(Bf16::Native) && !op.relu);
+        let y = TensorDesc { bf16: writes_bf16, ..y };
         if !x.bf16 && !y.bf16 {
             return Ok(None);
         }
@@ -96,7 +97,7 @@ impl Plan {
     /// error if oneDNN has no such primitive.
     pub fn in_tiles(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
-        let y = relaid::last(&TensorDesc::plain(x.n, r.output()?));
+        let y = relayout::channels_last(&TensorDesc::plain(x.n, r.output()?));
         let layout = |d: &TensorDesc| Md::channels_last(&[d.n, d.shape.c, d.shape.h, d.shape.w]);
         let plan = Self::with_factors(cpu, r, &Geometry::new(op, &x, &y, layout)?, y, cpu.bf16)?;
         if plan.is_slow() || !plan.forward.name().contains("amx") {
@@ -112,10 +113,10 @@ impl Plan {
         }
         let y = TensorDesc::plain(r.x[0].n, r.output()?);
         let image = r.x[0];
-        let plain = Unblocked::new(r)?;
+        let plain = PlainCopies::new(r)?;
         let Shape { c, h, w } = image.shape;
         let geometry = if plain.is_some() || image.is_plain() {
-            Self::over_vectors(op, &image)?
+            Self::vector_geometry(op, &image)?
         } else {
             Geometry::linear(op, activation(&image)?, image.n, &[c, h, w])?
         };
@@ -123,7 +124,7 @@ impl Plan {
     }
 
     /// Describes a linear layer that reads an image as a vector.
-    fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
+    fn vector_geometry(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
         let elems = image.shape.elems();
         Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])
     }
@@ -145,7 +146,7 @@ impl Plan {
             _ => None,
         };
         let y = TensorDesc::plain(image.n, r.output()?);
-        let geometry = Self::over_vectors(op, &image)?;
+        let geometry = Self::vector_geometry(op, &image)?;
         let Ok(plan) = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y) else {
             return Ok(None);
         };
@@ -186,8 +187,8 @@ impl Plan {
                 _ => (Bf16::factor(bf16, weights)?, own),
             };
             let copy = reorder(&engine, &from, &to, r.name)?;
-            cpu.copies.reserve(own.elems(), r.name)?;
-            Ok(Product::new(primitive).with_detour(copy, cpu.copies.clone()))
+            cpu.weight_copies.reserve(own.elems(), r.name)?;
+            Ok(Product::new(primitive).with_weight_copy(copy, cpu.weight_copies.clone()))
         };
         let in_plain = || Md::plain(&g.w_dims).and_then(|w| Ok((product(Direction::Forward, w)?, w)));
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
@@ -210,7 +211,7 @@ impl Plan {
             y,
             relu: Relu::new(g.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
             weights,
-            as_given: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
+            weights_are_plain: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
             bias: g.bias,
             forward,
             backward_weights: backward_weights.map(WeightGradient::Primitive),
@@ -273,7 +274,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        let mut formats = vec![match self.as_given {
+        let mut formats = vec![match self.weights_are_plain {
             true => Format::Plain(self.weights.elems()),
             false => Format::Weights(Box::new(self.weights)),
         }];
@@ -286,7 +287,7 @@ impl Planned<Cpu> for Plan {
             Some(WeightGradient::Own(own, _)) => own.bytes(),
             Some(WeightGradient::Primitive(_)) | None => 0,
         };
-        let plain = self.plain.as_ref().map_or(0, Unblocked::bytes);
+        let plain = self.plain.as_ref().map_or(0, PlainCopies::bytes);
         let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
         weights + plain + framed * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
     }
@@ -325,7 +326,7 @@ impl Planned<Cpu> for Plan {
             Some(rounded) => rounded.forward(x, w, scratch.as_mut_slice()),
             None => (x, w),
         };
-        let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DST, Data::Written(y.as_mut_slice()))];
+        let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DST, Data::Write(y.as_mut_slice()))];
         if self.bias.is_some() {
             data.push((arg::BIAS, Data::Read(pass.params.get(pass.slots[1]))));
         }
@@ -333,7 +334,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let wanted = g.take_dx(0);
+        let dx = g.take_dx(0);
         self.relu.mask(self.threads, self.y.elems(), g.dy, g.y);
         let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
         let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
@@ -346,12 +347,12 @@ impl Planned<Cpu> for Plan {
         if !pass.frozen {
             weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
         }
-        let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
+        let (Some(dx), Some(backward)) = (dx, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(&mut *dx, |p| &mut p.dx).as_mut_slice();
-        let data = vec![(arg::DIFF_DST, Data::Read(dy)), (arg::DIFF_SRC, Data::Written(target))];
+        let data = vec![(arg::DIFF_DST, Data::Read(dy)), (arg::DIFF_SRC, Data::Write(target))];
         backward.run_from(&self.engine, w, data)?;
         if let Some(p) = &self.plain {
-            p.give_back(dx);
+            p.write_dx(dx);
         }
         Ok(())
     }
@@ -370,13 +371,13 @@ impl WeightGradient {
             Self::Own(own, copy) => {
                 let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
                 let dw = dparams.get_mut(slots[0]);
-                copy.run(engine, &mut [(arg::SRC, Data::Read(plain)), (arg::DST, Data::Written(dw))])
+                copy.run(engine, &mut [(arg::SRC, Data::Read(plain)), (arg::DST, Data::Write(dw))])
             }
             Self::Primitive(product) => {
                 let bias = slots.get(1);
                 let mut db = vec![0.0; bias.map_or(0, |bias| bias.len)];
                 let mut data = vec![(arg::SRC, Data::Read(x)), (arg::DIFF_DST, Data::Read(dy))];
-                data.extend(bias.map(|_| (arg::DIFF_BIAS, Data::Written(&mut db))));
+                data.extend(bias.map(|_| (arg::DIFF_BIAS, Data::Write(&mut db))));
                 product.run_into(engine, dparams.get_mut(slots[0]), data)?;
                 if let Some(&bias) = bias {
                     dparams.get_mut(bias).copy_from_slice(&db);
@@ -392,13 +393,13 @@ fn not_planned(op: &str) -> Error {
 }
 
 /// Copies of an image and its gradient in plain order.
-struct Unblocked {
+struct PlainCopies {
     image: TensorDesc,
     pub x: AlignedBuf,
     pub dx: AlignedBuf,
 }
 
-impl Unblocked {
+impl PlainCopies {
     /// Allocates the copies for the first input. Returns `None` if its channels fill their blocks, so that no copy is
     /// needed.
     pub fn new(r: &PlanRequest<'_, Cpu>) -> Result<Option<Self>, Error> {
@@ -421,7 +422,7 @@ impl Unblocked {
     }
 
     /// Copies the gradient back to the layout of the image.
-    pub fn give_back(&self, dx: &mut AlignedBuf) {
+    pub fn write_dx(&self, dx: &mut AlignedBuf) {
         self.image.from_plain(self.dx.as_slice(), dx.as_mut_slice());
     }
 }

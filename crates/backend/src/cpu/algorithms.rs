@@ -21,7 +21,7 @@ impl Cpu {
 
 impl AlgorithmChoice for Cpu {
     fn used(&self) -> Algorithms {
-        let table = [(ALGORITHMS_OF.to_string(), self.table.borrow().in_a_line())];
+        let table = [(ALGORITHMS_OF.to_string(), self.table.borrow().to_line())];
         Algorithms { on: self.on(), by_operation: table.into() }
     }
 
@@ -54,12 +54,12 @@ impl Implementations<Self> for Cpu {
             return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
         };
         let direct = affine::Plan::conv(self, r, op)?;
-        let taken = if conv::needs_winograd(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
+        let used = if conv::needs_winograd(r, &direct) { Kernels::Winograd } else { conv::choose_kernels(self, r, op) };
         let mut all = vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(direct) }];
         if let Some(plan) = winograd::plan(self, r, op) {
             all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });
         }
-        all.sort_by_key(|one| one.name != taken.name());
+        all.sort_by_key(|one| one.name != used.name());
         Ok(all)
     }
 
@@ -72,8 +72,8 @@ impl Implementations<Self> for Cpu {
         Some(Row { sizes: Sizes::of(r.x[0].shape, op), by, ratios: ratios.to_vec() }.to_string())
     }
 
-    fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String> {
-        merged(before, taken, batches, rows)
+    fn table(&self, before: &str, measured: &str, batches: &[usize], rows: &[String]) -> Result<String, String> {
+        merged(before, measured, batches, rows)
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         cpu.adopt(&rank_0s);
         assert_eq!(cpu.used(), rank_0s);
         assert!(AlgorithmChoice::describe(&cpu).starts_with("convolutions by table /there/own.txt, for oneDNN"));
-        let named = Cpu::new(1).unwrap().by(Table::named("none").unwrap());
+        let named = Cpu::new(1).unwrap().with_table(Table::named("none").unwrap());
         named.adopt(&rank_0s);
         assert_eq!(named.used(), other(&here, "none"));
         let said = AlgorithmChoice::describe(&named);

@@ -3,10 +3,10 @@
 use base::bf16;
 use net::{Op, Reads, Shape, for_each_op};
 
-use super::buf::{AlignedBuf, halves, halves_of};
+use super::buf::{AlignedBuf, as_u16, as_u16_mut};
 use super::device::Cpu;
 use super::number::Bf16;
-use super::{flat, loss, onednn, relaid, update};
+use super::{flat, loss, onednn, relayout, update};
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
@@ -86,8 +86,8 @@ impl Backend for Cpu {
     fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         let x = layouts(r);
         let r = &PlanRequest { x: &x, ..*r };
-        match relaid::wanted(self, r) {
-            Some(wanted) => relaid::plan(self, r, &wanted, [1, 1], |r| checked(self, r)),
+        match relayout::required_layouts(self, r) {
+            Some(wanted) => relayout::plan(self, r, &wanted, [1, 1], |r| checked(self, r)),
             None => checked(self, r),
         }
     }
@@ -101,7 +101,7 @@ impl Backend for Cpu {
         let (mut plain, mut wide) = (vec![0.0; desc.n * desc.shape.elems()], Vec::new());
         if desc.bf16 {
             wide.resize(desc.elems(), 0.0);
-            bf16::widen_all(&halves_of(from.as_slice())[..wide.len()], &mut wide);
+            bf16::widen_all(&as_u16(from.as_slice())[..wide.len()], &mut wide);
         }
         desc.to_plain(if desc.bf16 { &wide } else { from.as_slice() }, &mut plain);
         Ok(plain)
@@ -110,14 +110,14 @@ impl Backend for Cpu {
     fn add_tensors(&self, desc: &TensorDesc, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
         let (to, from) = (to.as_mut_slice(), from.as_slice());
         match desc.bf16 {
-            true => flat::add_halves(self.threads, &mut halves(to)[..desc.elems()], halves_of(from)),
+            true => flat::add_halves(self.threads, &mut as_u16_mut(to)[..desc.elems()], as_u16(from)),
             false => flat::add_to(self.threads, to, from),
         }
         Ok(())
     }
 
     fn reads_bf16(&self, op: &Op, input: usize) -> bool {
-        self.narrows
+        self.writes_bf16
             && match op {
                 Op::Conv(conv) => conv.groups == 1 && input == 0,
                 Op::Norm(_) => true,
@@ -163,23 +163,23 @@ impl Backend for Cpu {
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &AlignedBuf,
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
+        loss::cross_entropy(desc, args, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
     }
 
     fn soft_loss(
         &self,
         desc: &TensorDesc,
-        ask: SoftLoss<'_>,
+        args: SoftLoss<'_>,
         x: &AlignedBuf,
         teacher: Option<&AlignedBuf>,
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
         let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
-        loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
+        loss::soft_loss(desc, args, x.as_slice(), teacher, dx).map(Some)
     }
 }
 
@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn tensors_in_bf16_are_added_and_given_as_numbers() {
-        let cpu = Cpu::in_widened_bf16(2).unwrap();
+        let cpu = Cpu::in_emulated_bf16(2).unwrap();
         let desc = TensorDesc { n: 2, shape: Shape::image(3, 2, 1), block: 8, bf16: true };
         let of = |first: f32| {
             let mut buf = cpu.alloc(desc.words()).unwrap();
-            for (i, half) in halves(buf.as_mut_slice()).iter_mut().enumerate() {
+            for (i, half) in as_u16_mut(buf.as_mut_slice()).iter_mut().enumerate() {
                 *half = bf16::round(first + i as f32);
             }
             buf

@@ -21,7 +21,7 @@ struct Grid {
     rows: Vec<Vec<usize>>,
     columns: Vec<Vec<usize>>,
     weights: Vec<f32>,
-    /// Width of an input plane.
+    /// Width of an input plane in pixels.
     width: usize,
 }
 

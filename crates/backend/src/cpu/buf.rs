@@ -117,13 +117,13 @@ impl crate::Region<AlignedBuf> for Region {
 }
 
 /// Reinterprets f32 memory as twice as many 16-bit numbers.
-pub(super) fn halves(words: &mut [f32]) -> &mut [u16] {
+pub(super) fn as_u16_mut(words: &mut [f32]) -> &mut [u16] {
     // SAFETY: an f32 is as large as two u16 and has a stricter alignment. All bit patterns are valid for both types.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
 /// Works like [`halves`], for reading.
-pub(super) fn halves_of(words: &[f32]) -> &[u16] {
+pub(super) fn as_u16(words: &[f32]) -> &[u16] {
     // SAFETY: as in `halves`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
 }

@@ -58,9 +58,10 @@ impl Table {
     }
 
     /// Returns the table for this kind of processor and the instruction set that oneDNN uses.
-    pub fn of_processor(isa: Isa) -> Self {
+    pub fn for_processor(isa: Isa) -> Self {
         // Built-in tables are always valid: a test reads each.
-        Self::named(table(isa, &maker())).unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
+        Self::named(table(isa, &manufacturer()))
+            .unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
     }
 
     /// Returns the kernels for a convolution of these sizes, or `None` if the table has no row for them.
@@ -78,12 +79,12 @@ impl Table {
     }
 
     /// Formats the name and all rows as a single line, for other ranks and for checkpoints.
-    pub fn in_a_line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let rows = self.kernels.iter().map(|(sizes, kernels)| format!("{SEPARATOR}{sizes} {}", kernels.name()));
         std::iter::once(self.name.clone()).chain(rows).collect()
     }
 
-    /// Parses the result of [`Table::in_a_line`].
+    /// Parses the result of [`Table::to_line`].
     pub fn from_line(line: &str) -> Option<Self> {
         let (name, rows) = line.split_once(SEPARATOR).unwrap_or((line, ""));
         Self::new(name, &rows.replace(SEPARATOR, "\n")).ok()
@@ -93,7 +94,7 @@ impl Table {
 // The text of a table: lines that begin with # are comments, and each other line is a row for a size.
 
 /// Start of the line that says where and how the rows were measured. It is replaced whenever rows are added.
-const TAKEN: &str = "# Measured ";
+const MEASURED: &str = "# Measured ";
 
 /// The first lines of a new table.
 const HEAD: &str = "\
@@ -207,22 +208,23 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<Sizes, Row>, String> {
     Ok(rows)
 }
 
-/// Returns the text `before` with new rows added or replaced. `taken` says where and how they were measured, `batches`
-/// with which numbers of images. The error names an invalid line.
-pub(super) fn merged(before: &str, taken: &str, batches: &[usize], new: &[String]) -> Result<String, String> {
+/// Returns the text `before` with new rows added or replaced. `measured` says where and how they were measured,
+/// `batches` with which numbers of images. The error names an invalid line.
+pub(super) fn merged(before: &str, measured: &str, batches: &[usize], new: &[String]) -> Result<String, String> {
     let mut all = read(before)?;
     all.extend(read(&new.join("\n"))?);
-    let comments: Vec<&str> = before.lines().filter(|line| line.starts_with('#') && !line.starts_with(TAKEN)).collect();
+    let comments: Vec<&str> =
+        before.lines().filter(|line| line.starts_with('#') && !line.starts_with(MEASURED)).collect();
     let mut text = if comments.is_empty() { HEAD.to_string() } else { comments.join("\n") + "\n" };
     let batches: Vec<String> = batches.iter().map(usize::to_string).collect();
-    text += &format!("{TAKEN}with {} images, {taken}\n", batches.join(" and "));
+    text += &format!("{MEASURED}with {} images, {measured}\n", batches.join(" and "));
     all.values().for_each(|row| text += &format!("{row}\n"));
     Ok(text)
 }
 
 /// Manufacturer of the processor, as CPUID reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Maker {
+pub(super) enum Manufacturer {
     /// The processor's family: 25 means Zen 3 or 4, 26 means Zen 5.
     Amd {
         family: u32,
@@ -230,7 +232,7 @@ pub(super) enum Maker {
     Other,
 }
 
-pub(super) fn maker() -> Maker {
+pub(super) fn manufacturer() -> Manufacturer {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::__cpuid;
@@ -241,22 +243,22 @@ pub(super) fn maker() -> Maker {
             // Leaf 1 has the family. From 15 on, it is the sum of two fields.
             let version = __cpuid(1).eax;
             let (family, more) = (version >> 8 & 0xf, version >> 20 & 0xff);
-            return Maker::Amd { family: if family == 0xf { family + more } else { family } };
+            return Manufacturer::Amd { family: if family == 0xf { family + more } else { family } };
         }
     }
-    Maker::Other
+    Manufacturer::Other
 }
 
 /// Returns the name of the table for a processor. It depends first on the instruction set that oneDNN uses, because an
 /// environment variable can restrict it. With AVX-512, it also depends on the manufacturer. AMD's processors have
 /// AVX-512 since Zen 4, and units of the full width since Zen 5.
-pub(super) fn table(isa: Isa, maker: &Maker) -> &'static str {
-    match (isa, maker) {
+pub(super) fn table(isa: Isa, manufacturer: &Manufacturer) -> &'static str {
+    match (isa, manufacturer) {
         (Isa::Sse41, _) => "none",
         (Isa::Avx2, _) => "avx2",
-        (_, Maker::Amd { family: ..26 }) => "zen4",
-        (_, Maker::Amd { .. }) => "zen5",
-        (_, Maker::Other) => "intel-avx512",
+        (_, Manufacturer::Amd { family: ..26 }) => "zen4",
+        (_, Manufacturer::Amd { .. }) => "zen5",
+        (_, Manufacturer::Other) => "intel-avx512",
     }
 }
 
@@ -266,14 +268,14 @@ mod processor_tests {
 
     #[test]
     fn registers_then_maker_and_family_name_the_table() {
-        let [zen4, zen5, later] = [25, 26, 27].map(|family| Maker::Amd { family });
+        let [zen4, zen5, later] = [25, 26, 27].map(|family| Manufacturer::Amd { family });
         assert_eq!(table(Isa::Sse41, &zen4), "none");
-        for maker in [&zen4, &zen5, &Maker::Other] {
-            assert_eq!(table(Isa::Avx2, maker), "avx2");
+        for manufacturer in [&zen4, &zen5, &Manufacturer::Other] {
+            assert_eq!(table(Isa::Avx2, manufacturer), "avx2");
         }
         for isa in [Isa::Avx512, Isa::Avx512Bf16, Isa::Amx] {
-            assert_eq!([&zen4, &zen5, &later].map(|maker| table(isa, maker)), ["zen4", "zen5", "zen5"]);
-            assert_eq!(table(isa, &Maker::Other), "intel-avx512");
+            assert_eq!([&zen4, &zen5, &later].map(|manufacturer| table(isa, manufacturer)), ["zen4", "zen5", "zen5"]);
+            assert_eq!(table(isa, &Manufacturer::Other), "intel-avx512");
         }
     }
 
@@ -284,8 +286,9 @@ mod processor_tests {
             let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
             line.split(':').nth(1).unwrap().trim().parse().unwrap()
         };
-        let want = if info.contains("AuthenticAMD") { Maker::Amd { family: family() } } else { Maker::Other };
-        assert_eq!(maker(), want);
+        let want =
+            if info.contains("AuthenticAMD") { Manufacturer::Amd { family: family() } } else { Manufacturer::Other };
+        assert_eq!(manufacturer(), want);
     }
 }
 
@@ -330,7 +333,7 @@ mod tests {
     fn a_table_survives_in_a_line() {
         for text in ["", "3 16 16 32 32 onednn 1.2\n5 64 64 17 17 winograd 0.5 0.4"] {
             let table = Table::new("own.txt", text).unwrap();
-            assert_eq!(Table::from_line(&table.in_a_line()), Some(table));
+            assert_eq!(Table::from_line(&table.to_line()), Some(table));
         }
         assert_eq!(Table::from_line("later; 3 16 16 32 32 of-a-later-version"), None);
     }

@@ -5,9 +5,9 @@ use net::Concat;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::divide::Shared;
+use super::divide::SharedSlice;
 use super::flat::clear_padding;
-use super::relaid;
+use super::relayout;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -47,7 +47,7 @@ impl Part {
 }
 
 pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let y = relaid::like(cpu, &r.x[0], r.output()?);
+    let y = relayout::output_layout(cpu, &r.x[0], r.output()?);
     let mut first = 0;
     let parts = r.x.iter().map(|x| {
         first += x.shape.c;
@@ -70,7 +70,7 @@ impl Planned<Cpu> for Plan {
         let (sample, to, n) = (self.y.sample_elems(), self.y, self.y.elems());
         let y = &mut y.as_mut_slice()[..n];
         clear_padding(self.threads, &to, y);
-        let shared = Shared::new(y);
+        let shared = SharedSlice::new(y);
         // An item is a sample's part of an input, so that all threads have work even if there are few samples.
         self.threads.each(self.y.n * self.parts.len(), |_, items| {
             for (n, i) in items.map(|item| (item / self.parts.len(), item % self.parts.len())) {

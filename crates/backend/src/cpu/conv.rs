@@ -14,7 +14,7 @@ use super::device::Cpu;
 use super::framed::frame;
 use super::layout::Format;
 use super::number::Bf16;
-use super::{affine, relaid, spread, winograd};
+use super::{affine, relayout, spread, winograd};
 use crate::{Error, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -26,7 +26,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 /// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
 /// inside a frame: their weights are in plain order, and a plan for a smaller batch would take this as the mark of
 /// spread weights.
-fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<Judged, Error> {
+fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
     // Weights in plain order show that the plan for the largest batch spreads them. A smaller batch must do the same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
@@ -36,23 +36,23 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
             false => ([1, 1], op.stride),
         };
         let dense = Conv { stride, ..op.clone() };
-        let tiles = relaid::plan(cpu, r, &[relaid::thinned(&r.x[0], step)], step, |r| {
+        let tiles = relayout::plan(cpu, r, &[relayout::strided_channels_last(&r.x[0], step)], step, |r| {
             affine::Plan::in_tiles(cpu, r, &dense).map(|plan| Box::new(plan) as _)
         });
         if let Ok(plan) = tiles {
             return Ok((plan, false));
         }
     }
-    let x = relaid::blocked(cpu, &r.x[0]);
-    if x.bf16 && !spread && cpu.bf16 == Some(Bf16::Halves) {
-        let narrow =
-            relaid::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
-        if let Ok(plan) = narrow {
+    let x = relayout::blocked(cpu, &r.x[0]);
+    if x.bf16 && !spread && cpu.bf16 == Some(Bf16::Native) {
+        let bf16_plan =
+            relayout::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
+        if let Ok(plan) = bf16_plan {
             return Ok((plan, false));
         }
     }
     let mut is_slow = false;
-    let plan = relaid::plan(cpu, r, &[x.in_f32()], [1, 1], |r| {
+    let plan = relayout::plan(cpu, r, &[x.in_f32()], [1, 1], |r| {
         let (plan, slow) = in_blocks(cpu, op, r, (spread, on_grid))?;
         is_slow = slow;
         Ok(plan)
@@ -62,10 +62,15 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
 
 /// Plans the operation for channel blocks in f32. `spread` tells whether the plan for the largest batch spreads its
 /// weights.
-fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): (bool, bool)) -> Result<Judged, Error> {
+fn in_blocks(
+    cpu: &Cpu,
+    op: &Conv,
+    r: &PlanRequest<'_, Cpu>,
+    (spread, on_grid): (bool, bool),
+) -> Result<RatedPlan, Error> {
     let on_grid = on_grid && winograd::fits(cpu, r, op);
     if on_grid
-        && chosen(cpu, r, op) == Kernels::Winograd
+        && choose_kernels(cpu, r, op) == Kernels::Winograd
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
@@ -92,7 +97,7 @@ pub(super) fn needs_winograd(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) ->
 /// Chooses the kernels for a convolution that the Winograd kernels support. The processor's table decides. Without a
 /// row for the sizes, the Winograd kernels are used except for small planes and, at stride 2, for few channels. They
 /// also compute convolutions for which [oneDNN has only plain loops](needs_winograd).
-pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
+pub(super) fn choose_kernels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
     // Smaller batches and images use the same kernels as the largest, whose weights are in plain order for Winograd.
     if let Some(format) = r.formats.and_then(|formats| formats.first()) {
@@ -109,7 +114,7 @@ pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels 
 }
 
 /// A plan, and true if any pass uses oneDNN's plain loops.
-pub(super) type Judged = (Box<dyn Planned<Cpu>>, bool);
+pub(super) type RatedPlan = (Box<dyn Planned<Cpu>>, bool);
 
 /// Plans a convolution without padding, by calling `of`, on images that are copied into frames of zeros. oneDNN has
 /// only plain loops if a kernel can be entirely outside the image. Returns `None` if oneDNN also has only plain loops
@@ -118,7 +123,7 @@ pub(super) fn plan_in_frame(
     cpu: &Cpu,
     op: &Conv,
     r: &PlanRequest<'_, Cpu>,
-    of: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<Judged, Error>,
+    of: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<RatedPlan, Error>,
 ) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     if op.pads == [0; 4] {
         return Ok(None);
@@ -129,5 +134,5 @@ pub(super) fn plan_in_frame(
     // output as usual.
     let request = PlanRequest { x: &[framed], before: None, ..*r };
     let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
-    if is_slow { Ok(None) } else { relaid::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
+    if is_slow { Ok(None) } else { relayout::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
 }

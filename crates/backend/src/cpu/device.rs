@@ -27,7 +27,7 @@ pub struct Cpu {
     /// Workspace of our own kernels.
     pub(super) scratch: Rc<Scratch>,
     /// Workspace for oneDNN: weights in the layout that the running primitive needs.
-    pub(super) copies: Rc<Scratch>,
+    pub(super) weight_copies: Rc<Scratch>,
     /// The instruction set that oneDNN uses.
     pub(super) isa: Isa,
     /// Selects the kernels of convolutions in f32.
@@ -41,7 +41,7 @@ pub struct Cpu {
     /// Whether convolutions with tile primitives read and write images channels last.
     pub(super) channels_last: bool,
     /// Whether operations may write their outputs in bf16 if all readers round them anyway.
-    pub(super) narrows: bool,
+    pub(super) writes_bf16: bool,
     /// Whether operations offer to recompute outputs that are cheap to compute.
     pub(super) recomputes: bool,
     /// Whether operations may be fused with their neighbours.
@@ -61,11 +61,11 @@ impl Cpu {
             op: "precision = \"bf16\" on the CPU".into(),
             why: format!("{why}; use precision = \"f32\", or --device cuda"),
         })?;
-        Self::with_factors(threads, Some(Bf16::Halves))
+        Self::with_factors(threads, Some(Bf16::Native))
     }
 
     /// Turns recomputation off, so that every output that backward reads is kept. For comparisons.
-    pub fn keeping_outputs(self) -> Self {
+    pub fn without_recomputation(self) -> Self {
         Self { recomputes: false, ..self }
     }
 
@@ -81,8 +81,8 @@ impl Cpu {
 
     /// Works like [`Cpu::in_bf16`], but with f32 instructions on rounded factors. It is slow, and tests can use it on
     /// any processor.
-    pub fn in_widened_bf16(threads: usize) -> Result<Self, Error> {
-        Self::with_factors(threads, Some(Bf16::Widened))
+    pub fn in_emulated_bf16(threads: usize) -> Result<Self, Error> {
+        Self::with_factors(threads, Some(Bf16::Emulated))
     }
 
     fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
@@ -95,28 +95,28 @@ impl Cpu {
         let threads = threads.max(1);
         let (engine, isa) = (Rc::new(Engine::new(threads)?), Isa::effective());
         let (threads, block) = (Threads(threads), isa.block());
-        let channels_last = bf16 == Some(Bf16::Halves) && isa.has_tiles();
-        let table = RefCell::new(Table::of_processor(isa));
-        let [scratch, copies] = std::array::from_fn(|_| Rc::default());
+        let channels_last = bf16 == Some(Bf16::Native) && isa.has_tiles();
+        let table = RefCell::new(Table::for_processor(isa));
+        let [scratch, weight_copies] = std::array::from_fn(|_| Rc::default());
         Ok(Self {
             engine,
             threads,
             scratch,
-            copies,
+            weight_copies,
             isa,
             table,
             named: false,
             block,
             bf16,
             channels_last,
-            narrows: bf16.is_some() && !channels_last,
+            writes_bf16: bf16.is_some() && !channels_last,
             recomputes: true,
             fuses: true,
         })
     }
 
     /// Replaces the processor's table. Tables of other ranks or of a checkpoint no longer have an effect.
-    pub(super) fn by(self, table: Table) -> Self {
+    pub(super) fn with_table(self, table: Table) -> Self {
         Self { table: RefCell::new(table), named: true, ..self }
     }
 }
@@ -140,7 +140,7 @@ impl DeviceMemory for Cpu {
     }
 
     fn scratch_bytes(&self) -> usize {
-        self.engine.scratch_bytes() + self.scratch.bytes() + self.copies.bytes()
+        self.engine.scratch_bytes() + self.scratch.bytes() + self.weight_copies.bytes()
     }
 
     fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
@@ -230,7 +230,7 @@ impl DeviceKind for CpuDevice {
             Precision::F32 => {
                 let cpu = Cpu::new(settings.threads)?;
                 Ok(match &self.table {
-                    Some(table) => cpu.by(table.clone()),
+                    Some(table) => cpu.with_table(table.clone()),
                     None => cpu,
                 })
             }

@@ -16,18 +16,18 @@ pub trait Divide: Sync {
 }
 
 /// A mutable slice behind a pointer, for divisions that no other type of this module describes.
-pub struct Shared<'a, T> {
+pub struct SharedSlice<'a, T> {
     data: *mut T,
     len: usize,
     slice: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: callers of `part` ensure that parts are disjoint, so sending it to a thread is like sending a `&mut [T]`.
-unsafe impl<T: Send> Send for Shared<'_, T> {}
+unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
 // SAFETY: as for `Send`. `part` is the only access.
-unsafe impl<T: Send> Sync for Shared<'_, T> {}
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
-impl<'a, T> Shared<'a, T> {
+impl<'a, T> SharedSlice<'a, T> {
     pub fn new(slice: &'a mut [T]) -> Self {
         Self { data: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
@@ -55,13 +55,13 @@ fn elements(units: Range<usize>, unit: usize, len: usize) -> Range<usize> {
 /// A slice with `unit` elements for each item, perhaps fewer for the last item. A thread gets the elements of its
 /// items.
 pub struct Items<'a, T> {
-    slice: Shared<'a, T>,
+    slice: SharedSlice<'a, T>,
     unit: usize,
 }
 
 impl<'a, T> Items<'a, T> {
     pub fn new(slice: &'a mut [T], unit: usize) -> Self {
-        Self { slice: Shared::new(slice), unit }
+        Self { slice: SharedSlice::new(slice), unit }
     }
 }
 
@@ -76,13 +76,13 @@ impl<'a, T: Send> Divide for Items<'a, T> {
 
 /// A slice with `each` elements for every thread, independent of the thread's items.
 pub struct PerThread<'a, T> {
-    slice: Shared<'a, T>,
+    slice: SharedSlice<'a, T>,
     each: usize,
 }
 
 impl<'a, T> PerThread<'a, T> {
     pub fn new(slice: &'a mut [T], each: usize) -> Self {
-        Self { slice: Shared::new(slice), each }
+        Self { slice: SharedSlice::new(slice), each }
     }
 }
 
@@ -97,7 +97,7 @@ impl<'a, T: Send> Divide for PerThread<'a, T> {
 
 /// Exclusive access to some rows and columns of a row-major matrix in a slice.
 pub struct Matrix<'a, T> {
-    slice: Shared<'a, T>,
+    slice: SharedSlice<'a, T>,
     /// Elements from a row to the next.
     stride: usize,
     rows: Range<usize>,
@@ -108,7 +108,7 @@ impl<'a, T> Matrix<'a, T> {
     /// Covers all complete rows of `stride` elements in the slice.
     pub fn new(slice: &'a mut [T], stride: usize) -> Self {
         let rows = 0..slice.len().checked_div(stride).unwrap_or(0);
-        Self { slice: Shared::new(slice), stride, rows, columns: 0..stride }
+        Self { slice: SharedSlice::new(slice), stride, rows, columns: 0..stride }
     }
 
     /// Returns some columns of a row. Both are counted in the whole matrix. Panics if they are outside this part.
@@ -139,19 +139,19 @@ impl<'a, T> Matrix<'a, T> {
     /// # Safety
     /// This part must contain these rows and columns, and nothing else may use them while the result is in use.
     unsafe fn section(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
-        let slice = Shared { data: self.slice.data, len: self.slice.len, slice: PhantomData };
+        let slice = SharedSlice { data: self.slice.data, len: self.slice.len, slice: PhantomData };
         Matrix { slice, stride: self.stride, rows, columns }
     }
 }
 
 /// A matrix that is divided by rows or by columns. Each item has `unit` of them.
-pub struct Divided<'a, T> {
+pub struct DividedMatrix<'a, T> {
     matrix: Matrix<'a, T>,
     unit: usize,
     by_columns: bool,
 }
 
-impl<'a, T> Divided<'a, T> {
+impl<'a, T> DividedMatrix<'a, T> {
     /// Divides the rows of a slice, which have `stride` elements each.
     pub fn by_rows(slice: &'a mut [T], stride: usize, unit: usize) -> Self {
         Self { matrix: Matrix::new(slice, stride), unit, by_columns: false }
@@ -163,12 +163,12 @@ impl<'a, T> Divided<'a, T> {
     }
 
     /// Returns the same matrix with a shorter lifetime.
-    pub fn reborrow(&mut self) -> Divided<'_, T> {
-        Divided { matrix: self.matrix.reborrow(), ..*self }
+    pub fn reborrow(&mut self) -> DividedMatrix<'_, T> {
+        DividedMatrix { matrix: self.matrix.reborrow(), ..*self }
     }
 }
 
-impl<'a, T: Send> Divide for Divided<'a, T> {
+impl<'a, T: Send> Divide for DividedMatrix<'a, T> {
     type Part = Matrix<'a, T>;
 
     unsafe fn part(&self, _: usize, items: Range<usize>) -> Self::Part {
@@ -227,8 +227,10 @@ mod tests {
             // The last item is incomplete, and the slice is longer than the threads need.
             let (mut by_item, mut own) = (vec![0; items * 3 - 1], vec![0; threads.0 * 2 + 1]);
             let (mut rows, mut columns) = (vec![0; 2 * items * 4], vec![0; 3 * (items * 2 - 1)]);
-            let matrices =
-                (Divided::by_rows(&mut rows, 4, 2), Some(Divided::by_columns(&mut columns, items * 2 - 1, 2)));
+            let matrices = (
+                DividedMatrix::by_rows(&mut rows, 4, 2),
+                Some(DividedMatrix::by_columns(&mut columns, items * 2 - 1, 2)),
+            );
             let parts = (Items::new(&mut by_item, 3), PerThread::new(&mut own, 2), matrices);
             threads.divide(items, parts, |items, (by_item, own, (mut rows, columns))| {
                 by_item.iter_mut().chain(own).for_each(|x| *x += 1);

@@ -15,19 +15,19 @@ pub(super) struct Plan {
     p: f32,
     index: u16,
     x: TensorDesc,
-    kept: AlignedBuf,
+    factors: AlignedBuf,
 }
 
 impl Plan {
     pub fn new(threads: Threads, p: f32, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let elems = if r.train { r.x[0].elems() } else { 0 };
-        Ok(Self { threads, p, index: r.index, x: r.x[0], kept: AlignedBuf::zeroed(elems, r.name)? })
+        Ok(Self { threads, p, index: r.index, x: r.x[0], factors: AlignedBuf::zeroed(elems, r.name)? })
     }
 
     fn draw(&mut self, key: &crate::DrawKey<'_>) {
         let (x, sample) = (self.x, self.x.sample_elems());
         let (p, index) = (self.p, self.index);
-        self.threads.split(self.kept.as_mut_slice(), sample, |first, run| {
+        self.threads.split(self.factors.as_mut_slice(), sample, |first, run| {
             let mut plain = vec![0.0; x.shape.elems()];
             let one = TensorDesc { n: 1, ..x };
             for (i, row) in run.chunks_mut(sample).enumerate() {
@@ -48,7 +48,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.kept.as_slice().len() * 4
+        self.factors.as_slice().len() * 4
     }
 
     fn keeps(&self) -> Keeps {
@@ -67,9 +67,9 @@ impl Planned<Cpu> for Plan {
             return Ok(());
         }
         self.draw(&pass.key);
-        let kept = self.kept.as_slice();
+        let factors = self.factors.as_slice();
         self.threads.split(y, 1, |first, y| {
-            for ((y, x), k) in y.iter_mut().zip(&x[first..]).zip(&kept[first..]) {
+            for ((y, x), k) in y.iter_mut().zip(&x[first..]).zip(&factors[first..]) {
                 *y = x * k;
             }
         });
@@ -77,7 +77,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        for (d, k) in g.dy.as_mut_slice().iter_mut().zip(self.kept.as_slice()) {
+        for (d, k) in g.dy.as_mut_slice().iter_mut().zip(self.factors.as_slice()) {
             *d *= k;
         }
         Ok(())

@@ -15,7 +15,7 @@ pub struct Fusion {
     /// The moments that the convolution before a norm offers to compute.
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
     /// The batch norm that the following convolution may compute.
-    pub(super) normal: OnceCell<Rc<Normal>>,
+    pub(super) norm: OnceCell<Rc<FusedNorm>>,
     /// Offered by a convolution or linear layer that ends with ReLU.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }
@@ -27,14 +27,14 @@ pub struct Fusion {
 /// A ReLU that offers the only reader of its output to compute its gradient.
 pub struct OfferedRelu {
     /// Name of the operation that ends with this ReLU.
-    pub of: String,
-    stopped: Cell<bool>,
+    pub op_name: String,
+    accepted: Cell<bool>,
 }
 
 impl OfferedRelu {
     /// Accepts the offer: the reader ensures that the gradient is 0 wherever the output is not above 0.
-    pub fn stop(&self) {
-        self.stopped.set(true);
+    pub fn accept(&self) {
+        self.accepted.set(true);
     }
 }
 
@@ -45,10 +45,10 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// `of` is the name of the operation. If the output has a single reader, the ReLU is offered to it.
-    pub fn new(present: bool, of: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
+    /// `op_name` is the name of the operation. If the output has a single reader, the ReLU is offered to it.
+    pub fn new(present: bool, op_name: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
         let offered = reader.filter(|_| present).map(|reader| {
-            let offer = || Rc::new(OfferedRelu { of: of.into(), stopped: Cell::new(false) });
+            let offer = || Rc::new(OfferedRelu { op_name: op_name.into(), accepted: Cell::new(false) });
             Rc::clone(reader.get_or_init(offer))
         });
         Self { present, offered }
@@ -60,7 +60,7 @@ impl Relu {
 
     /// Returns true if the backward pass reads the output.
     pub fn reads_output(&self) -> bool {
-        self.present && !self.offered.as_ref().is_some_and(|relu| relu.stopped.get())
+        self.present && !self.offered.as_ref().is_some_and(|relu| relu.accepted.get())
     }
 
     /// Zeroes the first `n` elements of `dy` where ReLU's output is 0, unless the reader has done this.
@@ -84,11 +84,11 @@ pub(super) struct Constants {
 }
 
 /// State shared by a norm and the convolution that is its only reader.
-pub(super) struct Normal {
-    pub of: String,
+pub(super) struct FusedNorm {
+    pub op_name: String,
     pub relu: bool,
     /// Name of the convolution, if it computes the norm.
-    by: OnceCell<String>,
+    conv: OnceCell<String>,
     /// Constants of the last forward pass.
     constants: RefCell<Constants>,
     /// Sums of the last backward pass until they are read: first g for all channels, then g (x - mean). g is the
@@ -96,20 +96,20 @@ pub(super) struct Normal {
     sums: RefCell<Option<Vec<f64>>>,
 }
 
-impl Normal {
-    pub fn new(of: &str, relu: bool) -> Self {
-        let (by, constants, sums) = (OnceCell::new(), RefCell::default(), RefCell::default());
-        Self { of: of.into(), relu, by, constants, sums }
+impl FusedNorm {
+    pub fn new(op_name: &str, relu: bool) -> Self {
+        let (conv, constants, sums) = (OnceCell::new(), RefCell::default(), RefCell::default());
+        Self { op_name: op_name.into(), relu, conv, constants, sums }
     }
 
     /// Accepts the offer: the convolution with this name will compute the norm.
-    pub fn taken_by(&self, name: &str) {
-        self.by.get_or_init(|| name.into());
+    pub fn accept(&self, name: &str) {
+        self.conv.get_or_init(|| name.into());
     }
 
     /// Returns the name of the convolution that computes the norm.
-    pub fn by(&self) -> Option<&str> {
-        self.by.get().map(String::as_str)
+    pub fn computed_by(&self) -> Option<&str> {
+        self.conv.get().map(String::as_str)
     }
 
     pub fn set_constants(&self, constants: Constants) {

@@ -101,7 +101,7 @@ impl Cores for Cpu {
     }
 
     fn regions(&self) -> Regions {
-        threads::so_far()
+        threads::regions()
     }
 
     fn barrier(&self) -> f64 {
@@ -112,7 +112,7 @@ impl Cores for Cpu {
 
     fn peak(&self) -> f64 {
         let wide = self.isa >= Isa::Avx512;
-        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Halves), Avx512Bf16::detect()) {
+        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Native), Avx512Bf16::detect()) {
             return rate(self.threads, || set.run(Products::<16>));
         }
         match (Avx512::detect().filter(|_| wide), Avx2::detect().filter(|_| self.isa >= Isa::Avx2)) {

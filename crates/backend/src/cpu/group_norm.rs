@@ -10,7 +10,7 @@ use super::divide::Items;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
-use super::norm::rows::{self, Constants, Row, Slope};
+use super::norm::rows::{self, Constants, DxCoefficients, Row};
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -52,12 +52,12 @@ impl Plan {
         self.x.blocks() * self.x.block
     }
 
-    /// Returns the number of elements in the plane of a channel block, which is a row.
+    /// Returns the elements per row. A row is one channel block's plane.
     fn row(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }
 
-    /// Returns the number of channels per group, and the number of values of a group in a sample.
+    /// Returns the channels per group, and the values that a group has in a sample.
     fn group(&self) -> (usize, f64) {
         let channels = self.x.shape.c / self.op.groups;
         (channels, (channels * self.x.shape.plane()) as f64)
@@ -107,7 +107,7 @@ impl Plan {
 
     /// Returns the coefficients in dx = a dy + b x + c for each channel of a sample. `sums` has the sums of dy and of
     /// dy (x - mean).
-    fn slopes(&self, statistics: &[[f64; 2]], weight: &[f32], sums: &Pair) -> Vec<Slope> {
+    fn coefficients(&self, statistics: &[[f64; 2]], weight: &[f32], sums: &Pair) -> Vec<DxCoefficients> {
         let (channels, values) = self.group();
         let total = |of: &[f64], group: usize| -> f64 {
             (group * channels..(group + 1) * channels).map(|c| f64::from(weight[c]) * of[c]).sum()
@@ -123,7 +123,9 @@ impl Plan {
         let b = self.each_channel(&per_group, |[b, _], _| b);
         let c = self.each_channel(&per_group, |[_, c], _| c);
         let of = |values: &[f32], block: usize| lanes(values, block * self.x.block, self.x.block);
-        (0..self.x.blocks()).map(|block| Slope { a: of(&a, block), b: of(&b, block), c: of(&c, block) }).collect()
+        (0..self.x.blocks())
+            .map(|block| DxCoefficients { a: of(&a, block), b: of(&b, block), c: of(&c, block) })
+            .collect()
     }
 }
 
@@ -177,7 +179,7 @@ impl Planned<Cpu> for Plan {
         let (c, groups, channels) = (self.channels(), self.op.groups, self.group().0);
         let dy = Items::new(g.dy.as_mut_slice(), sample);
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
-        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+        let sums = totals.compute(self.x.n, dy, |samples, totals, dy| {
             for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
                 let (x, own) = (&x[n * sample..][..sample], &self.statistics[n * groups..][..groups]);
                 let mean = self.each_channel(own, |[mean, _], _| mean);
@@ -190,9 +192,9 @@ impl Planned<Cpu> for Plan {
                     totals[channel] += sums.second[channel] * own[channel / channels][1];
                     totals[c + channel] += sums.first[channel];
                 }
-                let (slopes, zero) = (self.slopes(own, weight, &sums), of_mean([0.0; LANES]));
-                for ((slope, x), dy) in slopes.iter().zip(x.chunks_exact(row)).zip(dy.chunks_exact_mut(row)) {
-                    rows::slope_in_place(0, from_ref(slope), &plain_row(x, &zero), dy);
+                let (coefficients, zero) = (self.coefficients(own, weight, &sums), of_mean([0.0; LANES]));
+                for ((block, x), dy) in coefficients.iter().zip(x.chunks_exact(row)).zip(dy.chunks_exact_mut(row)) {
+                    rows::input_gradient_in_place(0, from_ref(block), &plain_row(x, &zero), dy);
                 }
             }
         });

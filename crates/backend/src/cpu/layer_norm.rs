@@ -55,14 +55,14 @@ simd! {
 }
 
 /// The statistics for each element of a tile, and a block's weights.
-struct Normal<'a> {
+struct TileConstants<'a> {
     mean: &'a Tile,
     inverse: &'a Tile,
     weight: Lanes,
 }
 
 simd! {
-    fn normalise(t: &Normal<'_>, bias: &Lanes, x: &[f32], y: &mut [f32]) {
+    fn normalise(t: &TileConstants<'_>, bias: &Lanes, x: &[f32], y: &mut [f32]) {
         for (i, (x, y)) in x.chunks(LANES).zip(y.chunks_mut(LANES)).enumerate() {
             let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
             for (lane, (x, y)) in x.iter().zip(y).enumerate() {
@@ -81,7 +81,7 @@ struct Sums {
 }
 
 simd! {
-    fn reduce(t: &Normal<'_>, x: &[f32], dy: &[f32], sums: &mut Sums) {
+    fn reduce(t: &TileConstants<'_>, x: &[f32], dy: &[f32], sums: &mut Sums) {
         for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks(LANES)).enumerate() {
             let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
             let (gradient, product) = (&mut sums.gradient[i * LANES..][..LANES], &mut sums.product[i * LANES..][..LANES]);
@@ -99,7 +99,7 @@ simd! {
 simd! {
     /// Overwrites dy with dx. `gradient` and `product` are the means of the weighted gradient and of its product with
     /// the normalised value.
-    fn slope(t: &Normal<'_>, gradient: &Tile, product: &Tile, x: &[f32], dy: &mut [f32]) {
+    fn input_gradient(t: &TileConstants<'_>, gradient: &Tile, product: &Tile, x: &[f32], dy: &mut [f32]) {
         for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks_mut(LANES)).enumerate() {
             let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
             let (gradient, product) = (&gradient[i * LANES..][..LANES], &product[i * LANES..][..LANES]);
@@ -113,7 +113,7 @@ simd! {
 }
 
 /// A tile: some positions of a sample.
-struct Place {
+struct TilePositions {
     /// First element in the first block.
     first: usize,
     /// Number of elements in each block.
@@ -123,24 +123,24 @@ struct Place {
 
 impl Plan {
     /// Returns the tiles of a sample.
-    fn tiles(&self) -> impl Iterator<Item = Place> + use<> {
+    fn tiles(&self) -> impl Iterator<Item = TilePositions> + use<> {
         let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {
             let positions = p..plane.min(p + TILE / b);
-            Place { first: p * b, len: positions.len() * b, positions }
+            TilePositions { first: p * b, len: positions.len() * b, positions }
         })
     }
 
     /// Returns the elements of a tile in each channel block.
-    fn blocks(&self, place: &Place) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (row, first, len) = (self.x.shape.plane() * self.x.block, place.first, place.len);
+    fn blocks(&self, tile: &TilePositions) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (row, first, len) = (self.x.shape.plane() * self.x.block, tile.first, tile.len);
         (0..self.x.blocks()).map(move |block| first + block * row..first + block * row + len)
     }
 
     /// Returns the mean over the channels for each position, from the sums of a tile.
-    fn means<'a>(&'a self, sums: &'a Tile, place: &Place) -> impl Iterator<Item = f64> + 'a {
+    fn means<'a>(&'a self, sums: &'a Tile, tile: &TilePositions) -> impl Iterator<Item = f64> + 'a {
         let sum = |elements: &[f32]| elements.iter().map(|s| f64::from(*s)).sum::<f64>();
-        sums[..place.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
+        sums[..tile.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
     }
 
     /// Repeats the value of each position for all its elements.
@@ -151,7 +151,7 @@ impl Plan {
     }
 
     /// Returns the tile for use with a block. If the block has padding channels, they are set to zero in a copy.
-    fn of_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
+    fn for_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
         let used = self.x.shape.c % self.x.block;
         if used == 0 || block + 1 < self.x.blocks() {
             return tile;
@@ -162,20 +162,20 @@ impl Plan {
     }
 
     /// Computes mean and 1 / standard deviation for each position of a tile.
-    fn measure(&self, x: &[f32], place: &Place, to: &mut [[f32; 2]]) {
+    fn measure(&self, x: &[f32], tile: &TilePositions, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
         // Sum offsets from the first channel, which is close to the other values, to lose less accuracy.
-        let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
-        for (block, elements) in self.blocks(place).enumerate() {
-            add_offsets(&x[elements], self.of_block(&near, block, &mut copy), &mut sums);
+        let near = self.spread(x[tile.first..][..tile.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
+        for (block, elements) in self.blocks(tile).enumerate() {
+            add_offsets(&x[elements], self.for_block(&near, block, &mut copy), &mut sums);
         }
-        let offsets = self.means(&sums, place).zip(near.iter().step_by(self.x.block));
+        let offsets = self.means(&sums, tile).zip(near.iter().step_by(self.x.block));
         let means: Vec<f64> = offsets.map(|(offset, near)| f64::from(*near) + offset).collect();
         let mean = self.spread(means.iter().copied());
-        for (block, elements) in self.blocks(place).enumerate() {
-            add_squares(&x[elements], self.of_block(&mean, block, &mut copy), &mut squares);
+        for (block, elements) in self.blocks(tile).enumerate() {
+            add_squares(&x[elements], self.for_block(&mean, block, &mut copy), &mut squares);
         }
-        for ((to, variance), mean) in to.iter_mut().zip(self.means(&squares, place)).zip(means) {
+        for ((to, variance), mean) in to.iter_mut().zip(self.means(&squares, tile)).zip(means) {
             *to = [mean as f32, (1.0 / (variance + f64::from(self.op.eps)).sqrt()) as f32];
         }
     }
@@ -186,8 +186,8 @@ impl Plan {
     }
 
     /// Combines a tile's statistics with a block's weights.
-    fn normal<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> Normal<'a> {
-        Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
+    fn constants<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> TileConstants<'a> {
+        TileConstants { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
     }
 
     /// Runs the backward pass of a tile. `statistics` has the values for the whole sample. Adds to `totals`, which has
@@ -197,28 +197,28 @@ impl Plan {
         (x, dy): (&[f32], &mut [f32]),
         statistics: &[[f32; 2]],
         weight: &[f32],
-        place: &Place,
+        tile: &TilePositions,
         totals: &mut [f64],
     ) {
         let b = self.x.block;
-        let statistics = self.statistics(&statistics[place.positions.clone()]);
+        let statistics = self.statistics(&statistics[tile.positions.clone()]);
         let mut sums = Sums { gradient: [0.0; TILE], product: [0.0; TILE], channels: [[0.0; LANES]; 2] };
         let (first, second) = totals.split_at_mut(self.x.blocks() * b);
-        for (block, elements) in self.blocks(place).enumerate() {
+        for (block, elements) in self.blocks(tile).enumerate() {
             sums.channels = [[0.0; LANES]; 2];
-            reduce(&self.normal(&statistics, weight, block), &x[elements.clone()], &dy[elements], &mut sums);
+            reduce(&self.constants(&statistics, weight, block), &x[elements.clone()], &dy[elements], &mut sums);
             add_lanes(&sums.channels[0], b, &mut first[block * b..][..b]);
             add_lanes(&sums.channels[1], b, &mut second[block * b..][..b]);
         }
-        let gradient = self.spread(self.means(&sums.gradient, place));
-        let product = self.spread(self.means(&sums.product, place));
+        let gradient = self.spread(self.means(&sums.gradient, tile));
+        let product = self.spread(self.means(&sums.product, tile));
         let mut copies = [[0.0; TILE]; 2];
-        for (block, elements) in self.blocks(place).enumerate() {
+        for (block, elements) in self.blocks(tile).enumerate() {
             let [first, second] = &mut copies;
-            let gradient = self.of_block(&gradient, block, first);
-            let product = self.of_block(&product, block, second);
-            let normal = self.normal(&statistics, weight, block);
-            slope(&normal, gradient, product, &x[elements.clone()], &mut dy[elements]);
+            let gradient = self.for_block(&gradient, block, first);
+            let product = self.for_block(&product, block, second);
+            let constants = self.constants(&statistics, weight, block);
+            input_gradient(&constants, gradient, product, &x[elements.clone()], &mut dy[elements]);
         }
     }
 }
@@ -252,13 +252,13 @@ impl Planned<Cpu> for Plan {
         self.threads.divide(self.x.n, parts, |samples, (statistics, y)| {
             let own = statistics.chunks_exact_mut(plane).zip(y.chunks_exact_mut(sample));
             for (x, (statistics, y)) in x[samples.start * sample..].chunks_exact(sample).zip(own) {
-                for place in self.tiles() {
-                    let own = &mut statistics[place.positions.clone()];
-                    self.measure(x, &place, own);
+                for tile in self.tiles() {
+                    let own = &mut statistics[tile.positions.clone()];
+                    self.measure(x, &tile, own);
                     let tiles = self.statistics(own);
-                    for (block, elements) in self.blocks(&place).enumerate() {
-                        let (normal, bias) = (self.normal(&tiles, weight, block), lanes(bias, block * b, b));
-                        normalise(&normal, &bias, &x[elements.clone()], &mut y[elements]);
+                    for (block, elements) in self.blocks(&tile).enumerate() {
+                        let (constants, bias) = (self.constants(&tiles, weight, block), lanes(bias, block * b, b));
+                        normalise(&constants, &bias, &x[elements.clone()], &mut y[elements]);
                     }
                 }
             }
@@ -272,10 +272,10 @@ impl Planned<Cpu> for Plan {
         let (plane, sample) = (self.x.shape.plane(), self.x.sample_elems());
         let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
         let dy = Items::new(g.dy.as_mut_slice(), sample);
-        let sums = totals.of(self.x.n, dy, |samples, totals, dy| {
+        let sums = totals.compute(self.x.n, dy, |samples, totals, dy| {
             for (n, dy) in samples.zip(dy.chunks_exact_mut(sample)) {
                 let (x, statistics) = (&x[n * sample..][..sample], &self.statistics[n * plane..][..plane]);
-                self.tiles().for_each(|place| self.tile_back((x, dy), statistics, weight, &place, totals));
+                self.tiles().for_each(|tile| self.tile_back((x, dy), statistics, weight, &tile, totals));
             }
         });
         self.sums = totals;

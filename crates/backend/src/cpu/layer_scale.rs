@@ -59,7 +59,7 @@ impl Planned<Cpu> for Plan {
         let (block, blocks, row) = (self.x.block, self.x.blocks(), self.x.shape.plane() * self.x.block);
         let (factors, x) = (pass.params.get(pass.slots[0]), g.x[0].as_slice());
         let dy = Items::new(g.dy.as_mut_slice(), blocks * row);
-        let sums = self.sums.of(self.x.n, dy, |samples, sums, dy| {
+        let sums = self.sums.compute(self.x.n, dy, |samples, sums, dy| {
             for (i, dy) in (samples.start * blocks..).zip(dy.chunks_exact_mut(row)) {
                 let (first, mut own) = (i % blocks * block, [0.0; LANES]);
                 scale_row_back(dy, &x[i * row..], &lanes(factors, first, block), &mut own);

@@ -263,7 +263,7 @@ mod tests {
             let (plain, packed) = (Md::plain(&dims).unwrap(), Md::tagged(&dims, tag).unwrap());
             let values: Vec<f32> = (1..=plain.elems()).map(|i| i as f32).collect();
             let mut theirs = vec![0.0; packed.elems()];
-            let mut data = [(arg::SRC, Data::Read(&values)), (arg::DST, Data::Written(&mut theirs))];
+            let mut data = [(arg::SRC, Data::Read(&values)), (arg::DST, Data::Write(&mut theirs))];
             let copy = reorder(&engine, &plain, &packed, "test").unwrap();
             copy.run(&engine, &mut data).unwrap();
             let mut ours = vec![0.0; packed.elems()];

@@ -6,15 +6,15 @@ use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teachi
 /// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
-    ask: CrossEntropy<'_>,
+    args: CrossEntropy<'_>,
     x: &[f32],
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     // Padding channels follow the classes in each row.
     let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
-    let scale = ask.scale * ask.weight;
-    let mut sums = LossSums { count: ask.labels.len() as u64, ..LossSums::default() };
-    for (n, &label) in ask.labels.iter().enumerate() {
+    let scale = args.scale * args.weight;
+    let mut sums = LossSums { count: args.labels.len() as u64, ..LossSums::default() };
+    for (n, &label) in args.labels.iter().enumerate() {
         let label = label as usize;
         let row = &x[n * row_elems..][..classes];
         let Some(&own) = row.get(label) else {
@@ -25,7 +25,7 @@ pub(super) fn cross_entropy(
         let total: f32 = row.iter().map(|v| (v - top).exp()).sum();
         let log_total = total.ln();
         let mean: f32 = row.iter().map(|v| v - top).sum::<f32>() / classes as f32;
-        let expected = (1.0 - ask.smoothing) * (own - top) + ask.smoothing * mean;
+        let expected = (1.0 - args.smoothing) * (own - top) + args.smoothing * mean;
         sums.loss += f64::from(log_total - expected);
         let better = row.iter().enumerate().filter(|&(i, v)| *v > own || (*v == own && i < label)).count();
         if !own.is_nan() {
@@ -33,13 +33,13 @@ pub(super) fn cross_entropy(
             sums.top5 += u64::from(better < 5);
         }
         if let Some(dx) = dx.as_deref_mut() {
-            let even = ask.smoothing / classes as f32;
+            let even = args.smoothing / classes as f32;
             let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
             padding.fill(0.0);
             for (d, v) in dx.iter_mut().zip(row) {
                 *d = ((v - top).exp() / total - even) * scale;
             }
-            dx[label] -= (1.0 - ask.smoothing) * scale;
+            dx[label] -= (1.0 - args.smoothing) * scale;
         }
     }
     Ok(sums)
@@ -51,37 +51,37 @@ const LEAST: f32 = 1e-30;
 /// See [`crate::Backend::soft_loss`].
 pub(super) fn soft_loss(
     desc: &TensorDesc,
-    ask: SoftLoss<'_>,
+    args: SoftLoss<'_>,
     x: &[f32],
     teacher: Option<&[f32]>,
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     // Padding channels follow the classes in each row.
     let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
-    ask.targets.check(classes)?;
-    let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
+    args.targets.check(classes)?;
+    let mut sums = LossSums { count: args.targets.rows() as u64, ..LossSums::default() };
     let mut slopes = vec![0.0; classes];
-    for n in 0..ask.targets.rows() {
+    for n in 0..args.targets.rows() {
         let row = &x[n * row_elems..][..classes];
-        let (weight, targets) = ask.targets.row(n, classes);
-        let factor = ask.objective.factor(f64::from(weight), classes);
-        let loss = match ask.objective.form {
-            LossForm::Softmax => softmax(row, targets, ask.objective, &mut slopes),
-            LossForm::Sigmoid { alpha, .. } => sigmoid(row, targets, ask.objective, alpha, &mut slopes),
+        let (weight, targets) = args.targets.row(n, classes);
+        let factor = args.objective.factor(f64::from(weight), classes);
+        let loss = match args.objective.form {
+            LossForm::Softmax => softmax(row, targets, args.objective, &mut slopes),
+            LossForm::Sigmoid { alpha, .. } => sigmoid(row, targets, args.objective, alpha, &mut slopes),
         };
         slopes.iter_mut().for_each(|slope| *slope *= factor as f32);
         sums.loss += loss * factor;
-        if let (Some(teaching), Some(teacher)) = (ask.objective.teacher, teacher) {
+        if let (Some(teaching), Some(teacher)) = (args.objective.teacher, teacher) {
             let taught = &teacher[n * row_elems..][..classes];
             sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
         }
-        let place = ask.targets.place(n, row);
+        let place = args.targets.place(n, row);
         sums.top1 += u64::from(place < 1.min(classes));
         sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
             let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
             padding.fill(0.0);
-            let scale = ask.scale * ask.weight;
+            let scale = args.scale * args.weight;
             dx.iter_mut().zip(&slopes).for_each(|(d, slope)| *d = slope * scale);
         }
     }
@@ -139,7 +139,7 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
         let entropy = z.max(0.0) - z * t + tail;
         let p = 1.0 / (1.0 + (-z).exp());
         let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
-        let (focus, bend) = match gamma > 0.0 {
+        let (focus, focus_slope) = match gamma > 0.0 {
             true => {
                 let wrong = (p * (1.0 - t) + (1.0 - p) * t).max(LEAST);
                 let focus = wrong.powf(gamma);
@@ -148,7 +148,7 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
             false => (1.0, 0.0),
         };
         loss += f64::from(balance * focus * entropy);
-        *slope = balance * (focus * (p - t) + bend * entropy);
+        *slope = balance * (focus * (p - t) + focus_slope * entropy);
     }
     loss
 }

@@ -19,9 +19,9 @@ struct Column {
     /// Number of channels without padding. The rest of the last block is zero.
     real: usize,
     x: Vec<f32>,
-    /// k + alpha * sum of squares.
+    /// k + alpha * sum of squares, for each channel.
     base: Vec<f32>,
-    /// base^-beta.
+    /// base^-beta, for each channel.
     power: Vec<f32>,
     dy: Vec<f32>,
     padded: Vec<f32>,

@@ -26,7 +26,7 @@ mod own_gradient;
 mod panels;
 mod product;
 mod register_tile;
-mod relaid;
+mod relayout;
 mod spread;
 mod sys;
 mod threads;

@@ -35,24 +35,24 @@ impl Moments {
 
 /// Moments of a convolution's output, for the batch norm that is its only reader.
 pub(super) struct OutputMoments {
-    pub by: String,
-    wanted: Cell<bool>,
+    pub conv: String,
+    requested: Cell<bool>,
     /// The last batch's moments for all channels, including padding, until they are read.
     of_channels: RefCell<Option<Vec<Moments>>>,
 }
 
 impl OutputMoments {
-    pub fn new(by: &str) -> Self {
-        Self { by: by.into(), wanted: Cell::new(false), of_channels: RefCell::default() }
+    pub fn new(conv: &str) -> Self {
+        Self { conv: conv.into(), requested: Cell::new(false), of_channels: RefCell::default() }
     }
 
     /// Requests the moments from the convolution.
-    pub fn want(&self) {
-        self.wanted.set(true);
+    pub fn request(&self) {
+        self.requested.set(true);
     }
 
-    pub fn are_wanted(&self) -> bool {
-        self.wanted.get()
+    pub fn are_requested(&self) -> bool {
+        self.requested.get()
     }
 
     /// Adds up `parts` in order and stores the result. Each part has the moments of all channels.
@@ -72,7 +72,7 @@ impl OutputMoments {
 /// Sums per channel, with a part for each thread.
 pub(super) struct ChannelSums {
     threads: Threads,
-    /// Number of sums per thread.
+    /// Number of sums that each thread has.
     each: usize,
     parts: Vec<f64>,
 }
@@ -88,7 +88,7 @@ impl ChannelSums {
 
     /// Divides the items (samples or channel blocks) among the threads and calls `f(items, the thread's sums, the
     /// thread's part of `others`)` on each. Returns the sums of all threads, added in the order of the threads.
-    pub fn of<P: Divide>(
+    pub fn compute<P: Divide>(
         &mut self,
         items: usize,
         others: P,
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn moments_are_read_once() {
         let moments = OutputMoments::new("conv");
-        assert!(!moments.are_wanted() && moments.take().is_none());
-        moments.want();
+        assert!(!moments.are_requested() && moments.take().is_none());
+        moments.request();
         moments.put(&[of(&[1.0]), of(&[2.0]), of(&[3.0]), of(&[5.0, 6.0])], 2);
         let channels = moments.take().unwrap();
-        assert!(moments.are_wanted() && moments.take().is_none());
+        assert!(moments.are_requested() && moments.take().is_none());
         assert_eq!(
             channels.iter().map(|c| (c.n, c.near, c.offsets)).collect::<Vec<_>>(),
             [(2.0, 1.0, 2.0), (3.0, 2.0, 7.0)]

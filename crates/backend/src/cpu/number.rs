@@ -3,63 +3,62 @@
 
 use base::{bf16, simd};
 
-use super::buf::{AlignedBuf, halves, halves_of};
+use super::buf::{AlignedBuf, as_u16, as_u16_mut};
 use super::layout::Md;
 use super::threads::Threads;
 use crate::Error;
 
 /// A number in memory. u16 stands for bf16, the upper half of an f32.
 pub(super) trait Number: Copy + Default + Send + Sync + 'static {
-    /// Converts to f32.
-    fn get(self) -> f32;
+    fn to_f32(self) -> f32;
 
     /// Rounds to the nearest number of this type.
-    fn of(x: f32) -> Self;
+    fn from_f32(x: f32) -> Self;
 
     /// Reinterprets memory as numbers of this type.
-    fn all(words: &[f32]) -> &[Self];
+    fn from_words(words: &[f32]) -> &[Self];
 
-    /// Works like [`Number::all`], for writing.
-    fn all_mut(words: &mut [f32]) -> &mut [Self];
+    /// Works like [`Number::from_words`], for writing.
+    fn from_words_mut(words: &mut [f32]) -> &mut [Self];
 }
 
 impl Number for f32 {
     #[inline(always)]
-    fn get(self) -> f32 {
+    fn to_f32(self) -> f32 {
         self
     }
 
     #[inline(always)]
-    fn of(x: f32) -> Self {
+    fn from_f32(x: f32) -> Self {
         x
     }
 
-    fn all(words: &[f32]) -> &[Self] {
+    fn from_words(words: &[f32]) -> &[Self] {
         words
     }
 
-    fn all_mut(words: &mut [f32]) -> &mut [Self] {
+    fn from_words_mut(words: &mut [f32]) -> &mut [Self] {
         words
     }
 }
 
 impl Number for u16 {
     #[inline(always)]
-    fn get(self) -> f32 {
+    fn to_f32(self) -> f32 {
         bf16::widen(self)
     }
 
     #[inline(always)]
-    fn of(x: f32) -> Self {
+    fn from_f32(x: f32) -> Self {
         bf16::round(x)
     }
 
-    fn all(words: &[f32]) -> &[Self] {
-        halves_of(words)
+    fn from_words(words: &[f32]) -> &[Self] {
+        as_u16(words)
     }
 
-    fn all_mut(words: &mut [f32]) -> &mut [Self] {
-        halves(words)
+    fn from_words_mut(words: &mut [f32]) -> &mut [Self] {
+        as_u16_mut(words)
     }
 }
 
@@ -83,9 +82,9 @@ pub(super) use by_numbers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bf16 {
     /// 16-bit numbers, for processors that multiply pairs of them.
-    Halves,
+    Native,
     /// f32 numbers that are rounded to bf16. This gives the same products on any processor, but saves nothing.
-    Widened,
+    Emulated,
 }
 
 /// The workspace is divided at multiples of this number of f32 words, a cache line.
@@ -103,32 +102,32 @@ simd! {
 impl Bf16 {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Halves => ", products in bf16",
-            Self::Widened => ", f32 products of factors rounded to bf16",
+            Self::Native => ", products in bf16",
+            Self::Emulated => ", f32 products of factors rounded to bf16",
         }
     }
 
     /// Returns the layout of a factor from its f32 layout.
     pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
         match bf16 {
-            Some(Self::Halves) => md.in_bf16(),
-            Some(Self::Widened) | None => Ok(md),
+            Some(Self::Native) => md.in_bf16(),
+            Some(Self::Emulated) | None => Ok(md),
         }
     }
 
     /// Returns the number of f32 words for `elems` factors, rounded up to cache lines.
     fn words(self, elems: usize) -> usize {
-        let words = if self == Self::Halves { elems.div_ceil(2) } else { elems };
+        let words = if self == Self::Native { elems.div_ceil(2) } else { elems };
         words.next_multiple_of(LINE)
     }
 
     fn round(self, threads: Threads, from: &[f32], into: &mut [f32]) {
         let n = from.len();
         match self {
-            Self::Halves => threads.split(&mut halves(into)[..n], LINE, |first, run| {
+            Self::Native => threads.split(&mut as_u16_mut(into)[..n], LINE, |first, run| {
                 bf16::narrow_all(&from[first * LINE..], run);
             }),
-            Self::Widened => threads.split(&mut into[..n], LINE, |first, run| {
+            Self::Emulated => threads.split(&mut into[..n], LINE, |first, run| {
                 round_all(&from[first * LINE..], run);
             }),
         }
@@ -139,7 +138,7 @@ impl Bf16 {
 pub(super) struct Rounded {
     bf16: Bf16,
     threads: Threads,
-    /// Elements in x, w and y.
+    /// Number of elements of x, w and y.
     elems: [usize; 3],
     /// Whether x is already bf16, and whether y and its gradient are.
     narrow: [bool; 2],
@@ -230,29 +229,29 @@ mod tests {
         let rounded = plain.in_bf16().unwrap();
         let copy = reorder(&engine, &plain, &rounded, "test").unwrap();
         let mut theirs = vec![0.0; rounded.elems()];
-        copy.run(&engine, &mut [(arg::SRC, Data::Read(&x)), (arg::DST, Data::Written(&mut theirs))]).unwrap();
-        let mut ours = vec![0.0; Bf16::Halves.words(n)];
-        Bf16::Halves.round(threads, &x, &mut ours);
+        copy.run(&engine, &mut [(arg::SRC, Data::Read(&x)), (arg::DST, Data::Write(&mut theirs))]).unwrap();
+        let mut ours = vec![0.0; Bf16::Native.words(n)];
+        Bf16::Native.round(threads, &x, &mut ours);
         let want: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();
-        assert_eq!(halves(&mut ours)[..n], want);
+        assert_eq!(as_u16_mut(&mut ours)[..n], want);
         let normal = |h: u16| bf16::widen(h).is_normal();
-        for (theirs, want) in halves(&mut theirs).iter().zip(&want).filter(|(_, want)| normal(**want)) {
+        for (theirs, want) in as_u16_mut(&mut theirs).iter().zip(&want).filter(|(_, want)| normal(**want)) {
             assert_eq!(theirs, want);
         }
-        let mut widened = vec![0.0; Bf16::Widened.words(n)];
-        Bf16::Widened.round(threads, &x, &mut widened);
+        let mut widened = vec![0.0; Bf16::Emulated.words(n)];
+        Bf16::Emulated.round(threads, &x, &mut widened);
         assert!(widened.iter().zip(&want).all(|(got, want)| got.to_bits() == u32::from(*want) << 16));
     }
 
     #[test]
     fn what_training_reads_again_is_kept_and_nothing_overlaps() {
-        for bf16 in [Bf16::Halves, Bf16::Widened] {
+        for bf16 in [Bf16::Native, Bf16::Emulated] {
             let (x, w, dy, elems) = ([1.0; 40], [2.0; 17], [3.0; 55], [40, 17, 55]);
             let ones = |of: &[f32], value: f32, n: usize| {
                 let mut of = of.to_vec();
                 match bf16 {
-                    Bf16::Halves => halves(&mut of)[..n].iter().all(|h| bf16::widen(*h) == value),
-                    Bf16::Widened => of[..n].iter().all(|v| *v == value),
+                    Bf16::Native => as_u16_mut(&mut of)[..n].iter().all(|h| bf16::widen(*h) == value),
+                    Bf16::Emulated => of[..n].iter().all(|v| *v == value),
                 }
             };
             let mut training = Rounded::new(bf16, Threads(1), elems, [false; 2], true, "test").unwrap();

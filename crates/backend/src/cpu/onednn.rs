@@ -42,14 +42,14 @@ impl Engine {
     /// Creates an engine for a pool of `threads` OpenMP threads. The pool belongs to the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
         // The new threads inherit the signal mask.
-        threads::leave_to_others()?;
+        threads::block_handled_signals()?;
         // SAFETY: both calls only set variables of libgomp for this thread. The team's size must be fixed, because
         // oneDNN plans for it.
         unsafe {
             sys::omp_set_dynamic(0);
             sys::omp_set_num_threads(threads as i32);
         }
-        let team = threads::size(threads);
+        let team = threads::team_size(threads);
         if team != threads {
             let why = format!(
                 "OpenMP starts {team} of {threads} threads; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or use --threads {team}"
@@ -111,7 +111,7 @@ impl Memory {
 
 pub enum Data<'a> {
     Read(&'a [f32]),
-    Written(&'a mut [f32]),
+    Write(&'a mut [f32]),
 }
 
 impl Data<'_> {
@@ -119,7 +119,7 @@ impl Data<'_> {
     fn raw(&mut self) -> (*mut f32, usize, bool) {
         match self {
             Self::Read(data) => (data.as_ptr().cast_mut(), data.len(), false),
-            Self::Written(data) => (data.as_mut_ptr(), data.len(), true),
+            Self::Write(data) => (data.as_mut_ptr(), data.len(), true),
         }
     }
 }
@@ -181,14 +181,14 @@ impl PrimitiveDesc {
 const CODE: usize = 8 << 20;
 
 /// Returns an error if the limit of the address space is too low for oneDNN's generated code. oneDNN does not check its own allocations.
-fn room_for_code(op: &str) -> Result<(), Error> {
+fn check_room_for_code(op: &str) -> Result<(), Error> {
     let has_room = loaders::memory::address_space_left() >= CODE as u64;
     if has_room { Ok(()) } else { Err(Error::Memory { what: format!("oneDNN's code for {op}"), bytes: CODE }) }
 }
 
 impl Primitive {
     fn new(engine: &Engine, desc: &PrimitiveDesc, arguments: &[(i32, Md)], op: &str) -> Result<Self, Error> {
-        room_for_code(op)?;
+        check_room_for_code(op)?;
         // SAFETY: descriptor and out-pointer are valid.
         let primitive =
             unsafe { Owned::new("dnnl_primitive_create", op, |to| sys::dnnl_primitive_create(to, desc.0.raw()))? };
@@ -215,12 +215,12 @@ impl Primitive {
     pub fn run(&self, engine: &Engine, data: &mut [(i32, Data<'_>)]) -> Result<(), Error> {
         let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
         let mut scratch = engine.scratch.borrow_mut();
-        threads::count_library();
+        threads::count_library_region();
         let mut handles = [ptr::null_mut(); 8];
         for (to, memory) in handles.iter_mut().zip(&self.memories) {
             let argument = memory.argument;
             let found = match argument {
-                arg::SCRATCHPAD => Some(Data::Written(scratch.as_mut_slice()).raw()),
+                arg::SCRATCHPAD => Some(Data::Write(scratch.as_mut_slice()).raw()),
                 _ => data.iter_mut().find(|d| d.0 == argument).map(|d| d.1.raw()),
             };
             *to = match found {
@@ -345,7 +345,7 @@ pub fn read_environment() -> Result<(), Error> {
     let (plain, blocked) = (Md::plain(&DIMS)?, Md::activation(&DIMS, CHANNELS)?);
     let (from, mut to) = ([1.0f32; VALUES], [0.0f32; VALUES]);
     let copy = reorder(&engine, &plain, &blocked, "reading the environment")?;
-    copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to))])
+    copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Write(&mut to))])
 }
 
 #[cfg(test)]
@@ -359,10 +359,10 @@ mod tests {
         let copy = reorder(&engine, &md, &md, "test").unwrap();
         let (from, mut to) = ([1.0; VALUES], [0.0; VALUES]);
         let refused = |data: &mut [(i32, Data<'_>)]| matches!(copy.run(&engine, data), Err(Error::Size { .. }));
-        assert!(refused(&mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to[1..]))]));
+        assert!(refused(&mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Write(&mut to[1..]))]));
         assert!(refused(&mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Read(&from))]));
-        assert!(refused(&mut [(arg::DST, Data::Written(&mut to))]));
-        copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Written(&mut to))]).unwrap();
+        assert!(refused(&mut [(arg::DST, Data::Write(&mut to))]));
+        copy.run(&engine, &mut [(arg::SRC, Data::Read(&from)), (arg::DST, Data::Write(&mut to))]).unwrap();
         assert_eq!(from, to);
     }
 

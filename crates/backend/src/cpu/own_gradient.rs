@@ -39,7 +39,7 @@ pub(super) struct FewChannels {
     partial: Vec<f32>,
     /// Each thread's framed image.
     framed: Vec<f32>,
-    /// The plain OIHW gradient.
+    /// The weight gradient in plain OIHW order.
     dw: AlignedBuf,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn put_in_frame(
 // Depthwise convolutions. oneDNN 2.x has no vectorised primitive for kernels larger than 3x3.
 
 /// Number of independent sums per row.
-const ABREAST: usize = 4;
+const SUMS: usize = 4;
 
 /// The gradient for depthwise convolutions.
 pub(super) struct Depthwise {
@@ -193,7 +193,7 @@ pub(super) struct Depthwise {
 struct Grid {
     taps: Vec<Tap>,
     stride: [usize; 2],
-    /// Widths of x and of y.
+    /// Widths of x and of y in pixels.
     widths: [usize; 2],
 }
 
@@ -207,19 +207,19 @@ struct Tap {
 
 simd! {
     /// Adds dy[i] * x[i * step] over a row to `sums`.
-    fn add_row<B: usize>(dy: &[f32], x: &[f32], step: usize, sums: &mut [[f32; B]; ABREAST]) {
+    fn add_row<B: usize>(dy: &[f32], x: &[f32], step: usize, sums: &mut [[f32; B]; SUMS]) {
         let mut acc = *sums;
-        let (groups, rest) = dy.as_chunks::<B>().0.as_chunks::<ABREAST>();
+        let (groups, rest) = dy.as_chunks::<B>().0.as_chunks::<SUMS>();
         for (i, group) in groups.iter().enumerate() {
             for (k, dy) in group.iter().enumerate() {
-                let x = &x[(i * ABREAST + k) * step * B..][..B];
+                let x = &x[(i * SUMS + k) * step * B..][..B];
                 for lane in 0..B {
                     acc[k][lane] = dy[lane].mul_add(x[lane], acc[k][lane]);
                 }
             }
         }
         for (k, dy) in rest.iter().enumerate() {
-            let x = &x[(groups.len() * ABREAST + k) * step * B..][..B];
+            let x = &x[(groups.len() * SUMS + k) * step * B..][..B];
             for lane in 0..B {
                 acc[k][lane] = dy[lane].mul_add(x[lane], acc[k][lane]);
             }
@@ -265,7 +265,7 @@ impl OwnGradient for Depthwise {
         let (count, block, blocks) = (self.grid.taps.len(), self.x.block, self.x.blocks());
         let (px, py) = (self.x.shape.plane() * block, self.y.shape.plane() * block);
         let grid = &self.grid;
-        let sums = self.sums.of(self.x.n, (), |samples, sums, ()| {
+        let sums = self.sums.compute(self.x.n, (), |samples, sums, ()| {
             for plane in samples.start * blocks..samples.end * blocks {
                 let sums = &mut sums[plane % blocks * (count + 1) * block..][..(count + 1) * block];
                 let (x, dy) = (&x[plane * px..][..px], &dy[plane * py..][..py]);
@@ -289,7 +289,7 @@ fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64
     let [from_width, width] = grid.widths;
     let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);
     for (tap, sums) in grid.taps.iter().zip(of_taps.chunks_exact_mut(B)) {
-        let mut own = [[0f32; B]; ABREAST];
+        let mut own = [[0f32; B]; SUMS];
         for (i, row) in tap.rows.clone().enumerate() {
             let at = (tap.first[0] + i * grid.stride[0]) * from_width + tap.first[1];
             let dy = &dy[(row * width + tap.columns.start) * B..(row * width + tap.columns.end) * B];

@@ -47,8 +47,8 @@ fn is_partition(windows: &[Window], pixels: usize) -> bool {
 }
 
 simd! {
-    /// If `stops` is set, windows with a maximum of at most 0 have no winner.
-    fn max_plane<B: usize>(g: &Grid, step: usize, stops: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
+    /// If `masks_relu` is set, windows with a maximum of at most 0 have no winner.
+    fn max_plane<B: usize>(g: &Grid, step: usize, masks_relu: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
@@ -67,7 +67,7 @@ simd! {
                 y[out..out + B].copy_from_slice(&best);
                 if let Some(to) = winners.get_mut(out..out + B) {
                     for lane in 0..B {
-                        who[lane] = if !stops || best[lane] > 0.0 { who[lane] } else { NONE };
+                        who[lane] = if !masks_relu || best[lane] > 0.0 { who[lane] } else { NONE };
                     }
                     to.copy_from_slice(&who);
                 }
@@ -166,7 +166,7 @@ impl Plan {
         winners.try_reserve_exact(count).map_err(memory)?;
         winners.resize(count, 0);
         let relu = r.before.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
-        relu.iter().for_each(|relu| relu.stop());
+        relu.iter().for_each(|relu| relu.accept());
         let partition = is_partition(&rows, x.shape.h) && is_partition(&columns, x.shape.w);
         let grid = Grid { rows, columns, width: x.shape.w, stride, partition };
         Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
@@ -196,7 +196,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        self.relu.as_ref().map_or_else(|| "own".into(), |relu| format!("own + ReLU's gradient of {}", relu.of))
+        self.relu.as_ref().map_or_else(|| "own".into(), |relu| format!("own + ReLU's gradient of {}", relu.op_name))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -204,7 +204,7 @@ impl Planned<Cpu> for Plan {
         let x = x[0].as_slice();
         let parts = (Items::new(y.as_mut_slice(), py), Items::new(&mut self.winners, py));
         let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
-        let stops = self.relu.is_some();
+        let masks_relu = self.relu.is_some();
         self.threads.divide(self.x.n * self.x.blocks(), parts, |planes, (y, winners)| {
             let mut winners = winners.chunks_exact_mut(py);
             for (p, y) in planes.zip(y.chunks_exact_mut(py)) {
@@ -212,7 +212,7 @@ impl Planned<Cpu> for Plan {
                 each_stretch(block, |first, width| {
                     let (x, y, winners) = (&x[first..], &mut y[first..], winners.get_mut(first..).unwrap_or_default());
                     if kind == PoolKind::Max {
-                        by_block!(width, max_plane(grid, block, stops, x, y, winners));
+                        by_block!(width, max_plane(grid, block, masks_relu, x, y, winners));
                     } else {
                         by_block!(width, mean_plane(grid, block, kind == PoolKind::AvgCountPad, x, y));
                     }

@@ -15,11 +15,11 @@ use crate::{Error, TensorDesc};
 /// A primitive and, if needed, the copy of its weights.
 pub(super) struct Product {
     primitive: Primitive,
-    detour: Option<Detour>,
+    weight_copy: Option<WeightCopy>,
 }
 
 /// Workspace for weights in the primitive's layout, and the primitive that copies between this layout and the arena's.
-struct Detour {
+struct WeightCopy {
     copy: Primitive,
     weights: Rc<Scratch>,
 }
@@ -27,13 +27,13 @@ struct Detour {
 impl Product {
     /// Creates a pass with a primitive that uses the arena's weight layout.
     pub fn new(primitive: Primitive) -> Self {
-        Self { primitive, detour: None }
+        Self { primitive, weight_copy: None }
     }
 
     /// Adds a copy: of the weights before the pass, or of their gradient after it. `weights` must have room for the
     /// primitive's layout. It is borrowed only during a pass.
-    pub fn with_detour(self, copy: Primitive, weights: Rc<Scratch>) -> Self {
-        Self { detour: Some(Detour { copy, weights }), ..self }
+    pub fn with_weight_copy(self, copy: Primitive, weights: Rc<Scratch>) -> Self {
+        Self { weight_copy: Some(WeightCopy { copy, weights }), ..self }
     }
 
     /// Returns true if oneDNN uses its plain loops (`ref`).
@@ -43,16 +43,16 @@ impl Product {
 
     /// Returns the primitive's name for tables.
     pub fn name(&self) -> String {
-        format!("{}{}", self.primitive.name(), if self.detour.is_some() { "+reorder" } else { "" })
+        format!("{}{}", self.primitive.name(), if self.weight_copy.is_some() { "+reorder" } else { "" })
     }
 
     /// Runs a pass that reads weights. `data` has the other arguments.
     pub fn run_from(&mut self, engine: &Engine, w: &[f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
         let mut data = data;
-        let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
-        let w = match (&self.detour, &mut own) {
+        let mut own = self.weight_copy.as_ref().map(|d| d.weights.borrow());
+        let w = match (&self.weight_copy, &mut own) {
             (Some(d), Some(own)) => {
-                d.copy.run(engine, &mut [(arg::SRC, Data::Read(w)), (arg::DST, Data::Written(own.as_mut_slice()))])?;
+                d.copy.run(engine, &mut [(arg::SRC, Data::Read(w)), (arg::DST, Data::Write(own.as_mut_slice()))])?;
                 own.as_slice()
             }
             _ => w,
@@ -64,15 +64,15 @@ impl Product {
     /// Runs the pass that computes the weight gradient. `data` has the other arguments.
     pub fn run_into(&mut self, engine: &Engine, dw: &mut [f32], data: Vec<(i32, Data<'_>)>) -> Result<(), Error> {
         let mut data = data;
-        let Some(d) = &self.detour else {
-            data.push((arg::DIFF_WEIGHTS, Data::Written(dw)));
+        let Some(d) = &self.weight_copy else {
+            data.push((arg::DIFF_WEIGHTS, Data::Write(dw)));
             return self.primitive.run(engine, &mut data);
         };
         let mut own = d.weights.borrow();
-        data.push((arg::DIFF_WEIGHTS, Data::Written(own.as_mut_slice())));
+        data.push((arg::DIFF_WEIGHTS, Data::Write(own.as_mut_slice())));
         self.primitive.run(engine, &mut data)?;
         drop(data);
-        d.copy.run(engine, &mut [(arg::SRC, Data::Read(own.as_slice())), (arg::DST, Data::Written(dw))])
+        d.copy.run(engine, &mut [(arg::SRC, Data::Read(own.as_slice())), (arg::DST, Data::Write(dw))])
     }
 }
 

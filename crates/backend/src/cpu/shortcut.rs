@@ -5,7 +5,7 @@ use net::Shortcut;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::relaid;
+use super::relayout;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -23,7 +23,7 @@ pub(super) struct Plan {
 impl Plan {
     pub fn new(cpu: &Cpu, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
-        let y = relaid::like(cpu, &x, r.output()?);
+        let y = relayout::output_layout(cpu, &x, r.output()?);
         let before = op.before(x.shape);
         let step = gcd(gcd(x.block, before), x.shape.c);
         Ok(Self { threads: cpu.threads, stride: op.stride, x, y, before, step })

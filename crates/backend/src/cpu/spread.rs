@@ -23,14 +23,14 @@ struct Plan {
 
 /// How a convolution is enlarged.
 #[derive(Clone, Copy)]
-struct Growth {
+struct Enlargement {
     /// Number of groups that are merged into a group.
     merged: usize,
     /// Whether the gaps of a dilated kernel become weights.
     dense: bool,
 }
 
-impl Growth {
+impl Enlargement {
     /// Returns the possible enlargements, the smallest first: groups as they are, merged until they fill channel
     /// blocks, and all merged.
     fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
@@ -44,7 +44,7 @@ impl Growth {
     }
 
     /// Returns the larger convolution.
-    fn of(self, op: &Conv) -> Conv {
+    fn enlarge(self, op: &Conv) -> Conv {
         let larger = op.clone().groups(op.groups / self.merged);
         if self.dense { Conv { kernel: op.extent(), dilation: [1, 1], ..larger } } else { larger }
     }
@@ -53,26 +53,26 @@ impl Growth {
 /// Plans a convolution as a larger one. Returns `None` if oneDNN has no fast primitive for any of them.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     let inputs = r.x[0].shape.c;
-    for growth in Growth::all(op, inputs, cpu.block) {
-        let inner = affine::Plan::conv(cpu, &PlanRequest { formats: None, ..*r }, &growth.of(op))?;
+    for enlargement in Enlargement::all(op, inputs, cpu.block) {
+        let inner = affine::Plan::conv(cpu, &PlanRequest { formats: None, ..*r }, &enlargement.enlarge(op))?;
         if !inner.is_slow() {
-            return Ok(Some(Box::new(Plan::new(cpu, inner, op, growth, inputs)?)));
+            return Ok(Some(Box::new(Plan::new(cpu, inner, op, enlargement, inputs)?)));
         }
     }
     Ok(None)
 }
 
 /// Returns the position of every weight (O, I / groups, kernel) in the layout of the larger convolution's weights.
-fn places(layout: &Md, op: &Conv, growth: Growth, inputs: usize) -> Vec<u32> {
-    let ([rows, columns], [kh, kw]) = (growth.of(op).kernel, op.kernel);
-    let step = if growth.dense { op.dilation } else { [1, 1] };
+fn places(layout: &Md, op: &Conv, enlargement: Enlargement, inputs: usize) -> Vec<u32> {
+    let ([rows, columns], [kh, kw]) = (enlargement.enlarge(op).kernel, op.kernel);
+    let step = if enlargement.dense { op.dilation } else { [1, 1] };
     let (inputs, outputs) = (inputs / op.groups, op.out_channels / op.groups);
     let mut places = vec![0; op.out_channels * inputs * kh * kw];
     layout.pairs(|plain, place| {
         let (row, column, rest) = (plain / columns % rows, plain % columns, plain / (rows * columns));
         // Outputs are numbered through all groups, inputs within a merged group.
-        let (input, output) = (rest % (inputs * growth.merged), rest / (inputs * growth.merged));
-        let same_group = input / inputs == output / outputs % growth.merged;
+        let (input, output) = (rest % (inputs * enlargement.merged), rest / (inputs * enlargement.merged));
+        let same_group = input / inputs == output / outputs % enlargement.merged;
         if same_group && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
             let tap = row / step[0] * kw + column / step[1];
             places[(output * inputs + input % inputs) * kh * kw + tap] = place as u32;
@@ -82,8 +82,8 @@ fn places(layout: &Md, op: &Conv, growth: Growth, inputs: usize) -> Vec<u32> {
 }
 
 impl Plan {
-    fn new(cpu: &Cpu, inner: affine::Plan, op: &Conv, growth: Growth, inputs: usize) -> Result<Self, Error> {
-        let places = places(inner.weights(), op, growth, inputs);
+    fn new(cpu: &Cpu, inner: affine::Plan, op: &Conv, enlargement: Enlargement, inputs: usize) -> Result<Self, Error> {
+        let places = places(inner.weights(), op, enlargement, inputs);
         let mut end = 0;
         let slot = |format: Format| {
             let len = format.elems();

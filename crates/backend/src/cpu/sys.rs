@@ -94,10 +94,10 @@ impl<T: Destroy> Drop for Owned<T> {
 /// The pass that a primitive computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Computes y from x and w.
+    /// The forward pass, which computes y from x and w.
     Forward,
-    /// Computes dx from dy and w.
+    /// The input gradient: dx from dy and w.
     BackwardData,
-    /// Computes dw and db from x and dy.
+    /// The weight and bias gradients: dw and db from x and dy.
     BackwardWeights,
 }

@@ -51,7 +51,7 @@ impl Threads {
 }
 
 /// Returns the number of threads that OpenMP really starts.
-pub fn size(threads: usize) -> usize {
+pub fn team_size(threads: usize) -> usize {
     let team = std::sync::atomic::AtomicUsize::new(1);
     parallel(threads, &|_| {
         // SAFETY: the function is only a query, inside a parallel region.
@@ -75,7 +75,7 @@ pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
         let (thread, team) = unsafe { (sys::omp_get_thread_num() as usize, sys::omp_get_num_threads() as usize) };
         (thread..region.threads).step_by(team.max(1)).for_each(region.f);
     }
-    count_own();
+    count_own_region();
     if threads == 1 {
         return f(0);
     }
@@ -97,16 +97,16 @@ fn add(more: Regions) {
     });
 }
 
-pub fn count_own() {
+pub fn count_own_region() {
     add(Regions { own: 1, library: 0 });
 }
 
-pub fn count_library() {
+pub fn count_library_region() {
     add(Regions { own: 0, library: 1 });
 }
 
 /// Returns the number of regions of this thread so far.
-pub fn so_far() -> Regions {
+pub fn regions() -> Regions {
     SO_FAR.get()
 }
 
@@ -119,7 +119,7 @@ const FAULTS: [i32; 7] =
 
 /// Blocks every signal that has a handler, for the calling thread and the threads that it will start. Another thread of
 /// the process receives them. Signals without a handler keep their default action.
-pub fn leave_to_others() -> Result<(), Error> {
+pub fn block_handled_signals() -> Result<(), Error> {
     // SAFETY: the calls read and write local plain-data values, for which zeros are valid, and change only this
     // thread's mask.
     let status = unsafe {

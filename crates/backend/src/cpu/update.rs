@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::simd;
 
-use super::divide::Shared;
+use super::divide::SharedSlice;
 use super::threads::Threads;
 use crate::update::rates::GRADIENT;
-use crate::update::{ElementLoop, GroupStep, Normed, Units};
+use crate::update::{ElementLoop, GroupStep, NormedTensor, Units};
 use crate::{ParamGroup, Update};
 
 /// Number of elements that the inner loop processes at a time.
@@ -75,8 +75,8 @@ pub(super) fn update<'a>(
     slots: Vec<&'a mut [f32]>,
 ) -> bool {
     let finite = AtomicBool::new(true);
-    let w = Shared::new(w);
-    let slots: Vec<_> = slots.into_iter().map(Shared::new).collect();
+    let w = SharedSlice::new(w);
+    let slots: Vec<_> = slots.into_iter().map(SharedSlice::new).collect();
     // All groups share a parallel region, because a layer-wise rule has a group for each tensor, and most are short.
     let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
     threads.each(groups.iter().map(units).sum(), |_, share| {
@@ -90,14 +90,14 @@ pub(super) fn update<'a>(
                 continue;
             }
             // SAFETY: groups do not overlap, and each thread gets different elements of a group.
-            let own = |all: &Shared<'a, f32>| unsafe { all.part(part.clone()) };
+            let own = |all: &SharedSlice<'a, f32>| unsafe { all.part(part.clone()) };
             let (w, slots) = (own(&w), slots.iter().map(own).collect());
             let step = GroupStep {
                 gradient_factor: f64::from(rates[GRADIENT]),
                 weight_decay: f64::from(s.weight_decay),
                 lr: update.lr * f64::from(rates[s.rate]),
-                base: update.lr,
-                own: f64::from(rates[s.rate]),
+                step_lr: update.lr,
+                group_factor: f64::from(rates[s.rate]),
             };
             if !update.rule.run(step, Elements { w, g: &g[part], slots }) {
                 finite.store(false, Ordering::Relaxed);
@@ -124,10 +124,10 @@ simd! {
     }
 }
 
-/// Returns every tensor's sum of squares. It adds blocks of fixed size in a fixed order, so any number of threads gives
-/// the same bits.
-pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f64> {
-    let starts = |t: &Normed| t.range.clone().step_by(UNIT);
+/// Returns every tensor's sum of squares. Blocks of fixed size are added in a fixed order, so the bits do not depend on
+/// the number of threads.
+pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[NormedTensor]) -> Vec<f64> {
+    let starts = |t: &NormedTensor| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =
         tensors.iter().flat_map(|t| starts(t).map(|at| at..(at + UNIT).min(t.range.end))).collect();
     let mut sums = vec![0.0; blocks.len()];
@@ -139,7 +139,7 @@ pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f6
 }
 
 pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f32]) {
-    let g = Shared::new(g);
+    let g = SharedSlice::new(g);
     threads.each(units.tensors.len(), |_, share| {
         for number in share {
             let range = units.tensors[number].range.clone();

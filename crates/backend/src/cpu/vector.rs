@@ -87,7 +87,7 @@ pub struct Grid<'a, S, const R: usize, const C: usize> {
     steps: [usize; 2],
 }
 
-/// A writable [`Grid`].
+/// A [`Grid`] whose registers can be written.
 pub struct GridMut<'a, S, const R: usize, const C: usize> {
     set: S,
     to: &'a mut [f32],
@@ -117,7 +117,7 @@ impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
 }
 
 impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
-    /// See [`Grid::new`].
+    /// Works like [`Grid::new`], for writing.
     #[inline(always)]
     pub fn new(set: S, to: &'a mut [f32], steps: [usize; 2]) -> Self {
         Self { set, to: &mut to[..extent::<S, R, C>(steps)], steps }

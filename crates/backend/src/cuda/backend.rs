@@ -10,12 +10,12 @@ use super::driver::library;
 use super::driver::memory::{self, CudaBuf};
 use super::kernels::declarations::{CastWeights, SumOfTwo};
 use super::layout::{Format, channels_last, layouts};
-use super::ops::{codec, halves, loss, shortcut, update};
+use super::ops::{codec, loss, narrow_params, shortcut, update};
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, DeviceMemory, Error,
-    LossScaling, LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Precision, Queue, Region, ShortcutOf,
-    SoftLoss, TensorDesc, Update,
+    LossScaling, LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Precision, Queue, Region,
+    ShapedShortcut, SoftLoss, TensorDesc, Update,
 };
 
 impl DeviceMemory for Cuda {
@@ -110,7 +110,7 @@ impl Backend for Cuda {
         plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
     }
 
-    fn reads_through(&self, shortcut: &ShortcutOf) -> bool {
+    fn reads_through(&self, shortcut: &ShapedShortcut) -> bool {
         shortcut::in_whole_packs(&self.shared, shortcut)
     }
 
@@ -166,27 +166,27 @@ impl Backend for Cuda {
                 blocks.running.write(start.running, stream)?;
             }
             blocks.labelled = start.loss.is_some();
-            if let Some(ask) = &start.loss {
-                blocks.inbox.set_loss(ask);
-                blocks.outbox.expect(ask.labels.len());
+            if let Some(args) = &start.loss {
+                blocks.inbox.set_loss(args);
+                blocks.outbox.expect(args.labels.len());
             }
         }
         if let Some(targets) = &start.targets {
-            loss::bring(shared, targets)?;
+            loss::copy_targets(shared, targets)?;
         }
         self.feed.take(shared, &start.images, desc, to)
     }
 
     fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
-        halves::renew(&self.shared, weights)
+        narrow_params::copy_weights(&self.shared, weights)
     }
 
-    fn weights_kept(&self, weights: &Arena<Self>) -> Result<(), Error> {
-        halves::keep(&self.shared, weights)
+    fn untrained_weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        narrow_params::copy_untrained_weights(&self.shared, weights)
     }
 
     fn gradients_done(&self, bucket: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
-        halves::finish(&self.shared, bucket, gradients)
+        narrow_params::convert_gradients(&self.shared, bucket, gradients)
     }
 
     fn add_tensors(&self, _: &TensorDesc, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
@@ -199,23 +199,23 @@ impl Backend for Cuda {
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &CudaBuf,
         dx: Option<&mut CudaBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::cross_entropy(&self.shared, desc, ask, x, dx)?;
+        loss::cross_entropy(&self.shared, desc, args, x, dx)?;
         Ok(None)
     }
 
     fn soft_loss(
         &self,
         desc: &TensorDesc,
-        ask: SoftLoss<'_>,
+        args: SoftLoss<'_>,
         x: &CudaBuf,
         teacher: Option<&CudaBuf>,
         dx: Option<&mut CudaBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::soft_loss(&self.shared, desc, ask, x, teacher, dx)?;
+        loss::soft_loss(&self.shared, desc, args, x, teacher, dx)?;
         Ok(None)
     }
 

@@ -6,12 +6,12 @@ use crate::Algorithms;
 
 /// The algorithms of NVIDIA's libraries that are in use, and those that another rank or an earlier run wants to be
 /// used.
-pub struct Chosen {
+pub struct ChosenAlgorithms {
     wanted: RefCell<Algorithms>,
     used: RefCell<Algorithms>,
 }
 
-impl Chosen {
+impl ChosenAlgorithms {
     /// Starts with no choices. `on` describes the GPU and its libraries.
     pub fn new(on: String) -> Self {
         let none = Algorithms { on, ..Algorithms::default() };
@@ -31,20 +31,20 @@ impl Chosen {
     }
 
     /// Returns an operation's algorithm: first the algorithm in use, then the requested one, then a new choice. All
-    /// numbers of images share it. If it does not run for `n` images, that number gets its own algorithm. `made`
-    /// prepares an algorithm and returns `None` if it does not run. An error of `made` ends the search.
+    /// numbers of images share it. If it does not run for `n` images, that number gets its own algorithm. `prepare`
+    /// prepares an algorithm and returns `None` if it does not run. An error of `prepare` ends the search.
     pub fn get<T, E>(
         &self,
         of: &str,
         n: usize,
-        made: impl Fn(&str) -> Result<Option<T>, E>,
+        prepare: impl Fn(&str) -> Result<Option<T>, E>,
         choose: impl FnOnce() -> Result<(String, T), E>,
     ) -> Result<T, E> {
         let for_n = format!("{of}, {n} images");
         for name in [of, &for_n] {
             let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
             let Some(algorithm) = known(&self.used).or_else(|| known(&self.wanted)) else { continue };
-            if let Some(ready) = made(&algorithm)? {
+            if let Some(ready) = prepare(&algorithm)? {
                 self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
                 return Ok(ready);
             }
@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn a_wanted_algorithm_is_used_where_it_runs() {
-        let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
-            let made = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
-            chosen.get(of, n, made, || Ok(("own".into(), "own".into()))).unwrap()
+        let get = |chosen: &ChosenAlgorithms, of: &str, n: usize, runs: &[&str]| {
+            let prepare = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
+            chosen.get(of, n, prepare, || Ok(("own".into(), "own".into()))).unwrap()
         };
         let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
-        let chosen = Chosen::new("gpu".into());
+        let chosen = ChosenAlgorithms::new("gpu".into());
         chosen.adopt(&wanted("another gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
-        let chosen = Chosen::new("gpu".into());
+        let chosen = ChosenAlgorithms::new("gpu".into());
         chosen.adopt(&wanted("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
@@ -89,7 +89,7 @@ mod tests {
     }
     #[test]
     fn an_error_of_an_algorithm_ends_the_choice() {
-        let chosen = Chosen::new("gpu".into());
+        let chosen = ChosenAlgorithms::new("gpu".into());
         chosen.adopt(&Algorithms::parse("gpu\nfirst\ta\n"));
         let never = || -> Result<(String, ()), &str> { panic!("another algorithm was chosen") };
         assert_eq!(chosen.get("a", 9, |_| Err("the GPU is gone"), never), Err("the GPU is gone"));

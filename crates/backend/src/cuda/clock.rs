@@ -14,7 +14,7 @@ pub struct Clock {
     origin: RefCell<Option<(Event, Instant)>>,
     /// Points enqueued since the last call of `take`.
     stamps: RefCell<Vec<Event>>,
-    /// Events to reuse.
+    /// Events that were read and can be recorded again.
     free: RefCell<Vec<Event>>,
 }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 
-use crate::cuda::chosen::Chosen;
+use crate::cuda::chosen::ChosenAlgorithms;
 use crate::cuda::driver::calls::cublaslt::{
     self as sys, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulDescAttributes_t as ProductAttribute, cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute,
@@ -75,7 +75,7 @@ impl fmt::Display for Epilogue {
 }
 
 /// A request to plan the product c = a b.
-pub struct Wanted<'a> {
+pub struct ProductRequest<'a> {
     /// The factors a and b.
     pub factors: [Factor; 2],
     /// Whether c is f32 in every precision.
@@ -91,7 +91,7 @@ pub struct Wanted<'a> {
 /// Sizes in bytes of a product's arguments.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Sizes of a, b and c.
+    /// Sizes of a, b and c in bytes.
     matrices: [usize; 3],
     /// 0 if the epilogue has no bias.
     bias: usize,
@@ -120,29 +120,34 @@ fn data_type(precision: Precision) -> cudaDataType_t {
 impl Product {
     /// Plans a product in the settings' precision. Uses the algorithm that was already chosen for this operation, if
     /// there is one.
-    pub fn new(handle: &Handle, settings: &Settings, chosen: &Chosen, wanted: &Wanted<'_>) -> Result<Self, Error> {
-        let [a, b] = wanted.factors;
+    pub fn new(
+        handle: &Handle,
+        settings: &Settings,
+        chosen: &ChosenAlgorithms,
+        request: &ProductRequest<'_>,
+    ) -> Result<Self, Error> {
+        let [a, b] = request.factors;
         let ((rows, inner), (_, columns)) = (a.size(), b.size());
         let kind = data_type(settings.precision);
-        let out = if wanted.wide { Precision::F32 } else { settings.precision };
+        let out = if request.wide { Precision::F32 } else { settings.precision };
         let descriptor = product(settings)?;
         // c' = b' a': the second factor comes first
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(b.transposed))?;
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(a.transposed))?;
-        descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, wanted.epilogue.raw())?;
+        descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, request.epilogue.raw())?;
         let layouts = [
             layout(kind, b.rows, b.columns)?,
             layout(kind, a.rows, a.columns)?,
             layout(data_type(out), rows, columns)?,
         ];
-        let name = format!("{} ({rows} x {inner} x {columns})", wanted.name);
+        let name = format!("{} ({rows} x {inner} x {columns})", request.name);
         let problem = Problem { handle, product: &descriptor, layouts: &layouts, settings };
         let propose = || problem.propose(&name).map(|found| (found.text(), found));
-        let algorithm = chosen.get(&wanted.operation, wanted.n, |text| problem.again(text), propose)?;
+        let algorithm = chosen.get(&request.operation, request.n, |text| problem.restore(text), propose)?;
         let width = settings.precision.bytes();
         let sizes = Sizes {
             matrices: [width * a.elems(), width * b.elems(), out.bytes() * rows * columns],
-            bias: if wanted.epilogue.takes_bias() { width * columns } else { 0 },
+            bias: if request.epilogue.takes_bias() { width * columns } else { 0 },
         };
         Ok(Self { descriptor, layouts, algorithm, sizes, bias: Cell::new(0), name })
     }
@@ -278,7 +283,7 @@ impl Problem<'_> {
 
     /// Returns the algorithm that `text` describes, or `None` if it cannot run here. Returns an error if the GPU has
     /// failed.
-    pub fn again(&self, text: &str) -> Result<Option<Algorithm>, Error> {
+    pub fn restore(&self, text: &str) -> Result<Option<Algorithm>, Error> {
         let Some(raw) = parse(text) else { return Ok(None) };
         let mut found = NO_RESULT;
         let [b, a, c] = self.layouts.each_ref().map(Layout::raw);

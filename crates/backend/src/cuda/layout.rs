@@ -45,7 +45,7 @@ pub enum Format {
     /// and the weights of a linear layer after an image.
     ChannelsLast {
         outer: usize,
-        /// Input channels per group.
+        /// Number of input channels per group.
         channels: usize,
         /// Positions in the filter or the image.
         plane: usize,

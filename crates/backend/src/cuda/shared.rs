@@ -4,7 +4,7 @@
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::sync::Arc;
 
-use super::chosen::Chosen;
+use super::chosen::ChosenAlgorithms;
 use super::cudnn::fastest::Fastest;
 use super::driver::context::Context;
 use super::driver::library;
@@ -25,7 +25,7 @@ use crate::{Buffer, Error, Slot, Traffic};
 pub struct Shared {
     pub queues: Arc<Queues>,
     pub settings: Settings,
-    pub chosen: Chosen,
+    pub chosen: ChosenAlgorithms,
     kernels: Arc<Kernels>,
     cudnn: OnceCell<cudnn::descriptor::Handle>,
     fastest: OnceCell<Fastest>,
@@ -34,7 +34,7 @@ pub struct Shared {
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
-    pub halves: RefCell<NarrowParams>,
+    pub narrow_params: RefCell<NarrowParams>,
     /// Whether the computing stream is being captured.
     pub recording: Cell<bool>,
     /// Increased whenever memory moves that a captured pass may use.
@@ -52,7 +52,7 @@ impl Shared {
         Ok(Self {
             queues,
             settings,
-            chosen: Chosen::new(format!("{}, {libraries}", context.gpu.name)),
+            chosen: ChosenAlgorithms::new(format!("{}, {libraries}", context.gpu.name)),
             kernels,
             cudnn: OnceCell::new(),
             fastest: OnceCell::new(),
@@ -60,7 +60,7 @@ impl Shared {
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
             lists: StepLists::default(),
-            halves: RefCell::default(),
+            narrow_params: RefCell::default(),
             recording: Cell::new(false),
             moved: Cell::new(0),
             busy: Cell::new(false),
@@ -199,28 +199,28 @@ impl Shared {
 }
 
 fn impossible(what: &str) -> Error {
-    Error::Unsupported { op: what.into(), why: "it was not kept".into() }
+    Error::Unsupported { op: what.into(), why: "its handle could not be stored".into() }
 }
 
 /// Parameters and their gradients in the activations' 16-bit type. They are arenas with the layout of the f32 arenas,
-/// and [`ops::halves`](super::ops::halves) fills them. Empty if activations are f32.
+/// and [`ops::narrow_params`](super::ops::narrow_params) fills them. Empty if activations are f32.
 #[derive(Default)]
 pub struct NarrowParams {
-    pub weights: Vec<Half>,
+    pub weights: Vec<NarrowBucket>,
     /// Copies for networks that are not trained.
-    pub kept: Vec<Half>,
+    pub untrained: Vec<NarrowBucket>,
     /// One per bucket. Gradients that libraries write here are converted to f32.
     pub gradients: Vec<CudaBuf>,
     /// Parameters whose gradients currently exist only in 16 bits.
     pub open: Vec<Slot>,
     /// Per bucket, the list for the conversion of its gradients to f32.
-    pub lists: Vec<Option<Pieces>>,
+    pub lists: Vec<Option<CastList>>,
 }
 
 impl NarrowParams {
     /// Returns this bucket's index, or `None` if it has no copy.
     pub fn bucket(&self, weights: &CudaBuf) -> Option<usize> {
-        self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
+        self.weights.iter().position(|copy| copy.source == (weights.address(), weights.len()))
     }
 
     /// Removes and returns the parameters of a bucket whose gradients exist only in 16 bits, sorted by offset. The
@@ -233,14 +233,14 @@ impl NarrowParams {
 }
 
 /// A bucket of weights, copied to 16 bits.
-pub struct Half {
+pub struct NarrowBucket {
     /// Address and length of the f32 bucket.
-    pub of: (u64, usize),
+    pub source: (u64, usize),
     pub values: CudaBuf,
 }
 
 /// Parameters of a bucket, divided into pieces.
-pub struct Pieces {
+pub struct CastList {
     /// The parameters that the list was made for.
     pub of: Vec<Slot>,
     pub list: CudaBuf,

@@ -39,7 +39,7 @@ fn normal(x: f64) -> (f64, f64) {
 }
 
 /// Returns GELU's tanh approximation of the distribution function, and its derivative.
-fn nearly_normal(x: f64) -> (f64, f64) {
+fn tanh_normal(x: f64) -> (f64, f64) {
     let (k, c) = ((2.0 / PI).sqrt(), 0.044715);
     let t = (k * (x + c * x * x * x)).tanh();
     (0.5 * (1.0 + t), 0.5 * (1.0 - t * t) * k * (1.0 + 3.0 * c * x * x))
@@ -59,7 +59,7 @@ fn value(op: Activation, x: f64) -> f64 {
         Activation::HardSwish => x * hard_sigmoid(x),
         Activation::Silu => x * sigmoid(x),
         Activation::Gelu => x * normal(x).0,
-        Activation::GeluTanh => x * nearly_normal(x).0,
+        Activation::GeluTanh => x * tanh_normal(x).0,
     }
 }
 
@@ -78,7 +78,7 @@ fn slope(op: Activation, x: f64) -> f64 {
         Activation::HardSwish => hard_sigmoid(x) + x * inside(-3.0, 3.0) / 6.0,
         Activation::Silu => sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
         Activation::Gelu => normal(x).0 + x * normal(x).1,
-        Activation::GeluTanh => nearly_normal(x).0 + x * nearly_normal(x).1,
+        Activation::GeluTanh => tanh_normal(x).0 + x * tanh_normal(x).1,
     }
 }
 

@@ -161,23 +161,23 @@ impl Backend for Reference {
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        ask: CrossEntropy<'_>,
+        args: CrossEntropy<'_>,
         x: &HostBuf,
         dx: Option<&mut HostBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice())).map(Some)
+        loss::cross_entropy(desc, args, &x.0, dx.map(|d| d.0.as_mut_slice())).map(Some)
     }
 
     fn soft_loss(
         &self,
         desc: &TensorDesc,
-        ask: SoftLoss<'_>,
+        args: SoftLoss<'_>,
         x: &HostBuf,
         teacher: Option<&HostBuf>,
         dx: Option<&mut HostBuf>,
     ) -> Result<Option<LossSums>, Error> {
         let (teacher, dx) = (teacher.map(|t| t.0.as_slice()), dx.map(|d| d.0.as_mut_slice()));
-        loss::soft_loss(desc, ask, &x.0, teacher, dx).map(Some)
+        loss::soft_loss(desc, args, &x.0, teacher, dx).map(Some)
     }
 }
 

@@ -12,11 +12,11 @@ pub(super) struct Plan {
     pub p: f32,
     pub index: u16,
     pub x: TensorDesc,
-    pub kept: Vec<f32>,
+    pub factors: Vec<f32>,
 }
 
 pub(super) fn plan(op: &Dropout, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], kept: Vec::new() }))
+    Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], factors: Vec::new() }))
 }
 
 impl Planned<Reference> for Plan {
@@ -33,22 +33,22 @@ impl Planned<Reference> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
-        self.kept.resize(self.x.elems(), 1.0);
+        self.factors.resize(self.x.elems(), 1.0);
         if pass.training {
-            for (row, kept) in self.kept.chunks_mut(self.x.shape.elems()).enumerate() {
-                dropout_factors(self.p, self.index, &pass.key, row, kept);
+            for (row, factors) in self.factors.chunks_mut(self.x.shape.elems()).enumerate() {
+                dropout_factors(self.p, self.index, &pass.key, row, factors);
             }
         } else {
-            self.kept.fill(1.0);
+            self.factors.fill(1.0);
         }
-        for ((y, x), k) in y.0.iter_mut().zip(&x[0].0).zip(&self.kept) {
+        for ((y, x), k) in y.0.iter_mut().zip(&x[0].0).zip(&self.factors) {
             *y = x * k;
         }
         Ok(())
     }
 
     fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        for (d, k) in g.dy.0.iter_mut().zip(&self.kept) {
+        for (d, k) in g.dy.0.iter_mut().zip(&self.factors) {
             *d *= k;
         }
         Ok(())

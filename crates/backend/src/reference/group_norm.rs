@@ -46,7 +46,7 @@ impl Plan {
     }
 
     /// Returns set and channel of an element.
-    fn of(&self, i: usize) -> (usize, usize) {
+    fn set_and_channel(&self, i: usize) -> (usize, usize) {
         let (c, plane) = (self.x.shape.c, self.x.shape.plane());
         let (sample, channel) = (i / (c * plane), i / plane % c);
         let set = match self.set {
@@ -61,7 +61,7 @@ impl Plan {
         let (sets, values) = self.sizes();
         let mut sums = vec![0.0; sets];
         for i in 0..self.x.elems() {
-            let (set, channel) = self.of(i);
+            let (set, channel) = self.set_and_channel(i);
             sums[set] += f(i, set, channel) / values as f64;
         }
         sums
@@ -91,7 +91,7 @@ impl Planned<Reference> for Plan {
         let variance = self.means(|i, set, _| (f64::from(x[i]) - self.mean[set]).powi(2));
         self.inverse_std = variance.iter().map(|v| 1.0 / (v + self.eps).sqrt()).collect();
         for (i, value) in x.iter().enumerate().take(self.x.elems()) {
-            let (set, channel) = self.of(i);
+            let (set, channel) = self.set_and_channel(i);
             let hat = (f64::from(*value) - self.mean[set]) * self.inverse_std[set];
             y.0[i] = (hat * f64::from(weight[channel]) + f64::from(bias[channel])) as f32;
         }
@@ -104,7 +104,7 @@ impl Planned<Reference> for Plan {
         let hat = |i: usize, set: usize| (f64::from(x[i]) - self.mean[set]) * self.inverse_std[set];
         let mut sums = vec![vec![0.0; self.x.shape.c]; 2];
         for (i, d) in dy.iter().enumerate() {
-            let (set, channel) = self.of(i);
+            let (set, channel) = self.set_and_channel(i);
             sums[0][channel] += d * hat(i, set);
             sums[1][channel] += d;
         }
@@ -113,7 +113,7 @@ impl Planned<Reference> for Plan {
         let first = self.means(|i, _, channel| weighted(i, channel));
         let second = self.means(|i, set, channel| weighted(i, channel) * hat(i, set));
         for i in 0..dy.len() {
-            let (set, channel) = self.of(i);
+            let (set, channel) = self.set_and_channel(i);
             let d = weighted(i, channel) - first[set] - hat(i, set) * second[set];
             g.dy.0[i] = (self.inverse_std[set] * d) as f32;
         }

@@ -7,14 +7,14 @@ use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teachi
 /// softmax - target. A score is the best only if no score with a smaller index is as high, and never if it is NaN.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
-    ask: CrossEntropy<'_>,
+    args: CrossEntropy<'_>,
     x: &[f32],
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     let classes = desc.shape.elems();
-    let mut sums = LossSums { count: ask.labels.len() as u64, ..LossSums::default() };
-    let smooth = ask.smoothing as f64;
-    for (n, &label) in ask.labels.iter().enumerate() {
+    let mut sums = LossSums { count: args.labels.len() as u64, ..LossSums::default() };
+    let smooth = args.smoothing as f64;
+    for (n, &label) in args.labels.iter().enumerate() {
         let (row, label) = (&x[n * classes..][..classes], label as usize);
         if label >= classes {
             return Err(Error::Size {
@@ -36,7 +36,7 @@ pub(super) fn cross_entropy(
         if let Some(dx) = dx.as_deref_mut() {
             for (i, d) in dx[n * classes..][..classes].iter_mut().enumerate() {
                 let target = smooth / classes as f64 + if i == label { 1.0 - smooth } else { 0.0 };
-                *d = ((log(row[i]).exp() - target) * (ask.scale * ask.weight) as f64) as f32;
+                *d = ((log(row[i]).exp() - target) * (args.scale * args.weight) as f64) as f32;
             }
         }
     }
@@ -55,36 +55,36 @@ struct Row {
 /// Implements [`crate::Backend::soft_loss`].
 pub(super) fn soft_loss(
     desc: &TensorDesc,
-    ask: SoftLoss<'_>,
+    args: SoftLoss<'_>,
     x: &[f32],
     teacher: Option<&[f32]>,
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     let classes = desc.shape.elems();
-    ask.targets.check(classes)?;
-    let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
-    for n in 0..ask.targets.rows() {
+    args.targets.check(classes)?;
+    let mut sums = LossSums { count: args.targets.rows() as u64, ..LossSums::default() };
+    for n in 0..args.targets.rows() {
         let scores = &x[n * classes..][..classes];
-        let (weight, targets) = ask.targets.row(n, classes);
-        let factor = ask.objective.factor(f64::from(weight), classes);
+        let (weight, targets) = args.targets.row(n, classes);
+        let factor = args.objective.factor(f64::from(weight), classes);
         let z: Vec<f64> = scores.iter().map(|v| f64::from(*v)).collect();
         let t: Vec<f64> = targets.iter().map(|v| f64::from(*v)).collect();
-        let mut row = match ask.objective.form {
-            LossForm::Softmax => softmax(&z, &t, ask.objective),
-            LossForm::Sigmoid { alpha, .. } => sigmoid(&z, &t, ask.objective, alpha.map(f64::from)),
+        let mut row = match args.objective.form {
+            LossForm::Softmax => softmax(&z, &t, args.objective),
+            LossForm::Sigmoid { alpha, .. } => sigmoid(&z, &t, args.objective, alpha.map(f64::from)),
         };
         row.loss *= factor;
         row.slopes.iter_mut().for_each(|slope| *slope *= factor);
-        if let (Some(teaching), Some(teacher)) = (ask.objective.teacher, teacher) {
+        if let (Some(teaching), Some(teacher)) = (args.objective.teacher, teacher) {
             let taught: Vec<f64> = teacher[n * classes..][..classes].iter().map(|v| f64::from(*v)).collect();
             teach(&mut row, &z, &taught, teaching, f64::from(weight));
         }
         sums.loss += row.loss;
-        let place = ask.targets.place(n, scores);
+        let place = args.targets.place(n, scores);
         sums.top1 += u64::from(place < 1.min(classes));
         sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
-            let scale = f64::from(ask.scale * ask.weight);
+            let scale = f64::from(args.scale * args.weight);
             let dx = &mut dx[n * classes..][..classes];
             dx.iter_mut().zip(&row.slopes).for_each(|(d, slope)| *d = (slope * scale) as f32);
         }
@@ -126,12 +126,12 @@ fn sigmoid(z: &[f64], t: &[f64], objective: Objective, alpha: Option<f64>) -> Ro
         let right = p * t + (1.0 - p) * (1.0 - t);
         let wrong = (1.0 - right).max(LEAST);
         let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
-        let (focus, bend) = match gamma > 0.0 {
+        let (focus, focus_slope) = match gamma > 0.0 {
             true => (wrong.powf(gamma), -gamma * wrong.powf(gamma - 1.0) * (2.0 * t - 1.0) * p * (1.0 - p)),
             false => (1.0, 0.0),
         };
         row.loss += balance * focus * entropy;
-        row.slopes.push(balance * (focus * (p - t) + bend * entropy));
+        row.slopes.push(balance * (focus * (p - t) + focus_slope * entropy));
     }
     row
 }

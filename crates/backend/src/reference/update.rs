@@ -20,8 +20,8 @@ pub(super) fn update(
             gradient_factor: f64::from(factors[rates::GRADIENT]),
             weight_decay: f64::from(group.weight_decay),
             lr: u.lr * f64::from(factors[group.rate]),
-            base: u.lr,
-            own: f64::from(factors[group.rate]),
+            step_lr: u.lr,
+            group_factor: f64::from(factors[group.rate]),
         };
         finite &= u.rule.run(step, Elements { range: group.range.clone(), w, g, slots });
     }

@@ -8,7 +8,7 @@ pub struct AdagradRule {
     /// Added outside the root. Must be positive.
     pub eps: f64,
     /// Factor on the learning rate: 1 / (1 + (t - 1) lr_decay) at step t. Steps count from 1.
-    pub decayed: f64,
+    pub lr_factor: f64,
 }
 
 impl UpdateRule for AdagradRule {
@@ -17,15 +17,16 @@ impl UpdateRule for AdagradRule {
     }
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
-        let (gradient, lr, eps) = (group.gradient::<T>(), T::of(group.lr * self.decayed), T::of(self.eps));
+        let (gradient, lr, eps) =
+            (group.gradient::<T>(), T::from_f64(group.lr * self.lr_factor), T::from_f64(self.eps));
         elements.each(move |w, g, [sum]: [&mut T; 1]| {
-            let g = gradient.of(w, g);
+            let g = gradient.with_decay(w, g);
             *sum = g.mul_add(g, *sum);
             (-lr).mul_add(g / (sum.sqrt() + eps), w)
         })
     }
 
     fn kernel(&self) -> Kernel {
-        Kernel { name: "update_adagrad", numbers: vec![self.eps, self.decayed] }
+        Kernel { name: "update_adagrad", numbers: vec![self.eps, self.lr_factor] }
     }
 }

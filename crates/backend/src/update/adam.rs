@@ -6,15 +6,15 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamRule {
-    /// Decay of the mean a.
+    /// Decay of a, the mean gradient.
     pub beta1: f64,
-    /// Decay of the mean square v.
+    /// Decay of v, the mean square of the gradient.
     pub beta2: f64,
     /// Added outside the root. Must be positive.
     pub eps: f64,
     /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
-    /// 1 / sqrt(1 - beta2^t).
+    /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
     /// AdamW: the weight decay first shrinks the parameter by `lr weight_decay` and is not part of g.
     pub decoupled: bool,
@@ -27,14 +27,15 @@ impl UpdateRule for AdamRule {
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let decoupled_decay = if self.decoupled { group.weight_decay } else { 0.0 };
-        let keep = T::of(1.0 - group.lr * decoupled_decay);
+        let keep = T::from_f64(1.0 - group.lr * decoupled_decay);
         let coupled_decay = if self.decoupled { 0.0 } else { group.weight_decay };
         let gradient = GroupStep { weight_decay: coupled_decay, ..group }.gradient::<T>();
-        let (rest1, beta2, rest2) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(1.0 - self.beta2));
-        let (step, correction2) = (T::of(group.lr * self.correction1), T::of(self.correction2));
-        let eps = T::of(self.eps);
+        let (rest1, beta2, rest2) =
+            (T::from_f64(1.0 - self.beta1), T::from_f64(self.beta2), T::from_f64(1.0 - self.beta2));
+        let (step, correction2) = (T::from_f64(group.lr * self.correction1), T::from_f64(self.correction2));
+        let eps = T::from_f64(self.eps);
         elements.each(move |w, g, [mean, square]: [&mut T; 2]| {
-            let g = gradient.of(w, g);
+            let g = gradient.with_decay(w, g);
             *mean = rest1.mul_add(g - *mean, *mean);
             *square = beta2.mul_add(*square, rest2 * g * g);
             let root = square.sqrt().mul_add(correction2, eps);

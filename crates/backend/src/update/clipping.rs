@@ -9,7 +9,7 @@ use crate::memory::ParamFormat;
 
 /// A tensor whose norm is needed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Normed {
+pub struct NormedTensor {
     /// Its elements in the bucket.
     pub range: Range<usize>,
     /// The weight decay of its parameter group.
@@ -24,7 +24,7 @@ pub struct Normed {
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
     /// The tensors of each bucket.
-    pub tensors: Vec<Vec<Normed>>,
+    pub tensors: Vec<Vec<NormedTensor>>,
     /// Largest allowed norm of all gradients together.
     pub limit: Option<f64>,
 }

@@ -7,36 +7,37 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LambRule {
-    /// Decay of the mean a.
+    /// Decay of a, the mean gradient.
     pub beta1: f64,
-    /// Decay of the mean square v.
+    /// Decay of v, the mean square of the gradient.
     pub beta2: f64,
     /// Added outside the root. Must be positive.
     pub eps: f64,
     /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
-    /// 1 / sqrt(1 - beta2^t).
+    /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
     /// Whether this is the second pass, which moves along the direction of the first.
-    pub along: bool,
+    pub second_pass: bool,
 }
 
 impl UpdateRule for LambRule {
     fn slots(&self) -> usize {
-        if self.along { 0 } else { 3 }
+        if self.second_pass { 0 } else { 3 }
     }
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
-        if self.along {
-            let lr = T::of(group.lr);
-            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(gradient.of(w, r), w));
+        if self.second_pass {
+            let lr = T::from_f64(group.lr);
+            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(gradient.with_decay(w, r), w));
         }
-        let (rest1, beta2, rest2) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(1.0 - self.beta2));
-        let (correction1, correction2) = (T::of(self.correction1), T::of(self.correction2));
-        let (eps, decay) = (T::of(self.eps), T::of(group.weight_decay));
+        let (rest1, beta2, rest2) =
+            (T::from_f64(1.0 - self.beta1), T::from_f64(self.beta2), T::from_f64(1.0 - self.beta2));
+        let (correction1, correction2) = (T::from_f64(self.correction1), T::from_f64(self.correction2));
+        let (eps, decay) = (T::from_f64(self.eps), T::from_f64(group.weight_decay));
         elements.each(move |w, g, [mean, square, direction]: [&mut T; 3]| {
-            let g = gradient.of(w, g);
+            let g = gradient.with_decay(w, g);
             *mean = rest1.mul_add(g - *mean, *mean);
             *square = beta2.mul_add(*square, rest2 * g * g);
             let root = square.sqrt().mul_add(correction2, eps);
@@ -47,21 +48,21 @@ impl UpdateRule for LambRule {
 
     /// `step_rates` in update.cu reads LARS's eta and larc. With 1 and 0, its ratio is `|w| / |r|`.
     fn kernel(&self) -> Kernel {
-        let Self { beta1, beta2, eps, correction1, correction2, along } = *self;
-        let name = if along { "update_lamb_along" } else { "update_lamb" };
+        let Self { beta1, beta2, eps, correction1, correction2, second_pass } = *self;
+        let name = if second_pass { "update_lamb_along" } else { "update_lamb" };
         Kernel { name, numbers: vec![beta1, 1.0, 0.0, beta2, eps, correction1, correction2] }
     }
 
     fn adapts(&self) -> bool {
-        self.along
+        self.second_pass
     }
 
-    /// Returns 1 if a norm is 0.
+    /// Returns `|w| / |r|`, or 1 if a norm is 0.
     fn trust(&self, weight: f64, direction: f64, _weight_decay: f64, _lr: f64) -> f64 {
         if weight == 0.0 || direction == 0.0 { 1.0 } else { weight / direction }
     }
 
-    fn second(&self) -> Option<Self> {
-        (!self.along).then_some(Self { along: true, ..*self })
+    fn second_pass(&self) -> Option<Self> {
+        (!self.second_pass).then_some(Self { second_pass: true, ..*self })
     }
 }

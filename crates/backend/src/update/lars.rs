@@ -7,7 +7,7 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LarsRule {
     pub momentum: f64,
-    /// Trust coefficient.
+    /// Trust coefficient, the factor on `|w| / |g|`.
     pub eta: f64,
     /// NVCaffe's clipping: a tensor's own rate is at most the learning rate.
     pub larc: bool,
@@ -22,17 +22,17 @@ impl UpdateRule for LarsRule {
     }
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
-        let (gradient, momentum) = (group.gradient::<T>(), T::of(self.momentum));
+        let (gradient, momentum) = (group.gradient::<T>(), T::from_f64(self.momentum));
         if self.corrected {
-            let (own, lr) = (T::of(group.own), T::of(group.base));
+            let (own, lr) = (T::from_f64(group.group_factor), T::from_f64(group.step_lr));
             return elements.each(move |w, g, [v]: [&mut T; 1]| {
-                *v = momentum.mul_add(*v, own * gradient.of(w, g));
+                *v = momentum.mul_add(*v, own * gradient.with_decay(w, g));
                 (-lr).mul_add(*v, w)
             });
         }
-        let lr = T::of(group.lr);
+        let lr = T::from_f64(group.lr);
         elements.each(move |w, g, [v]: [&mut T; 1]| {
-            *v = momentum.mul_add(*v, lr * gradient.of(w, g));
+            *v = momentum.mul_add(*v, lr * gradient.with_decay(w, g));
             w - *v
         })
     }

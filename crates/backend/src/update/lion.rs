@@ -8,7 +8,7 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 pub struct LionRule {
     /// Weight of m in the direction.
     pub beta1: f64,
-    /// Decay of m.
+    /// Decay of m, the mean gradient.
     pub beta2: f64,
 }
 
@@ -19,11 +19,11 @@ impl UpdateRule for LionRule {
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
-        let (beta1, rest1) = (T::of(self.beta1), T::of(1.0 - self.beta1));
-        let (lr, rest2) = (T::of(group.lr), T::of(1.0 - self.beta2));
-        let (keep, zero) = (T::of(1.0 - group.lr * group.weight_decay), T::of(0.0));
+        let (beta1, rest1) = (T::from_f64(self.beta1), T::from_f64(1.0 - self.beta1));
+        let (lr, rest2) = (T::from_f64(group.lr), T::from_f64(1.0 - self.beta2));
+        let (keep, zero) = (T::from_f64(1.0 - group.lr * group.weight_decay), T::from_f64(0.0));
         elements.each(move |w, g, [mean]: [&mut T; 1]| {
-            let g = gradient.of(w, g);
+            let g = gradient.with_decay(w, g);
             let direction = beta1.mul_add(*mean, rest1 * g);
             *mean = rest2.mul_add(g - *mean, *mean);
             // a direction that is not finite must reach the parameter

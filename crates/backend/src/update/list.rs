@@ -59,8 +59,8 @@ macro_rules! rules {
             }
 
             /// Calls [`UpdateRule::second`].
-            pub fn second(&self) -> Option<Self> {
-                match self { $(Rule::$name(rule) => rule.second().map(Rule::$name)),+ }
+            pub fn second_pass(&self) -> Option<Self> {
+                match self { $(Rule::$name(rule) => rule.second_pass().map(Rule::$name)),+ }
             }
 
             /// Calls [`UpdateRule::trust`].

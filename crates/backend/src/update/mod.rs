@@ -20,7 +20,7 @@ macro_rules! modules {
 }
 crate::for_each_optimizer!(modules);
 
-pub use clipping::{Normed, Norms, UnitTensor, Units};
+pub use clipping::{NormedTensor, Norms, UnitTensor, Units};
 pub use list::{ParamGroup, Rule, Update};
 pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};

@@ -24,9 +24,9 @@ words! { RmsPropVariant { Torch = "torch", Tf = "tf" } }
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsPropRule {
     pub variant: RmsPropVariant,
-    /// Decay of the mean square.
+    /// Decay of s, the mean square of the gradient.
     pub alpha: f64,
-    /// Must be positive.
+    /// Added to the denominator. Must be positive.
     pub eps: f64,
     pub momentum: f64,
     /// Whether to divide by the standard deviation instead of the root mean square.
@@ -50,8 +50,8 @@ struct Step<T> {
 impl<T: Real> Step<T> {
     /// Updates b and returns the new parameter. `square` is the mean square or the variance.
     #[inline(always)]
-    fn of(self, w: T, g: T, square: T, b: &mut T) -> T {
-        let (zero, one) = (T::of(0.0), T::of(1.0));
+    fn apply(self, w: T, g: T, square: T, b: &mut T) -> T {
+        let (zero, one) = (T::from_f64(0.0), T::from_f64(1.0));
         let (inside, outside) = if self.tf { (self.eps, zero) } else { (zero, self.eps) };
         let quotient = g / ((square + inside).sqrt() + outside);
         let (into, out) = if self.within { (self.lr, one) } else { (one, self.lr) };
@@ -68,23 +68,23 @@ impl UpdateRule for RmsPropRule {
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let gradient = group.gradient::<T>();
         let tf = self.variant == RmsPropVariant::Tf;
-        let (lr, within) = (T::of(group.lr), tf && !self.corrected);
-        let step = Step { lr, eps: T::of(self.eps), momentum: T::of(self.momentum), tf, within };
-        let (zero, rest) = (T::of(0.0), T::of(1.0 - self.alpha));
+        let (lr, within) = (T::from_f64(group.lr), tf && !self.corrected);
+        let step = Step { lr, eps: T::from_f64(self.eps), momentum: T::from_f64(self.momentum), tf, within };
+        let (zero, rest) = (T::from_f64(0.0), T::from_f64(1.0 - self.alpha));
         if !self.centered {
             return elements.each(move |w, g, [square, b]: [&mut T; 2]| {
-                let g = gradient.of(w, g);
+                let g = gradient.with_decay(w, g);
                 *square = rest.mul_add(g.mul_add(g, -*square), *square);
-                step.of(w, g, *square, b)
+                step.apply(w, g, *square, b)
             });
         }
         elements.each(move |w, g, [square, b, mean]: [&mut T; 3]| {
-            let g = gradient.of(w, g);
+            let g = gradient.with_decay(w, g);
             *square = rest.mul_add(g.mul_add(g, -*square), *square);
             *mean = rest.mul_add(g - *mean, *mean);
             // rounding may make a variance slightly negative
             let variance = (-*mean).mul_add(*mean, *square).max(zero);
-            step.of(w, g, variance, b)
+            step.apply(w, g, variance, b)
         })
     }
 

@@ -9,18 +9,18 @@ pub struct GroupStep {
     /// Factor on the gradient from clipping by norm.
     pub gradient_factor: f64,
     pub weight_decay: f64,
-    /// Learning rate including the group's trust ratio: `base * own`.
+    /// Learning rate including the group's trust ratio: `step_lr * group_factor`.
     pub lr: f64,
-    /// Learning rate of the step.
-    pub base: f64,
+    /// Learning rate of the step, without the group's factor.
+    pub step_lr: f64,
     /// Factor of the group, including its trust ratio.
-    pub own: f64,
+    pub group_factor: f64,
 }
 
 impl GroupStep {
     /// Returns the function that computes this group's gradients.
     pub fn gradient<T: Real>(&self) -> DecayedGradient<T> {
-        DecayedGradient { decay: T::of(self.weight_decay), factor: T::of(self.gradient_factor) }
+        DecayedGradient { decay: T::from_f64(self.weight_decay), factor: T::from_f64(self.gradient_factor) }
     }
 }
 
@@ -34,7 +34,7 @@ pub struct DecayedGradient<T> {
 impl<T: Real> DecayedGradient<T> {
     /// Returns `weight_decay w + gradient_factor g` for parameter w and gradient g.
     #[inline(always)]
-    pub fn of(self, w: T, g: T) -> T {
+    pub fn with_decay(self, w: T, g: T) -> T {
         self.decay.mul_add(w, self.factor * g)
     }
 }
@@ -78,7 +78,7 @@ pub trait UpdateRule {
     /// Returns the second pass of a rule with two passes. The first pass writes a direction to the last slot and does
     /// not change the parameters. The second pass gets the directions instead of gradients, and rates adapt to the
     /// norms of the directions. Its kernel reads the same numbers.
-    fn second(&self) -> Option<Self>
+    fn second_pass(&self) -> Option<Self>
     where
         Self: Sized,
     {
@@ -95,7 +95,7 @@ pub(super) fn flag(on: bool) -> f64 {
 pub trait Real:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
 
     /// Returns `self * a + b`. In f32 it is rounded once, so that all instruction sets give the same bits.
     fn mul_add(self, a: Self, b: Self) -> Self;
@@ -110,7 +110,7 @@ pub trait Real:
 
 impl Real for f32 {
     #[inline(always)]
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x as f32
     }
 
@@ -137,7 +137,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x
     }
 

@@ -24,7 +24,7 @@ impl Method for Adagrad {
     }
 
     fn rule(&self, step: u64) -> Rule {
-        let decayed = (1.0 + (step as f64 - 1.0) * self.lr_decay()).recip();
-        Rule::Adagrad(AdagradRule { eps: self.eps(), decayed })
+        let lr_factor = (1.0 + (step as f64 - 1.0) * self.lr_decay()).recip();
+        Rule::Adagrad(AdagradRule { eps: self.eps(), lr_factor })
     }
 }

@@ -15,7 +15,7 @@ use crate::Graph;
 pub enum Averaging {
     /// At step t, counted from 1, with d = min(decay, (1 + t) / (10 + t)): average -= (1 - d) (average - value).
     Exponential {
-        /// Upper limit of d.
+        /// Upper limit of d, the weight of the old average.
         decay: f64,
     },
     /// The mean of the values after step `first` and after every `period` further steps. Before that, the values

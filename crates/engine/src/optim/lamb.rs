@@ -36,7 +36,7 @@ impl Method for Lamb {
             eps: self.eps(),
             correction1: left(beta1).recip(),
             correction2: left(beta2).sqrt().recip(),
-            along: false,
+            second_pass: false,
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use backend::update::{Normed, Norms, Units, rates};
+use backend::update::{NormedTensor, Norms, Units, rates};
 use backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
 
 use super::ema::Ema;
@@ -24,7 +24,7 @@ pub struct Policy<D, A> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stepped {
+pub struct StepOutcome {
     /// False if it is already known that a parameter is not finite.
     pub finite: bool,
     /// Norm of all gradients together before clipping. `None` unless they are clipped by norm.
@@ -69,7 +69,7 @@ pub struct Optimizer<B: Backend> {
 
 impl<B: Backend> SecondPass<B> {
     /// Returns the data for the second pass over these tensors, or `None` if `wanted` is false.
-    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
+    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<NormedTensor>>; 2]) -> Result<Option<Self>, Error> {
         if !wanted {
             return Ok(None);
         }
@@ -103,18 +103,19 @@ impl<B: Backend> Optimizer<B> {
     {
         let layout = graph.layout();
         let rule = method.rule(1);
-        let adapts = rule.adapts() || rule.second().is_some_and(|second| second.adapts());
-        let tensor = |p: &Param<B>| Normed {
+        let adapts = rule.adapts() || rule.second_pass().is_some_and(|second| second.adapts());
+        let tensor = |p: &Param<B>| NormedTensor {
             range: p.slot.range(),
             weight_decay: (policy.decay)(&p.name, &p.spec.shape),
             adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
             factor: factor(&p.name) as f32,
         };
         let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(tensor).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
-        let trained = |(of_bucket, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
-        let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
-        let second = SecondPass::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
+        let tensors: Vec<Vec<NormedTensor>> = (0..layout.buckets.len()).map(of_bucket).collect();
+        let trained =
+            |(of_bucket, frozen): (&Vec<NormedTensor>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
+        let trained: Vec<Vec<NormedTensor>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let second = SecondPass::new(graph, method.rule(1).second_pass().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
@@ -172,7 +173,12 @@ impl<B: Backend> Optimizer<B> {
 
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
     /// ranks, and clipping changes them in place.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
+    pub fn step(
+        &mut self,
+        graph: &mut Graph<B>,
+        lr: f64,
+        mut ema: Option<&mut Ema<B>>,
+    ) -> Result<StepOutcome, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
@@ -192,7 +198,7 @@ impl<B: Backend> Optimizer<B> {
         }
         ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
         let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
-        Ok(Stepped { finite, grad_norm })
+        Ok(StepOutcome { finite, grad_norm })
     }
 
     /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
@@ -309,14 +315,20 @@ impl<B: Backend> Optimizer<B> {
             let update = if late { &next.late } else { update };
             finite &= backend.update(update, &plan.groups[bucket], &plan.rates, w, g, &mut slots)?;
         }
-        Ok(finite && self.go_along(backend, next, held, weights)?)
+        Ok(finite && self.run_second_pass(backend, next, held, weights)?)
     }
 
     /// Runs the second pass of a rule that has one: computes the norms of the directions, and updates the parameters
     /// along them.
-    fn go_along(&mut self, backend: &B, next: &StepNumbers, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+    fn run_second_pass(
+        &mut self,
+        backend: &B,
+        next: &StepNumbers,
+        held: bool,
+        weights: &mut Arena<B>,
+    ) -> Result<bool, Error> {
         let Some(SecondPass { directions, plans }) = &mut self.second else { return Ok(true) };
-        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
+        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second_pass().map(|rule| Update { rule, ..*u }));
         let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
         let plan = &mut plans[usize::from(held)];
         backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
@@ -386,7 +398,7 @@ pub(super) struct StepPlan<B: Backend> {
 
 impl<B: Backend> StepPlan<B> {
     /// Creates the plan for these tensors by bucket.
-    pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
+    pub fn new(backend: &B, tensors: Vec<Vec<NormedTensor>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
         rates.write(0, &plain)?;
@@ -395,18 +407,18 @@ impl<B: Backend> StepPlan<B> {
     }
 
     /// Creates the plan for the second pass of a rule. Its directions already contain the weight decay.
-    pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
-        let whole = |of_bucket: &Vec<Normed>| {
-            of_bucket.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
+    pub fn along(backend: &B, tensors: &[Vec<NormedTensor>]) -> Result<Self, Error> {
+        let whole = |of_bucket: &Vec<NormedTensor>| {
+            of_bucket.iter().map(|tensor| NormedTensor { weight_decay: 0.0, ..tensor.clone() }).collect()
         };
         Ok(Self { groups: groups(tensors), ..Self::new(backend, tensors.iter().map(whole).collect(), None)? })
     }
 }
 
 /// Returns the parameter groups of each bucket. Adjacent tensors with the same numbers form one group.
-fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
+fn groups(tensors: &[Vec<NormedTensor>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
-    let mut of_bucket = |tensors: &Vec<Normed>| {
+    let mut of_bucket = |tensors: &Vec<NormedTensor>| {
         let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
             let own = tensor.adapts || tensor.factor != 1.0;

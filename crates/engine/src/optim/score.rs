@@ -102,8 +102,8 @@ impl FromStr for ScoreName {
 }
 
 impl TextForm for ScoreName {
-    const EXPECTED: &'static str =
-        "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these of the averages, as \"ema.top1\"";
+    const EXPECTED: &'static str = "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these for the \
+        averaged weights, such as \"ema.top1\"";
 }
 
 #[cfg(test)]

@@ -128,13 +128,13 @@ impl OptimizerSpec {
 }
 
 section! {
-    /// Parameters with a rate or a weight decay of their own; the first group that names a parameter counts.
+    /// Parameters with another learning rate or weight decay. The first group that matches a parameter applies.
     pub struct Group {
         /// Parameters, as patterns, such as "fc.*".
         required r#match: Vec<String>;
         /// Factor on the learning rate.
         default lr: f64 = 1.0, in Range::NonNegativeF32;
-        /// Weight decay; absent: that of all other parameters.
+        /// Weight decay. If it is absent, the weight decay is the same as without the group.
         absent weight_decay: f64 = "that of the optimizer", in Range::AtLeast(0.0);
     }
 }

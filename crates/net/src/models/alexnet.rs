@@ -42,8 +42,8 @@ fn identity(net: &NetSpec, x: Id) -> bool {
     net.shapes().is_ok_and(|shapes| [shapes[x.0].h, shapes[x.0].w] == [6, 6])
 }
 
-/// TernGrad's network: the two columns of Krizhevsky et al. 2012, which are joined before the third convolution and
-/// before the fully connected layers. It has SAME convolutions, and local response normalisation within a column.
+/// Creates TernGrad's network: the two columns of Krizhevsky et al. 2012, which are joined before the third convolution
+/// and before the fully connected layers. It has SAME convolutions, and local response normalisation within a column.
 pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let columns = [1, 2].map(|column| {
@@ -70,7 +70,7 @@ pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Weights are initialised around zero, biases to `bias`.
+/// Adds a convolution with SAME padding and ReLU. Weights are initialised around zero, biases to `bias`.
 fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> Id {
     let conv = same(net, conv, x).bias(bias).relu().init(Init::TruncatedNormal(0.01));
     net.add(name, conv, x)

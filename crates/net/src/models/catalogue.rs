@@ -11,7 +11,7 @@ use crate::{NetSpec, Shape};
 /// A function that builds a network from its name, the shape of the images, and the number of classes.
 pub type Build = fn(&str, Shape, usize) -> NetSpec;
 
-/// A row of the catalogue.
+/// A network of the catalogue, with the sizes that it was designed for.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
     /// The value of `model` in a recipe.

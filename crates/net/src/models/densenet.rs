@@ -7,7 +7,8 @@ use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, 
 /// Channels that each layer adds (k in the paper).
 const GROWTH: usize = 32;
 
-/// Blocks with these numbers of layers. Transitions between them halve channels and plane (DenseNet-BC).
+/// Creates a network whose blocks have these numbers of layers. Transitions between blocks halve channels and plane
+/// (DenseNet-BC).
 pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("features.conv0", Conv::new(64, 7).stride(2).pad(3), net.image());

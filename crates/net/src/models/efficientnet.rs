@@ -21,7 +21,7 @@ const DROP_PATH: f32 = 0.2;
 /// Size of a network relative to B0.
 #[derive(Clone, Copy)]
 pub struct Scale {
-    /// Factor on the channels.
+    /// Factor on the number of channels.
     pub width: f64,
     /// Factor on the number of blocks in a stage. The result is rounded up.
     pub depth: f64,
@@ -29,7 +29,7 @@ pub struct Scale {
     pub dropout: f32,
 }
 
-/// torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding.
+/// Creates torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding.
 pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (silu, image) = (Some(Activation::Silu), net.image());
@@ -46,7 +46,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
     net
 }
 
-/// timm's tf_efficientnet_lite. Stem and head have B0's width, and the first and last stage have B0's depth.
+/// Creates timm's tf_efficientnet_lite. Stem and head have B0's width, and the first and last stage have B0's depth.
 pub fn lite(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
@@ -69,7 +69,7 @@ fn scores(classes: usize) -> Linear {
 /// An inverted residual block of a scaled network.
 struct Block {
     stage: usize,
-    /// Index in the stage.
+    /// Index of the block within its stage.
     at: usize,
     expansion: usize,
     kernel: usize,

@@ -67,7 +67,7 @@ fn module(b: &mut Builder, path: &str, [one, before3, three, before5, five, behi
     b.concat(path, &[first, second, third, fourth])
 }
 
-/// Averages to 4x4, conv 1x1-128, fc 1024, dropout 0.7, fc.
+/// Adds an auxiliary classifier: mean over 4x4 areas, conv 1x1-128, fc 1024, dropout 0.7, fc.
 fn auxiliary(b: &mut Builder, path: &str, classes: usize, x: Id) {
     let name = |part: &str| format!("{path}.{part}");
     let x = b.pool(&name("avgpool"), Pool::adaptive(4), x);

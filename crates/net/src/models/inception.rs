@@ -89,7 +89,7 @@ pub enum Arrangement {
 /// Weight of the auxiliary classifier's loss.
 const V3_AUXILIARY: f32 = 0.4;
 
-/// Creates Inception v4 for images of 299 x 299.
+/// Creates Inception v3 for images of 299 x 299.
 pub fn v3(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
     let slim = arrangement == Arrangement::Slim;
     let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
@@ -165,7 +165,7 @@ fn v3_module_c(b: &mut Builder, path: &str, c: usize, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// Adds a reduction to 8x8.
+/// Adds a reduction from 17x17 to 8x8.
 fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.row(&name("branch3x3_"), 1, [square(192, 1), valid(320, 3, 2)], x);
@@ -200,7 +200,7 @@ fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
 
 // Inception v4 (Szegedy et al. 2016, arXiv 1602.07261, figures 3 to 9) as in timm.
 
-/// Creates Inception-ResNet v2 for images of 299 x 299.
+/// Creates Inception v4 for images of 299 x 299.
 pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
     let norm = Norm { eps: 1e-3, ..Norm::new() };
     let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
@@ -237,7 +237,7 @@ fn v4_pooled(b: &mut Builder, path: &str, channels: usize, x: Id) -> Id {
     b.pooled([&format!("{path}.branch3.0"), &format!("{path}.branch3.1")], channels, x)
 }
 
-/// Adds a module at 35x35.
+/// Adds a module at 35x35 (figure 4).
 fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(96, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(64, 1), square(96, 3)], x);
@@ -246,7 +246,7 @@ fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, three, double, pool])
 }
 
-/// Adds a reduction to 17x17.
+/// Adds a reduction from 35x35 to 17x17 (figure 7).
 fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.unit(&format!("{path}.branch0"), valid(384, 3, 2), x);
     let double = b.row(&format!("{path}.branch1."), 0, [square(192, 1), square(224, 3), valid(256, 3, 2)], x);
@@ -254,7 +254,7 @@ fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, double, pool])
 }
 
-/// Adds a module at 17x17.
+/// Adds a module at 17x17 (figure 5).
 fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let (wide, tall) = (|channels| same(channels, [1, 7]), |channels| same(channels, [7, 1]));
     let one = b.unit(&format!("{path}.branch0"), square(384, 1), x);
@@ -265,7 +265,7 @@ fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// Adds a reduction to 8x8.
+/// Adds a reduction from 17x17 to 8x8 (figure 8).
 fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.row(&format!("{path}.branch0."), 0, [square(192, 1), valid(192, 3, 2)], x);
     let seven = [square(256, 1), same(256, [1, 7]), same(320, [7, 1]), valid(320, 3, 2)];
@@ -274,7 +274,7 @@ fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, seven, pool])
 }
 
-/// Adds a module at 8x8.
+/// Adds a module at 8x8 (figure 6).
 fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(256, 1), x);
     let three = b.unit(&format!("{path}.branch1_0"), square(384, 1), x);

@@ -47,7 +47,7 @@ fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usi
 /// The kind of blocks in a network for ImageNet.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// Two 3x3 convolutions.
+    /// Two 3x3 convolutions with the stage's channels.
     Basic,
     /// 1x1, 3x3, and 1x1 to four times the stage's channels.
     Bottleneck {
@@ -62,9 +62,9 @@ pub enum Kind {
 
 /// The bottleneck of He et al.
 pub const BOTTLENECK: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: false };
-/// Twice as wide inside.
+/// A bottleneck with twice as many inner channels.
 pub const WIDE: Kind = Kind::Bottleneck { groups: 1, width: 128, squeezes: false };
-/// With squeeze and excitation, as in timm.
+/// The bottleneck with squeeze and excitation, as in timm.
 pub const SQUEEZE: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: true };
 
 /// Returns the ResNeXt block with `groups` groups of `width` channels.

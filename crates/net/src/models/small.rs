@@ -11,9 +11,10 @@ fn max2() -> Pool {
     Pool::new(PoolKind::Max, 2, 2)
 }
 
-/// TF-slim's network: conv 5x5-32, pool, conv 5x5-64, pool, fc 1024, dropout 0.5, fc, with SAME padding. Weights are
-/// initialised uniformly within 1/sqrt(fan in). Slim's own initialisation has a standard deviation of 0.1 everywhere.
-/// This is 5 times too large for 3,136 inputs, and training diverges at the learning rates that three epochs need.
+/// Creates TF-slim's network: conv 5x5-32, pool, conv 5x5-64, pool, fc 1024, dropout 0.5, fc, with SAME padding.
+/// Weights are initialised uniformly within 1/sqrt(fan in). Slim's own initialisation has a standard deviation of 0.1
+/// everywhere. This is 5 times too large for 3,136 inputs, and training diverges at the learning rates that three
+/// epochs need.
 pub fn lenet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let start = Init::UniformFanIn;
@@ -29,7 +30,7 @@ pub fn lenet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Caffe's network: conv 5x5-20, pool, conv 5x5-50, pool, fc 500, ReLU, fc. No padding, and no ReLU after the
+/// Creates Caffe's network: conv 5x5-20, pool, conv 5x5-50, pool, fc 500, ReLU, fc. No padding, and no ReLU after the
 /// convolutions.
 pub fn lenet_caffe(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
@@ -46,7 +47,7 @@ pub fn lenet_caffe(name: &str, input: Shape, classes: usize) -> NetSpec {
 
 // The network of TensorFlow's CIFAR-10 tutorial, which TernGrad calls cifar10_alexnet, and TF-slim's variant of it.
 
-/// Across nine channels.
+/// Local response normalisation across nine channels.
 const LRN: Lrn = Lrn { radius: 4, k: 1.0, alpha: 0.001 / 9.0, beta: 0.75 };
 
 /// Creates a network with these layers: conv 5x5-64, pool 2x2/2, LRN, conv 5x5-64, LRN, pool 2x2/2, fc 384, dropout

@@ -11,16 +11,16 @@ pub struct Version {
     pools: [usize; 3],
 }
 
-/// conv 7x7/2-96, pool, 3 fires, pool, 4 fires, pool, fire.
+/// Version 1.0: conv 7x7/2-96, pool, 3 fires, pool, 4 fires, pool, fire.
 pub const V1_0: Version = Version { first: (96, 7), pools: [2, 6, 11] };
-/// conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires. 2.4 times fewer multiply-adds.
+/// Version 1.1: conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires. It has 2.4 times fewer multiply-adds.
 pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
 
 /// For each fire module, the channels of its squeeze and of each expansion.
 const FIRES: [(usize, usize); 8] =
     [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
 
-/// A network that ends with a convolution to the classes and their means.
+/// Creates a network that ends with a convolution to the classes and their means.
 pub fn torchvision(name: &str, input: Shape, classes: usize, version: Version) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (channels, k) = version.first;

@@ -13,7 +13,7 @@ use crate::{Id, LONGEST_PATH};
 /// A node of the whole network.
 #[derive(Clone, Debug)]
 pub(super) struct Flat {
-    /// The full path.
+    /// The full path: the names of all blocks around it, and its own name.
     pub name: String,
     /// The node's line. For a node of a block, the line inside the block.
     pub line: usize,
@@ -43,7 +43,7 @@ pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
 struct Scope<'a> {
     /// Path of the block, or empty for the network itself.
     path: &'a str,
-    /// Inputs of the block.
+    /// Inputs of the block, at least one.
     inputs: &'a [Id],
     parameters: &'a Table,
 }

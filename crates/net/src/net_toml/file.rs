@@ -22,7 +22,7 @@ pub(super) struct File {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub line: usize,
-    /// Name within its block.
+    /// Name within its block, without the block's path.
     pub name: String,
     pub keys: Table,
 }

@@ -13,7 +13,7 @@ use super::toml_keys::{Keys, TomlOp};
 pub struct Conv {
     pub out_channels: usize,
     pub kernel: [usize; 2],
-    /// Vertical and horizontal.
+    /// Vertical and horizontal step of the kernel.
     pub stride: [usize; 2],
     /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],

@@ -12,7 +12,7 @@ use super::toml_keys::{Keys, TomlOp};
 pub struct GroupNorm {
     /// Number of groups, which have equal sizes.
     pub groups: usize,
-    /// Added to the variance.
+    /// Added to the variance before the root.
     pub eps: f32,
 }
 

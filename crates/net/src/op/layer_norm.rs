@@ -10,7 +10,7 @@ use super::toml_keys::{Keys, TomlOp};
 /// channels (Ba et al. 2016, arXiv 1607.06450, over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
-    /// Added to the variance.
+    /// Added to the variance before the root.
     pub eps: f32,
 }
 

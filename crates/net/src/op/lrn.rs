@@ -7,7 +7,7 @@ use super::toml_keys::{Keys, TomlOp};
 /// 3.3). `alpha` has TensorFlow's meaning: it is not divided by the window size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lrn {
-    /// Channels on each side.
+    /// Number of neighbouring channels on each side.
     pub radius: usize,
     pub k: f32,
     pub alpha: f32,

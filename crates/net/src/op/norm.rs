@@ -9,17 +9,17 @@ use super::toml_keys::{Keys, TomlOp};
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
-    /// Added to the variance.
+    /// Added to the variance before the root.
     pub eps: f32,
     /// Weight of the new statistics in the running statistics, as in PyTorch.
     pub momentum: f32,
     /// Whether a second input is added before ReLU.
     pub residual: bool,
-    /// Whether max(x, 0) follows.
+    /// Whether max(x, 0) follows in the same pass.
     pub relu: bool,
     /// Whether gamma is a parameter. If not, it is always 1.
     pub scale: bool,
-    /// Initial value of gamma.
+    /// Initial value of gamma for all channels.
     pub gamma: f32,
 }
 
@@ -41,7 +41,7 @@ impl Norm {
         self
     }
 
-    /// Adds a second input.
+    /// Adds a second input, which is summed with the result before ReLU.
     pub fn residual(mut self) -> Self {
         self.residual = true;
         self

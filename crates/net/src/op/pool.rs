@@ -23,7 +23,7 @@ pub struct Pool {
     pub kind: PoolKind,
     /// Height and width of the window. `None` means the whole plane.
     pub window: Option<[usize; 2]>,
-    /// Vertical and horizontal.
+    /// Vertical and horizontal step of the window.
     pub stride: [usize; 2],
     /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
@@ -38,7 +38,7 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub from: usize,
-    /// One past the last cell.
+    /// Index of the cell after the last one.
     pub to: usize,
     /// Number of cells including padding.
     pub padded: usize,

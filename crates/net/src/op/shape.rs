@@ -5,7 +5,7 @@ use std::fmt;
 /// Channels, height and width of a sample. A vector of F features is (F, 1, 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Channels or features.
+    /// Channels of an image, or features of a vector.
     pub c: usize,
     pub h: usize,
     pub w: usize,

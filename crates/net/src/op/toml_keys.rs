@@ -33,7 +33,7 @@ pub(crate) enum Keys<'a> {
     Write(Vec<(&'static str, String, Must)>),
 }
 
-/// A node being read.
+/// The state of reading a node's keys.
 pub(crate) struct Reading<'a> {
     /// The keys that were not read yet.
     pub keys: Table,
@@ -42,7 +42,7 @@ pub(crate) struct Reading<'a> {
     pub line: usize,
     /// All keys that the operation has named.
     pub known: Vec<&'static str>,
-    /// The first error.
+    /// The first error, if there was one.
     pub fault: Option<Fault>,
 }
 
@@ -230,7 +230,7 @@ fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(theirs, ours)| *theirs == key && known.contains(ours)).map(|(_, ours)| *ours)
 }
 
-/// Maximum value of a count.
+/// Maximum value of a count, such as channels.
 pub(crate) const MOST: usize = 1 << 24;
 
 /// Maximum kernel, stride, dilation or padding.
@@ -245,12 +245,12 @@ pub(crate) struct Context {
     pub classes: usize,
 }
 
-/// The type of a key.
+/// A type that the value of a key can have.
 pub(crate) trait Word: Clone + PartialEq {
     /// Reads a value. The error describes the expected value.
     fn read(value: &Value, context: &Context) -> Result<Self, String>;
 
-    /// Writes the value as TOML.
+    /// Formats the value as TOML text.
     fn write(&self) -> String;
 }
 
@@ -316,7 +316,7 @@ impl Word for [usize; 2] {
     }
 }
 
-/// `None` omits the key.
+/// A key that may be absent. `None` has no TOML text, so it must be the operation's default, which is never written.
 impl<T: Word> Word for Option<T> {
     fn read(value: &Value, context: &Context) -> Result<Self, String> {
         T::read(value, context).map(Some)

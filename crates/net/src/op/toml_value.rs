@@ -25,7 +25,6 @@ pub(crate) enum Kind {
     Table(Table),
 }
 
-/// Parses a text as a table.
 pub(crate) fn parse(text: &str) -> Result<Table, Fault> {
     let lines = Lines::of(text);
     let table = DeTable::parse(text).map_err(|error| {
@@ -132,7 +131,7 @@ impl Value {
 #[error("{file}:{line}: {}{why}", node_text(.node))]
 pub struct Error {
     pub file: String,
-    /// Line number, from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     /// Full name of the node, or empty if no node is concerned.
     pub node: String,

@@ -2,7 +2,7 @@
 //! over all ranks, scaled to a norm of rho, computes the gradient of the same images there, and applies it at the original parameters. The
 //! move is the same on all ranks, so the step is the same on any number of ranks. A second loader reads the images of the second pass.
 
-use backend::update::{Normed, SgdRule, rates};
+use backend::update::{NormedTensor, SgdRule, rates};
 use backend::{Arena, Backend, Buffer, Norms, Rule, Update};
 use engine::MicroBatch;
 use formats::checkpoint::Progress;
@@ -37,9 +37,9 @@ impl<B: Backend> Sam<B> {
     pub fn new(run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<Option<Self>, Error> {
         let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
         let (backend, layout) = (run.graph.backend(), run.graph.layout());
-        let tensor = |range| Normed { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
+        let tensor = |range| NormedTensor { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
         let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(|p| tensor(p.slot.range())).collect();
-        let tensors: Vec<Vec<Normed>> = (0..layout.buckets.len()).map(of_bucket).collect();
+        let tensors: Vec<Vec<NormedTensor>> = (0..layout.buckets.len()).map(of_bucket).collect();
         let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
         let order = Box::new(run.order(at.0, at.1));
         let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;

@@ -127,7 +127,7 @@ fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     model::check(model, &model.layers, &net)?;
     // the teacher needs a plan for every image size
     let largest = run.division.largest();
-    let mut teacher = run.graph.beside(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
+    let mut teacher = run.graph.inference_graph(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
     let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));
     for (input, batches) in [(train, run.division.sizes()), (scored, Vec::new())] {
         let named = |error: BuildError| Error::Usage(format!("distill.teacher: {error}"));

@@ -27,9 +27,10 @@ pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<B
         (Some(plan), None | Some(Format::Panels(_))) if given.is_none_or(|given| *given == plan.formats()[0]) => {
             Ok(Box::new(plan))
         }
-        (_, Some(Format::Panels(_))) => {
-            Err(Error::Unsupported { op: r.name.into(), why: "its weights have another layer's panels".into() })
-        }
+        (_, Some(Format::Panels(_))) => Err(Error::Unsupported {
+            op: r.name.into(),
+            why: "its weights are stored in panels for a layer of other sizes".into(),
+        }),
         _ => by_onednn(cpu, r, op),
     }
 }

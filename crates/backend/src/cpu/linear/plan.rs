@@ -11,7 +11,7 @@ use super::super::layout::Format;
 use super::super::panels::Panels;
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
-use super::products::{Forward, Inputs, Sizes, Weights};
+use super::products::{Forward, InputGradient, Sizes, WeightGradient};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 pub struct Plan {
@@ -22,7 +22,7 @@ pub struct Plan {
     panels: Panels,
     has_bias: bool,
     relu: Relu,
-    /// Workspace for a pass.
+    /// Workspace for a pass. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 
@@ -31,7 +31,7 @@ impl Plan {
     pub fn new(set: Avx2, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
         let (n, inputs) = (r.x[0].n, r.x[0].sample_elems());
         let sizes = Sizes { n, inputs, outputs: op.out_features };
-        cpu.scratch.reserve(sizes.work(cpu.threads), r.name)?;
+        cpu.scratch.reserve(sizes.workspace(cpu.threads), r.name)?;
         Ok(Self {
             set,
             threads: cpu.threads,
@@ -75,19 +75,19 @@ impl Planned<Cpu> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let (wanted, sizes) = (g.take_dx(0), self.sizes);
         self.relu.mask(self.threads, self.y.elems(), g.dy, g.y);
-        let (dy, mut work) = (&g.dy.as_slice()[..self.y.elems()], self.scratch.borrow());
+        let (dy, mut workspace) = (&g.dy.as_slice()[..self.y.elems()], self.scratch.borrow());
         if !pass.frozen {
             let mut db = vec![0.0; if self.has_bias { sizes.outputs } else { 0 }];
-            let weights = Weights { sizes, x: &g.x[0].as_slice()[..sizes.n * sizes.inputs], dy };
+            let weights = WeightGradient { sizes, x: &g.x[0].as_slice()[..sizes.n * sizes.inputs], dy };
             let dw = g.dparams.get_mut(pass.slots[0]);
-            weights.run(self.set, self.threads, work.as_mut_slice(), dw, self.has_bias.then_some(&mut db));
+            weights.run(self.set, self.threads, workspace.as_mut_slice(), dw, self.has_bias.then_some(&mut db));
             if self.has_bias {
                 g.dparams.get_mut(pass.slots[1])[..sizes.outputs].copy_from_slice(&db);
             }
         }
         if let Some(dx) = wanted {
-            let inputs = Inputs { sizes, dy, w: pass.params.get(pass.slots[0]) };
-            inputs.run(self.set, self.threads, work.as_mut_slice(), dx.as_mut_slice());
+            let inputs = InputGradient { sizes, dy, w: pass.params.get(pass.slots[0]) };
+            inputs.run(self.set, self.threads, workspace.as_mut_slice(), dx.as_mut_slice());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::arch::x86_64 as x86;
 use std::ops::Range;
 
-use super::super::divide::{Divided, Items, Matrix, PerThread};
+use super::super::divide::{DividedMatrix, Items, Matrix, PerThread};
 use super::super::panels::PANEL;
 use super::super::register_tile::{by_rows, outer, rows};
 use super::super::threads::Threads;
@@ -41,14 +41,14 @@ impl Sizes {
     }
 
     /// Returns the size of a thread's workspace for the input gradient: transposed weights and sums.
-    pub fn inputs_work(&self) -> usize {
+    pub fn input_gradient_workspace(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
 
     /// Returns the size of the workspace for any pass.
-    pub fn work(&self, threads: Threads) -> usize {
+    pub fn workspace(&self, threads: Threads) -> usize {
         let weights = self.in_panels() + threads.0 * self.n * GROUP;
-        weights.max(threads.0 * self.inputs_work())
+        weights.max(threads.0 * self.input_gradient_workspace())
     }
 }
 
@@ -63,12 +63,12 @@ pub struct Forward<'a> {
 
 impl Forward<'_> {
     /// `work` receives the outputs in panels.
-    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
         let sizes = self.sizes;
         let each = sizes.n * PANEL;
-        let parts = (Items::new(work, each), Divided::by_columns(y, sizes.outputs, PANEL));
+        let parts = (Items::new(workspace, each), DividedMatrix::by_columns(y, sizes.outputs, PANEL));
         threads.divide(sizes.panels(), parts, |panels, (sums, mut y)| {
-            set.run(Sums { layer: self, panels: panels.clone(), sums: &mut *sums });
+            set.run(ForwardJob { layer: self, panels: panels.clone(), sums: &mut *sums });
             for (panel, sums) in panels.zip(sums.chunks_exact(each)) {
                 let outputs = sizes.outputs_of(panel);
                 let bias = self.bias.map(|bias| &bias[outputs.clone()]);
@@ -92,13 +92,13 @@ fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
 }
 
 /// Computes the sums of the products for some panels.
-struct Sums<'a> {
+struct ForwardJob<'a> {
     layer: &'a Forward<'a>,
     panels: Range<usize>,
     sums: &'a mut [f32],
 }
 
-impl Job for Sums<'_> {
+impl Job for ForwardJob<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -111,7 +111,7 @@ impl Job for Sums<'_> {
             for (panel, sums) in panels.clone().zip(sums.chunks_exact_mut(n * PANEL)) {
                 let u = &w[at(panel, first)..][..depth * PANEL];
                 let next = if panel + 1 < panels.end { at(panel + 1, first) } else { at(panels.start, first + depth) };
-                let mut ahead = Ahead::new(w, next, depth, 0);
+                let mut ahead = WeightPrefetcher::new(w, next, depth, 0);
                 let each = (depth * S::ROWS).div_ceil(n);
                 by_rows!(n, S::ROWS, |row| tile::<S, 2>(
                     set,
@@ -134,7 +134,7 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
     u: &[f32],
     sums: &mut [f32],
     add: bool,
-    (ahead, each): (&mut Ahead, usize),
+    (ahead, each): (&mut WeightPrefetcher, usize),
 ) {
     ahead.fetch(set, each);
     rows::<S, T, C>(set, x, u, (sums, PANEL), add);
@@ -143,53 +143,58 @@ pub fn tile<S: Vectors, const T: usize, const C: usize>(
 // The input gradient. Each thread computes some inputs and processes a piece of the outputs at a time. It transposes
 // the weights of the piece, so that inputs are next to each other.
 
-/// dx = dy W.
-pub struct Inputs<'a> {
+/// The input gradient dx = dy W.
+pub struct InputGradient<'a> {
     pub sizes: Sizes,
     pub dy: &'a [f32],
     pub w: &'a [f32],
 }
 
-impl Inputs<'_> {
+impl InputGradient<'_> {
     /// `work` has a part for each thread.
-    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dx: &mut [f32]) {
+    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dx: &mut [f32]) {
         let Sizes { inputs, .. } = self.sizes;
-        let parts = (PerThread::new(work, self.sizes.inputs_work()), Divided::by_columns(dx, inputs, PANEL));
-        threads.divide(inputs.div_ceil(PANEL), parts, |blocks, (work, dx)| {
-            set.run(InputsShare { layer: self, set, blocks, work, dx });
+        let parts = (
+            PerThread::new(workspace, self.sizes.input_gradient_workspace()),
+            DividedMatrix::by_columns(dx, inputs, PANEL),
+        );
+        threads.divide(inputs.div_ceil(PANEL), parts, |blocks, (workspace, dx)| {
+            set.run(InputGradientJob { layer: self, set, blocks, workspace, dx });
         });
     }
 }
 
 /// Computes the gradients of [`PANEL`] inputs per block, for some blocks.
-struct InputsShare<'a> {
-    layer: &'a Inputs<'a>,
+struct InputGradientJob<'a> {
+    layer: &'a InputGradient<'a>,
     set: Avx2,
     blocks: Range<usize>,
-    work: &'a mut [f32],
+    workspace: &'a mut [f32],
     dx: Matrix<'a, f32>,
 }
 
-impl Job for InputsShare<'_> {
+impl Job for InputGradientJob<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { layer, set: avx2, blocks, work, mut dx } = self;
+        let Self { layer, set: avx2, blocks, workspace, mut dx } = self;
         let Sizes { n, inputs, outputs } = layer.sizes;
-        let (turned, sums) = work.split_at_mut(GROUP * DEPTH);
+        let (transposed, sums) = workspace.split_at_mut(GROUP * DEPTH);
         let end = (blocks.end * PANEL).min(inputs);
         for first in (blocks.start * PANEL..end).step_by(GROUP) {
             let group = first..(first + GROUP).min(end);
             let count = group.len().div_ceil(PANEL);
             for output in (0..outputs).step_by(DEPTH) {
                 let depth = DEPTH.min(outputs - output);
-                layer.turn(avx2, output..output + depth, group.clone(), turned);
+                layer.transpose_group(avx2, output..output + depth, group.clone(), transposed);
                 let (next, from) = if output + depth < outputs { (output + depth, first) } else { (0, group.end) };
                 let next = (next / PANEL * inputs + from) * PANEL;
-                let mut ahead = Ahead::new(layer.w, next, group.len(), inputs * PANEL);
+                let mut ahead = WeightPrefetcher::new(layer.w, next, group.len(), inputs * PANEL);
                 let each = (depth.div_ceil(PANEL) * group.len() * S::ROWS).div_ceil(count * n);
-                for (u, sums) in turned.chunks_exact(DEPTH * PANEL).zip(sums.chunks_exact_mut(n * PANEL)).take(count) {
+                for (u, sums) in
+                    transposed.chunks_exact(DEPTH * PANEL).zip(sums.chunks_exact_mut(n * PANEL)).take(count)
+                {
                     by_rows!(n, S::ROWS, |row| tile::<S, 2>(
                         set,
                         (&layer.dy[row * outputs + output..], outputs),
@@ -210,16 +215,16 @@ impl Job for InputsShare<'_> {
     }
 }
 
-impl Inputs<'_> {
+impl InputGradient<'_> {
     /// Transposes the weights between some outputs and a group of inputs. The outputs are whole panels, except at the
     /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
-    fn turn(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, turned: &mut [f32]) {
+    fn transpose_group(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, transposed: &mut [f32]) {
         let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
         for (i, panel) in panels.enumerate() {
             let from = &self.w[(panel * self.sizes.inputs + group.start) * PANEL..][..group.len() * PANEL];
             for input in (0..group.len()).step_by(SIDE) {
-                let to = &mut turned[(input / PANEL * DEPTH + i * PANEL) * PANEL + input % PANEL..];
+                let to = &mut transposed[(input / PANEL * DEPTH + i * PANEL) * PANEL + input % PANEL..];
                 for output in (0..PANEL).step_by(SIDE) {
                     transpose(set, &from[input * PANEL + output..], &mut to[output * PANEL..], PANEL);
                 }
@@ -231,18 +236,18 @@ impl Inputs<'_> {
 // The weight and bias gradients. Each thread computes some panels and processes a group of inputs at a time. The values
 // of the group stay in the first-level cache for all its panels.
 
-/// dW = dy^T x, and db = the sum of dy over samples.
-pub struct Weights<'a> {
+/// The gradients dW = dy^T x, and db = the sum of dy over samples.
+pub struct WeightGradient<'a> {
     pub sizes: Sizes,
     pub x: &'a [f32],
     pub dy: &'a [f32],
 }
 
-impl Weights<'_> {
+impl WeightGradient<'_> {
     /// `work` receives dy in panels and each thread's group of inputs.
-    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
+    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
-        let (dy, groups) = work.split_at_mut(self.sizes.in_panels());
+        let (dy, groups) = workspace.split_at_mut(self.sizes.in_panels());
         let gradients = (Items::new(dw, inputs * PANEL), db.map(|db| Items::new(db, PANEL)));
         let parts = (Items::new(dy, n * PANEL), PerThread::new(groups, n * GROUP), gradients);
         threads.divide(self.sizes.panels(), parts, |panels, (dy, group, (dw, db))| {
@@ -253,7 +258,7 @@ impl Weights<'_> {
                     db.iter_mut().zip(sums).for_each(|(db, sum)| *db = sum as f32);
                 }
             }
-            set.run(WeightsShare { layer: self, dy, group, dw });
+            set.run(WeightGradientJob { layer: self, dy, group, dw });
         });
     }
 
@@ -272,19 +277,19 @@ impl Weights<'_> {
 }
 
 /// Computes the weight gradients of some panels.
-struct WeightsShare<'a> {
-    layer: &'a Weights<'a>,
+struct WeightGradientJob<'a> {
+    layer: &'a WeightGradient<'a>,
     dy: &'a [f32],
     group: &'a mut [f32],
     dw: &'a mut [f32],
 }
 
-impl Job for WeightsShare<'_> {
+impl Job for WeightGradientJob<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { layer: Weights { sizes: Sizes { n, inputs, .. }, x, .. }, dy, group, dw } = self;
+        let Self { layer: WeightGradient { sizes: Sizes { n, inputs, .. }, x, .. }, dy, group, dw } = self;
         let (n, inputs) = (*n, *inputs);
         for first in (0..inputs).step_by(GROUP) {
             let width = GROUP.min(inputs - first);
@@ -335,7 +340,7 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
 
 /// Prefetches the weights of some inputs, panel after panel and a few inputs at a time. An input's weights in a panel
 /// fill a cache line.
-pub struct Ahead {
+pub struct WeightPrefetcher {
     next: *const f32,
     done: usize,
     inputs: usize,
@@ -343,7 +348,7 @@ pub struct Ahead {
     panel: usize,
 }
 
-impl Ahead {
+impl WeightPrefetcher {
     /// Begins with `inputs` inputs at element `first` of `w`, and continues with the same inputs in the next panels,
     /// which are `panel` elements apart. Addresses may be beyond the end.
     pub fn new(w: &[f32], first: usize, inputs: usize, panel: usize) -> Self {

@@ -7,8 +7,8 @@ use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
 use super::products::Forward;
-use super::products::Inputs;
-use super::products::Weights;
+use super::products::InputGradient;
+use super::products::WeightGradient;
 use super::products::{DEPTH, GROUP, Sizes};
 use crate::TensorDesc;
 
@@ -37,12 +37,12 @@ fn passes(set: Avx2, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4
     let mut w = vec![0.0; panels.elems()];
     panels.pack(&values(outputs * inputs, 4), &mut w);
     // The old content of the workspace must not matter.
-    let mut work = vec![f32::NAN; sizes.work(threads)];
+    let mut workspace = vec![f32::NAN; sizes.workspace(threads)];
     let [mut y, mut db, mut dx] = [n * outputs, outputs, n * inputs].map(|len| vec![f32::NAN; len]);
-    Forward { sizes, x: &x, w: &w, bias: Some(&bias), relu }.run(set, threads, &mut work, &mut y);
+    Forward { sizes, x: &x, w: &w, bias: Some(&bias), relu }.run(set, threads, &mut workspace, &mut y);
     let mut dw = vec![f32::NAN; panels.elems()];
-    Weights { sizes, x: &x, dy: &dy }.run(set, threads, &mut work, &mut dw, Some(&mut db));
-    Inputs { sizes, dy: &dy, w: &w }.run(set, threads, &mut work, &mut dx);
+    WeightGradient { sizes, x: &x, dy: &dy }.run(set, threads, &mut workspace, &mut dw, Some(&mut db));
+    InputGradient { sizes, dy: &dy, w: &w }.run(set, threads, &mut workspace, &mut dx);
     let padding = dw[(outputs / PANEL * inputs * PANEL).min(dw.len())..].chunks_exact(PANEL);
     assert!(padding.flat_map(|row| &row[outputs % PANEL..]).all(|dw| *dw == 0.0), "outputs that pad a panel");
     let mut plain = vec![0.0; outputs * inputs];
@@ -98,9 +98,9 @@ fn relu_keeps_what_is_not_a_number() {
     let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
     let sizes = Sizes { n: 1, inputs: 8, outputs: 16 };
     let (mut x, w, mut y) = (vec![1.0; 8], vec![-1.0; 128], vec![9.0; 16]);
-    let mut work = vec![0.0; sizes.work(Threads(1))];
+    let mut workspace = vec![0.0; sizes.workspace(Threads(1))];
     let mut run = |x: &[f32]| {
-        Forward { sizes, x, w: &w, bias: None, relu: true }.run(set, Threads(1), &mut work, &mut y);
+        Forward { sizes, x, w: &w, bias: None, relu: true }.run(set, Threads(1), &mut workspace, &mut y);
         y.clone()
     };
     assert_eq!(run(&x), vec![0.0; 16]);

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use net::Norm;
 
-use super::super::divide::{Divided, Matrix};
+use super::super::divide::{DividedMatrix, Matrix};
 use super::super::lanes::{LANES, Lanes, period};
 use super::super::moments::ChannelSums;
 use super::super::number::Number;
 use super::super::threads::Threads;
-use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
+use super::rows::{self, Bits, Constants, DxCoefficients, RELU, RESIDUAL, Row, SECOND, STORES_BITS, STORES_GRADIENT};
 use crate::TensorDesc;
 
 /// gamma, if the operation has it, and beta.
@@ -64,13 +64,13 @@ impl Batch {
     }
 
     /// Divides a slice with `len` elements per row by samples.
-    pub fn by_samples<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
-        Divided::by_rows(slice, self.x.blocks() * len, 1)
+    pub fn by_samples<'a, T>(&self, slice: &'a mut [T], len: usize) -> DividedMatrix<'a, T> {
+        DividedMatrix::by_rows(slice, self.x.blocks() * len, 1)
     }
 
     /// Divides a slice with `len` elements per row by channel blocks.
-    pub fn by_blocks_of<'a, T>(&self, slice: &'a mut [T], len: usize) -> Divided<'a, T> {
-        Divided::by_columns(slice, self.x.blocks() * len, len)
+    pub fn by_blocks_of<'a, T>(&self, slice: &'a mut [T], len: usize) -> DividedMatrix<'a, T> {
+        DividedMatrix::by_columns(slice, self.x.blocks() * len, len)
     }
 
     pub fn mode(&self) -> usize {
@@ -130,7 +130,7 @@ impl Batch {
     pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
-            sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(x.get()));
+            sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(x.to_f32()));
         }
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
@@ -183,7 +183,7 @@ impl Batch {
         channels: &[Channel],
         Output { y, bits }: &mut Output<'_, Y>,
     ) {
-        let mode = self.mode() + NOTES * usize::from(bits.is_some());
+        let mode = self.mode() + STORES_BITS * usize::from(bits.is_some());
         let (scale, shift) = (self.lanes(channels, |c| c.scale), self.lanes(channels, |c| c.shift));
         for n in samples.rev() {
             let row = self.row(n, block);
@@ -254,7 +254,7 @@ pub struct InputGradients<DY, DX> {
     pub dx: Option<DX>,
 }
 
-type Own<'a, X, Y> = InputGradients<Matrix<'a, Y>, Matrix<'a, X>>;
+type ThreadGradients<'a, X, Y> = InputGradients<Matrix<'a, Y>, Matrix<'a, X>>;
 
 /// The backward pass of a batch. The statistics of the channels are computed over `n` values each.
 pub struct Backward<'a, X, Y> {
@@ -273,7 +273,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
     /// divide the samples.
     pub fn sums(&self, dy: &mut [Y], sums: &mut ChannelSums) -> Vec<f64> {
         let dy = self.batch.by_samples(dy, self.batch.row_len());
-        sums.of(self.batch.x.n, dy, |samples, sums, mut dy| {
+        sums.compute(self.batch.x.n, dy, |samples, sums, mut dy| {
             for block in 0..self.batch.x.blocks() {
                 self.add(block, samples.clone(), &self.constants(block), &mut dy, sums);
             }
@@ -287,7 +287,13 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         batch.threads.divide(batch.x.n, parts, |samples, (dy, dx)| {
             let mut own = InputGradients { dy, dx };
             batch.each_block(|block| {
-                self.gradient(block, samples.clone(), &self.constants(block), &self.slopes(block, sums), &mut own);
+                self.gradient(
+                    block,
+                    samples.clone(),
+                    &self.constants(block),
+                    &self.coefficients(block, sums),
+                    &mut own,
+                );
             });
         });
     }
@@ -300,12 +306,12 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
     ) -> Vec<f64> {
         let (batch, len) = (self.batch, self.batch.row_len());
         let parts = (batch.by_blocks_of(dy, len), dx.map(|dx| batch.by_blocks_of(dx, len)));
-        sums.of(batch.x.blocks(), parts, |blocks, sums, (dy, dx)| {
+        sums.compute(batch.x.blocks(), parts, |blocks, sums, (dy, dx)| {
             let mut own = InputGradients { dy, dx };
             for block in blocks {
                 let constants = self.constants(block);
                 self.add(block, 0..batch.x.n, &constants, &mut own.dy, sums);
-                self.gradient(block, 0..batch.x.n, &constants, &self.slopes(block, sums), &mut own);
+                self.gradient(block, 0..batch.x.n, &constants, &self.coefficients(block, sums), &mut own);
             }
         })
     }
@@ -314,7 +320,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         let mode = if self.masked { 0 } else { self.batch.mode() };
         let second = !self.tensors.second.is_empty();
         let stores = !self.tensors.in_place && !self.batch.op.residual && !second;
-        mode + SECOND * usize::from(second) + STORES * usize::from(stores)
+        mode + SECOND * usize::from(second) + STORES_GRADIENT * usize::from(stores)
     }
 
     /// Returns mean, scale and shift for the lanes of a block.
@@ -330,7 +336,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
 
     /// Returns the coefficients of dx = a g + b x + c for the lanes of a block, from dx = scale (g - S(g)/n - (x -
     /// mean) inverse^2 S(g (x - mean))/n).
-    fn slopes(&self, block: usize, sums: &[f64]) -> Vec<Slope> {
+    fn coefficients(&self, block: usize, sums: &[f64]) -> Vec<DxCoefficients> {
         let (s, sx) = sums.split_at(self.batch.channels());
         let channels = &self.channels[self.batch.block(block)];
         let mut bc = vec![[0.0; 2]; channels.len()];
@@ -339,7 +345,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
             let b = -scale * channel.inverse_std(self.n, self.batch.op.eps).powi(2) * sx[i] / self.n;
             *bc = [b, -scale * s[i] / self.n - b * channel.mean];
         }
-        let of = |group| Slope {
+        let of = |group| DxCoefficients {
             a: lanes(channels, group, |c| c.scale),
             b: lanes(&bc, group, |bc| bc[0] as f32),
             c: lanes(&bc, group, |bc| bc[1] as f32),
@@ -375,16 +381,21 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         block: usize,
         samples: Range<usize>,
         constants: &[Constants],
-        slopes: &[Slope],
-        own: &mut Own<'_, X, Y>,
+        coefficients: &[DxCoefficients],
+        own: &mut ThreadGradients<'_, X, Y>,
     ) {
         let columns = of(block, self.batch.row_len());
         for n in samples.rev() {
             let dy = own.dy.row(n, columns.clone());
             if self.tensors.in_place {
-                rows::slope_in_place(self.mode(), slopes, &self.row(n, block, constants), dy);
+                rows::input_gradient_in_place(self.mode(), coefficients, &self.row(n, block, constants), dy);
             } else if let Some(dx) = &mut own.dx {
-                rows::slope(slopes, &self.tensors.x[self.batch.row(n, block)], dy, dx.row(n, columns.clone()));
+                rows::input_gradient(
+                    coefficients,
+                    &self.tensors.x[self.batch.row(n, block)],
+                    dy,
+                    dx.row(n, columns.clone()),
+                );
             }
         }
     }

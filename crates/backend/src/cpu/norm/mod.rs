@@ -21,7 +21,7 @@ use rows::Bits;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::divide::Items;
-use super::fusion::{Constants, Normal};
+use super::fusion::{Constants, FusedNorm};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::moments::{Moments, OutputMoments};
@@ -37,12 +37,12 @@ struct Plan {
     channels: Vec<Channel>,
     /// Values per channel in the statistics, on this rank or in the whole batch.
     n: f64,
-    /// Two sums for each channel.
+    /// Two sums per channel for each thread.
     sums: ChannelSums,
     /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
     /// The offer to the convolution that is the only reader of the output. It may compute the output.
-    normal: Option<Rc<Normal>>,
+    norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
     /// Whether backward may recompute the output.
@@ -62,7 +62,7 @@ impl Plan {
         let (each, n) = (batch.x.block, *n);
         let bits = notes.then(|| batch.by_blocks_of(bits, batch.words()));
         let parts = (Items::new(channels, each), batch.by_blocks_of(y, batch.row_len()), bits);
-        sums.of(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
+        sums.compute(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
             let mut output = Output { y, bits };
             for (block, channels) in blocks.zip(channels.chunks_exact_mut(each)) {
                 let near = batch.near(x.0, block);
@@ -78,7 +78,7 @@ impl Plan {
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
         let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
-        let sums = sums.of(batch.x.n, (), |samples, sums, ()| {
+        let sums = sums.compute(batch.x.n, (), |samples, sums, ()| {
             for (block, near) in near.iter().enumerate() {
                 batch.add_moments(x, block, samples.clone(), near, sums);
             }
@@ -130,8 +130,8 @@ impl Plan {
     }
 
     /// Returns the shared state if a convolution computes the output.
-    fn computed_elsewhere(&self) -> Option<&Normal> {
-        self.normal.as_deref().filter(|normal| normal.by().is_some())
+    fn computed_elsewhere(&self) -> Option<&FusedNorm> {
+        self.norm.as_deref().filter(|norm| norm.computed_by().is_some())
     }
 
     /// Returns the constants that this convolution needs.
@@ -153,8 +153,9 @@ impl Plan {
     ) -> Result<(), Error> {
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
-        let x = (X::all(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::all(residual.as_slice())));
-        let (y, notes) = (Y::all_mut(y.as_mut_slice()), pass.training && !self.bits.is_empty());
+        let x =
+            (X::from_words(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::from_words(residual.as_slice())));
+        let (y, notes) = (Y::from_words_mut(y.as_mut_slice()), pass.training && !self.bits.is_empty());
         let eps = self.batch.op.eps;
         if pass.takes_statistics() {
             self.n = self.batch.count();
@@ -176,14 +177,14 @@ impl Plan {
             self.set_scale(affine, |i, _| [f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(eps)).sqrt()]);
         }
         match self.computed_elsewhere() {
-            Some(normal) => normal.set_constants(self.constants()),
+            Some(norm) => norm.set_constants(self.constants()),
             None => self.normalise(x, y, notes),
         }
         Ok(())
     }
 
     fn recompute_in<X: Number, Y: Number>(&mut self, x: &AlignedBuf, y: &mut AlignedBuf) {
-        self.normalise((X::all(x.as_slice()), &[]), Y::all_mut(y.as_mut_slice()), false);
+        self.normalise((X::from_words(x.as_slice()), &[]), Y::from_words_mut(y.as_mut_slice()), false);
     }
 
     fn backward_in<X: Number, Y: Number>(
@@ -191,12 +192,12 @@ impl Plan {
         pass: &Pass<'_, Cpu>,
         mut g: Gradients<'_, Cpu>,
     ) -> Result<(), Error> {
-        let dx = g.take_dx(0).map(|dx| X::all_mut(dx.as_mut_slice()));
+        let dx = g.take_dx(0).map(|dx| X::from_words_mut(dx.as_mut_slice()));
         let Gradients { x, dy, dy2, dparams, .. } = g;
-        let (x, second) = (X::all(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::all(d.as_slice())));
-        let own = InputGradients { dy: Y::all_mut(dy.as_mut_slice()), dx };
+        let (x, second) = (X::from_words(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::from_words(d.as_slice())));
+        let own = InputGradients { dy: Y::from_words_mut(dy.as_mut_slice()), dx };
         let tensors = Tensors { x, bits: &self.bits, second, in_place: self.in_place() };
-        let known = self.computed_elsewhere().and_then(Normal::take_sums);
+        let known = self.computed_elsewhere().and_then(FusedNorm::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
         let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
         if known.is_none() && pass.across.is_none() && batch.by_blocks() {
@@ -233,25 +234,25 @@ impl Plan {
 }
 
 /// Returns true if the output is in bf16. Then the residual is in bf16 too.
-pub(super) fn narrows(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
-    r.may_narrow && cpu.narrows
+pub(super) fn writes_bf16(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
+    r.may_write_bf16 && cpu.writes_bf16
 }
 
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
-    let y = TensorDesc { bf16: narrows(cpu, r), ..r.x[0] };
+    let y = TensorDesc { bf16: writes_bf16(cpu, r), ..r.x[0] };
     let channels = vec![Channel::default(); batch.channels()];
     let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
     let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
-    moments.iter().for_each(|moments| moments.want());
-    let normal = r.behind.filter(|_| cpu.fuses && !op.residual).map(|fusion| {
-        let normal = fusion.normal.get_or_init(|| Rc::new(Normal::new(r.name, op.relu)));
-        Rc::clone(normal)
+    moments.iter().for_each(|moments| moments.request());
+    let norm = r.behind.filter(|_| cpu.fuses && !op.residual).map(|fusion| {
+        let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
+        Rc::clone(norm)
     });
     let noted = r.train && op.relu && op.residual;
     let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
     let recomputes = cpu.recomputes && !op.residual;
-    Ok(Box::new(Plan { batch, y, channels, n: 1.0, sums, moments, normal, bits, recomputes }))
+    Ok(Box::new(Plan { batch, y, channels, n: 1.0, sums, moments, norm, bits, recomputes }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -273,8 +274,8 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        let moments = self.moments.as_ref().map(|moments| format!(", moments by {}", moments.by));
-        let output = self.computed_elsewhere().and_then(Normal::by).map(|by| format!(", output by {by}"));
+        let moments = self.moments.as_ref().map(|moments| format!(", moments by {}", moments.conv));
+        let output = self.computed_elsewhere().and_then(FusedNorm::computed_by).map(|by| format!(", output by {by}"));
         format!("own{}{}", moments.unwrap_or_default(), output.unwrap_or_default())
     }
 

@@ -9,16 +9,18 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// The bits of a mode. With this bit, ReLU is applied to the sum.
+/// These constants are the bits of a mode. With this bit, ReLU is applied to the sum.
 pub const RELU: usize = 1;
-/// A residual input is added.
+/// With this bit, a residual input is added.
 pub const RESIDUAL: usize = 2;
-/// A second gradient of y is added.
+/// With this bit, a second gradient of y is added in the backward pass.
 pub const SECOND: usize = 4;
-/// Forward stores which values ReLU passed, because backward cannot compute this from x if there is a residual.
-pub const NOTES: usize = 4;
-/// Backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and without a residual.
-pub const STORES: usize = 8;
+/// With this bit, forward stores which values ReLU passed, because backward cannot compute this from x if there is a
+/// residual. It has the same value as [`SECOND`], which is used only in backward.
+pub const STORES_BITS: usize = 4;
+/// With this bit, backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and
+/// without a residual.
+pub const STORES_GRADIENT: usize = 8;
 
 /// Which values of a row ReLU passed. There is a word for each lane, with a bit for each of [`TOGETHER`] consecutive
 /// groups, then the words for the next groups. With this order, vector code needs no sums across lanes.
@@ -81,9 +83,9 @@ fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
     };
     let (groups, rest) = x.as_chunks::<LANES>();
     for group in groups {
-        group.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
+        group.iter().enumerate().for_each(|(lane, x)| add(lane, x.to_f32()));
     }
-    rest.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
+    rest.iter().enumerate().for_each(|(lane, x)| add(lane, x.to_f32()));
     [*s, *q] = sums;
 }
 
@@ -96,14 +98,14 @@ simd! {
         each_group!(n, scale.len(), |i, part| {
             let residual = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[] };
             let noted = (&mut *bits, part.start / LANES);
-            normal::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], noted);
+            normalise_part::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], noted);
         });
     }
 }
 
 /// Computes a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
 #[inline(always)]
-fn normal<X: Number, Y: Number, const M: usize>(
+fn normalise_part<X: Number, Y: Number, const M: usize>(
     (x, residual): (&[X], &[Y]),
     scale: &Lanes,
     shift: &Lanes,
@@ -111,16 +113,16 @@ fn normal<X: Number, Y: Number, const M: usize>(
     (bits, first): (&mut [Bits], usize),
 ) {
     let value = |lane: usize, x: X, r: Y| {
-        let mut v = x.get().mul_add(scale[lane], shift[lane]);
+        let mut v = x.to_f32().mul_add(scale[lane], shift[lane]);
         if M & RESIDUAL != 0 {
-            v += r.get();
+            v += r.to_f32();
         }
         if M & RELU != 0 && v <= 0.0 { 0.0 } else { v }
     };
     let n = y.len();
     let whole = n - n % LANES;
     let mut noted = [0; LANES];
-    if M & NOTES != 0 && first % TOGETHER != 0 {
+    if M & STORES_BITS != 0 && first % TOGETHER != 0 {
         noted.copy_from_slice(&bits[place(first).0]);
     }
     for at in (0..whole).step_by(LANES).map(group) {
@@ -129,12 +131,12 @@ fn normal<X: Number, Y: Number, const M: usize>(
         let (x, y, (words, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));
         for lane in 0..LANES {
             let v = value(lane, x[lane], r[lane]);
-            y[lane] = Y::of(v);
-            if M & NOTES != 0 {
+            y[lane] = Y::from_f32(v);
+            if M & STORES_BITS != 0 {
                 noted[lane] |= if v > 0.0 { bit } else { 0 };
             }
         }
-        if M & NOTES != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
+        if M & STORES_BITS != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
             bits[words].copy_from_slice(&noted);
             if bit == 1 << (TOGETHER - 1) {
                 noted = [0; LANES];
@@ -145,10 +147,10 @@ fn normal<X: Number, Y: Number, const M: usize>(
     for i in whole..n {
         let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
         let v = value(i - whole, x[i], r);
-        y[i] = Y::of(v);
+        y[i] = Y::from_f32(v);
         noted[i - whole] |= if v > 0.0 { bit } else { 0 };
     }
-    if M & NOTES != 0 && whole < n {
+    if M & STORES_BITS != 0 && whole < n {
         bits[words].copy_from_slice(&noted);
     }
 }
@@ -193,11 +195,11 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
     // Local variables, for the same reason as in `add_moments`.
     let mut sums = [*s, *sx];
     let mut one = |lane: usize, x: X, second: Y, passed: bool, dy: &mut Y| {
-        let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), passed, dy.get()));
-        if M & (RESIDUAL | SECOND | STORES) != 0 {
-            *dy = Y::of(g);
+        let (x, mut g) = (x.to_f32(), gradient::<M>(k, lane, x.to_f32(), second.to_f32(), passed, dy.to_f32()));
+        if M & (RESIDUAL | SECOND | STORES_GRADIENT) != 0 {
+            *dy = Y::from_f32(g);
             // Sum the stored value, because dx is computed from it.
-            g = dy.get();
+            g = dy.to_f32();
         }
         sums[0][lane] += g;
         sums[1][lane] = g.mul_add(x - k.mean[lane], sums[1][lane]);
@@ -236,7 +238,7 @@ fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, pas
 }
 
 /// Coefficients of dx = a g + (b x + c) for each lane.
-pub struct Slope {
+pub struct DxCoefficients {
     pub a: Lanes,
     pub b: Lanes,
     pub c: Lanes,
@@ -244,16 +246,17 @@ pub struct Slope {
 
 simd! {
     /// Computes dx from stored gradients.
-    pub fn slope [X: Number, Y: Number] (k: &[Slope], x: &[X], g: &[Y], dx: &mut [X]) {
+    pub fn input_gradient [X: Number, Y: Number] (k: &[DxCoefficients], x: &[X], g: &[Y], dx: &mut [X]) {
         let n = dx.len();
         let (x, g) = (&x[..n], &g[..n]);
-        each_group!(n, k.len(), |i, part| slope_of(&k[i], &x[part.clone()], &g[part.clone()], &mut dx[part]));
+        each_group!(n, k.len(), |i, part| input_gradient_part(&k[i], &x[part.clone()], &g[part.clone()], &mut dx[part]));
     }
 }
 
 #[inline(always)]
-fn slope_of<X: Number, Y: Number>(k: &Slope, x: &[X], g: &[Y], dx: &mut [X]) {
-    let value = |lane: usize, x: X, g: Y| X::of(k.a[lane].mul_add(g.get(), k.b[lane].mul_add(x.get(), k.c[lane])));
+fn input_gradient_part<X: Number, Y: Number>(k: &DxCoefficients, x: &[X], g: &[Y], dx: &mut [X]) {
+    let value =
+        |lane: usize, x: X, g: Y| X::from_f32(k.a[lane].mul_add(g.to_f32(), k.b[lane].mul_add(x.to_f32(), k.c[lane])));
     let n = dx.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
@@ -268,21 +271,26 @@ fn slope_of<X: Number, Y: Number>(k: &Slope, x: &[X], g: &[Y], dx: &mut [X]) {
 }
 
 simd! {
-    fn slope_in_place_as [X: Number, Y: Number] <M: usize>(k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
+    fn input_gradient_in_place_as [X: Number, Y: Number] <M: usize>(k: &[DxCoefficients], row: &Row<'_, X, Y>, dy: &mut [Y]) {
         let n = dy.len();
         let x = &row.x[..n];
         each_group!(n, k.len(), |i, part| {
-            own_slope::<X, Y, M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
+            input_gradient_part_in_place::<X, Y, M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
         });
     }
 }
 
 #[inline(always)]
-fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Constants, x: &[X], dy: &mut [Y]) {
+fn input_gradient_part_in_place<X: Number, Y: Number, const M: usize>(
+    k: &DxCoefficients,
+    constants: &Constants,
+    x: &[X],
+    dy: &mut [Y],
+) {
     let value = |lane: usize, x: X, dy: Y| {
-        let x = x.get();
-        let g = gradient::<M>(constants, lane, x, 0.0, false, dy.get());
-        Y::of(k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane])))
+        let x = x.to_f32();
+        let g = gradient::<M>(constants, lane, x, 0.0, false, dy.to_f32());
+        Y::from_f32(k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane])))
     };
     let n = dy.len();
     let whole = n - n % LANES;
@@ -297,8 +305,8 @@ fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Consta
     }
 }
 
-/// y = scale x + shift, plus the residual, with ReLU, depending on `mode`. [`NOTES`] requires both and stores which
-/// values ReLU passed.
+/// y = scale x + shift, plus the residual, with ReLU, depending on `mode`. [`STORES_BITS`] requires both and stores
+/// which values ReLU passed.
 pub fn normalise<X: Number, Y: Number>(
     mode: usize,
     (x, residual): (&[X], &[Y]),
@@ -317,7 +325,7 @@ pub fn normalise<X: Number, Y: Number>(
 }
 
 /// Adds the sums of g and g (x - mean) over a row to `s` and `sx`. g is the gradient after ReLU's mask. With a
-/// residual, a second gradient or [`STORES`], g overwrites dy. Otherwise, the next pass computes it again.
+/// residual, a second gradient or [`STORES_GRADIENT`], g overwrites dy. Otherwise, the next pass computes it again.
 pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
     match mode {
         0 => reduce_as::<X, Y, 0>(row, dy, s, sx),
@@ -328,16 +336,21 @@ pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [
         5 => reduce_as::<X, Y, 5>(row, dy, s, sx),
         6 => reduce_as::<X, Y, 6>(row, dy, s, sx),
         7 => reduce_as::<X, Y, 7>(row, dy, s, sx),
-        STORES => reduce_as::<X, Y, STORES>(row, dy, s, sx),
-        _ => reduce_as::<X, Y, { STORES | RELU }>(row, dy, s, sx),
+        STORES_GRADIENT => reduce_as::<X, Y, STORES_GRADIENT>(row, dy, s, sx),
+        _ => reduce_as::<X, Y, { STORES_GRADIENT | RELU }>(row, dy, s, sx),
     }
 }
 
 /// Overwrites dy with dx, without a residual. With a second gradient, dy already has the masked gradient, because
 /// [`reduce`] has stored it.
-pub fn slope_in_place<X: Number, Y: Number>(mode: usize, k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
+pub fn input_gradient_in_place<X: Number, Y: Number>(
+    mode: usize,
+    k: &[DxCoefficients],
+    row: &Row<'_, X, Y>,
+    dy: &mut [Y],
+) {
     match mode {
-        RELU => slope_in_place_as::<X, Y, 1>(k, row, dy),
-        _ => slope_in_place_as::<X, Y, 0>(k, row, dy),
+        RELU => input_gradient_in_place_as::<X, Y, 1>(k, row, dy),
+        _ => input_gradient_in_place_as::<X, Y, 0>(k, row, dy),
     }
 }

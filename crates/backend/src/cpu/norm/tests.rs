@@ -3,7 +3,7 @@
 
 use super::super::lanes::{LANES, Lanes};
 use super::super::number::Number;
-use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
+use super::rows::{self, Bits, Constants, DxCoefficients, RELU, RESIDUAL, Row, SECOND, STORES_BITS, STORES_GRADIENT};
 
 /// Lengths with and without incomplete groups, with more groups than bits in a word, and shorter than a group.
 const LENGTHS: [usize; 5] = [5, 64, 784, 33 * LANES + 7, 2 * 32 * LANES];
@@ -13,7 +13,7 @@ const GROUPS: [usize; 2] = [1, 3];
 
 /// Returns multiples of 1/8 from -4 to 4. They and the sums of two are exact in bf16.
 fn values<T: Number>(n: usize, seed: usize) -> Vec<T> {
-    (0..n).map(|i| T::of(((i * 29 + seed * 7) % 65) as f32 / 8.0 - 4.0)).collect()
+    (0..n).map(|i| T::from_f32(((i * 29 + seed * 7) % 65) as f32 / 8.0 - 4.0)).collect()
 }
 
 fn constants(groups: usize, of: fn(usize) -> f32) -> Vec<Lanes> {
@@ -21,11 +21,11 @@ fn constants(groups: usize, of: fn(usize) -> f32) -> Vec<Lanes> {
 }
 
 fn widened<T: Number>(values: &[T]) -> Vec<f32> {
-    values.iter().map(|v| v.get()).collect()
+    values.iter().map(|v| v.to_f32()).collect()
 }
 
 fn rounded<T: Number>(values: &[f32]) -> Vec<f32> {
-    values.iter().map(|v| T::of(*v).get()).collect()
+    values.iter().map(|v| T::from_f32(*v).to_f32()).collect()
 }
 
 fn bits_of(sums: &[Lanes]) -> Vec<u32> {
@@ -55,20 +55,21 @@ fn passes<X: Number, Y: Number>(n: usize, groups: usize, mode: usize, second: bo
     let mut sums: [Vec<Lanes>; 4] = std::array::from_fn(|_| vec![[0.0; LANES]; groups]);
     let [a, b, c, d] = &mut sums;
     rows::moments(&x, &mean, a, b);
-    let (mut y, mut bits) = (vec![Y::of(9.0); n], vec![!0; rows::words(n)]);
-    let notes = NOTES * usize::from(mode == RELU | RESIDUAL);
+    let (mut y, mut bits) = (vec![Y::from_f32(9.0); n], vec![!0; rows::words(n)]);
+    let notes = STORES_BITS * usize::from(mode == RELU | RESIDUAL);
     rows::normalise(mode + notes, (&x, &residual), &scale, &shift, &mut y, &mut bits);
     let k = (0..groups).map(|i| Constants { mean: mean[i], scale: scale[i], shift: shift[i] });
     let (k, mut g) = (k.collect::<Vec<_>>(), gradient);
     let row = Row { x: &x, bits: &bits, second: if second { &summand } else { &[] }, constants: &k };
-    let stores = STORES * usize::from(mode & RESIDUAL == 0 && !second);
+    let stores = STORES_GRADIENT * usize::from(mode & RESIDUAL == 0 && !second);
     let plain = g.clone();
     rows::reduce(mode + SECOND * usize::from(second) + stores, &row, &mut g, c, d);
-    let slopes: Vec<Slope> = (0..groups).map(|i| Slope { a: scale[i], b: shift[i], c: mean[i] }).collect();
-    let mut dx = vec![X::of(9.0); n];
-    rows::slope(&slopes, &x, &g, &mut dx);
+    let coefficients: Vec<DxCoefficients> =
+        (0..groups).map(|i| DxCoefficients { a: scale[i], b: shift[i], c: mean[i] }).collect();
+    let mut dx = vec![X::from_f32(9.0); n];
+    rows::input_gradient(&coefficients, &x, &g, &mut dx);
     let mut in_place = if second { g.clone() } else { plain };
-    rows::slope_in_place(if second { 0 } else { mode & RELU }, &slopes, &row, &mut in_place);
+    rows::input_gradient_in_place(if second { 0 } else { mode & RELU }, &coefficients, &row, &mut in_place);
     Passes { sums, y: widened(&y), bits, g: widened(&g), dx: widened(&dx), in_place: widened(&in_place) }
 }
 

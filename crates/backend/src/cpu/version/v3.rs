@@ -21,13 +21,13 @@ unsafe impl Send for Descriptor {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Descriptor {}
 
-/// All interned handles.
+/// All interned handles, each layout once.
 static KNOWN: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
 
 /// A handle that is freed unless it is interned.
-struct Own(Owned<sys::dnnl_memory_desc>);
+struct OwnedDescriptor(Owned<sys::dnnl_memory_desc>);
 
-impl Own {
+impl OwnedDescriptor {
     fn tagged(dims: &[i64], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
         d.iter_mut().zip(dims).for_each(|(to, from)| *to = *from);
@@ -59,7 +59,7 @@ impl Descriptor {
     /// Describes a tensor with elements of type `of` in the layout `tag`.
     pub fn tagged(dims: &[usize], of: sys::dnnl_data_type_t, tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
         let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
-        Own::tagged(&dims, of, tag).map(Own::intern)
+        OwnedDescriptor::tagged(&dims, of, tag).map(OwnedDescriptor::intern)
     }
 
     /// Copies a descriptor that belongs to oneDNN.
@@ -70,7 +70,7 @@ impl Descriptor {
         // SAFETY: the caller ensures that `from` is valid, and the call creates a new handle.
         let copy =
             unsafe { Owned::new("dnnl_memory_desc_clone", "a layout", |to| sys::dnnl_memory_desc_clone(to, from))? };
-        Ok(Own(copy).intern())
+        Ok(OwnedDescriptor(copy).intern())
     }
 
     pub fn raw(&self) -> Raw {
@@ -85,13 +85,17 @@ impl Descriptor {
         }
         let dims = self.dims();
         if self.query::<sys::dnnl_format_kind_t>(sys::dnnl_query_format_kind) != Some(sys::dnnl_blocked) {
-            return Own::tagged(dims, of, sys::dnnl_format_tag_any).map(Own::intern).map_err(|_| unknown(dims));
+            return OwnedDescriptor::tagged(dims, of, sys::dnnl_format_tag_any)
+                .map(OwnedDescriptor::intern)
+                .map_err(|_| unknown(dims));
         }
         let places = |md: &Self| (md.dims().to_vec(), md.strides().to_vec(), md.blocks().collect::<Vec<_>>());
         let wanted = places(&self);
         let mut tags = sys::dnnl_format_tag_any + 1..sys::dnnl_format_tag_last;
-        let same = tags.find_map(|tag| Own::tagged(dims, of, tag).ok().filter(|md| places(&md.descriptor()) == wanted));
-        same.map(Own::intern).ok_or_else(|| unknown(dims))
+        let same = tags.find_map(|tag| {
+            OwnedDescriptor::tagged(dims, of, tag).ok().filter(|md| places(&md.descriptor()) == wanted)
+        });
+        same.map(OwnedDescriptor::intern).ok_or_else(|| unknown(dims))
     }
 
     pub fn dims(&self) -> &[i64] {

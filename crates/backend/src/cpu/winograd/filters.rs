@@ -1,7 +1,7 @@
 //! Transforms between plain OIHW filters and the A x B grid, with the matrices G of F(2x4, 3x3) and F(2x2, 5x5). They
 //! process as many filters at a time as a register has lanes. The threads divide the groups of columns.
 
-use super::super::divide::{Divide, Divided, Matrix};
+use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
 use super::super::vector::{Job, MOST_LANES, Vectors, load, store};
 use super::folded;
@@ -11,10 +11,10 @@ use super::strip::{PAD, padded, width};
 use super::transform::transpose;
 use super::transform::{FAR, NEAR, kernel};
 
-/// Largest side of a filter.
+/// Side of the largest filters.
 const SIDE: usize = 5;
 
-/// Returns G g for a column or row of a filter. `stride` is that of the convolution.
+/// Returns G g for a column or row of a filter. `stride` is the convolution's stride.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -58,7 +58,11 @@ fn axis<const A: usize>() -> Points {
 
 /// Returns G^T u for a column or row.
 #[inline(always)]
-fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
+fn inverse_line<S: Vectors, const A: usize, const M: usize>(
+    set: S,
+    stride: usize,
+    u: [S::Lanes; A],
+) -> [S::Lanes; SIDE] {
     if stride == 2 {
         let [first, middle, last] = axis::<A>().taps(set, A - 2, u);
         return [first, middle, last, set.zero(), set.zero()];
@@ -111,7 +115,7 @@ impl Layout {
     /// Returns row and column of a place in the matrix `grid`, for a register at offset `at` of the first place. The
     /// matrix has a row for each place if places are matrices, otherwise a single row.
     #[inline(always)]
-    fn spot<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
+    fn position<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
         self.line.map_or((B * r + c, at), |line| (0, at + r * line + c * self.place))
     }
 
@@ -137,8 +141,8 @@ pub struct Filters {
     row_step: usize,
     column_step: usize,
     /// Whether filters are rotated by 180 degrees.
-    turned: bool,
-    /// Stride of the convolution. 2 means filters of phases.
+    rotated: bool,
+    /// The convolution's stride. At stride 2, filters are transformed by phases.
     stride: usize,
 }
 
@@ -147,14 +151,14 @@ impl Filters {
     /// channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
-        Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
+        Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, rotated: false, stride: 1 }
     }
 
     /// Returns the layout for the input gradient: rows are output channels, columns are input channels, and filters are
     /// rotated.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
-        Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }
+        Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, rotated: true, stride: 1 }
     }
 
     /// Returns the same for phases at stride 2.
@@ -207,8 +211,8 @@ impl Filters {
     }
 
     /// Divides plain filters of a forward pass by groups of `width` columns. The matrix has a row for each column.
-    pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> Divided<'a, f32> {
-        Divided::by_rows(w, self.column_step, width)
+    pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> DividedMatrix<'a, f32> {
+        DividedMatrix::by_rows(w, self.column_step, width)
     }
 
     /// Computes G g G^T of all filters in the layout that the products need. Padding channels become zero.
@@ -222,7 +226,7 @@ impl Filters {
         let folds = self.stride == 1 && folded::suits::<S>(A, padded(self.rows), padded(self.columns));
         let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>(self.columns) };
         let stride = layout.stride(grid);
-        let grid = Divided::by_columns(grid, stride, layout.group);
+        let grid = DividedMatrix::by_columns(grid, stride, layout.group);
         self.each::<S, _>(threads, layout, grid, |at, grid| {
             set.run(Transform::<A, B, M> { filters: self, w, grid: grid.reborrow(), layout, at });
         });
@@ -264,9 +268,13 @@ impl Filters {
     ) {
         let layout = self.by_place::<S, B>(self.columns);
         self.each::<S, _>(threads, layout, self.by_columns(dw, layout.width), |at, dw| {
-            let back =
-                Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0, stride: self.stride };
-            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap);
+            let inverse = InverseTransform::<A, B, M> {
+                grids: &grids[at.at..],
+                place: layout.place,
+                count: threads.0,
+                stride: self.stride,
+            };
+            self.taps::<S, A, B, M>(set, at, inverse, dw, |to, tap| *to = tap);
         });
     }
 
@@ -281,8 +289,13 @@ impl Filters {
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         self.each_of::<S>(layout, group, |at| {
-            let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1, stride: self.stride };
-            self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap);
+            let inverse = InverseTransform::<A, B, M> {
+                grids: &grid[at.at..],
+                place: layout.place,
+                count: 1,
+                stride: self.stride,
+            };
+            self.taps::<S, A, B, M>(set, at, inverse, dw, |to, tap| *to += tap);
         });
     }
 
@@ -291,14 +304,14 @@ impl Filters {
         &self,
         set: S,
         at: Register,
-        back: Back<'_, A, B, M>,
+        inverse: InverseTransform<'_, A, B, M>,
         dw: &mut Matrix<'_, f32>,
         f: impl Fn(&mut f32, f32),
     ) {
         if at.row >= self.rows {
             return;
         }
-        let (taps, k) = (set.run(back), kernel(A));
+        let (taps, k) = (set.run(inverse), kernel(A));
         for lane in 0..self.lanes::<S>(at.column) {
             let to = dw.row(at.column + lane, at.row * self.row_step..at.row * self.row_step + k * k);
             for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
@@ -330,14 +343,14 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
         for (c, column) in columns.iter_mut().enumerate().take(k) {
             let mut g = [set.zero(); SIDE];
             for (r, g) in g.iter_mut().enumerate().take(k) {
-                let tap = if filters.turned { k * k - 1 - (k * r + c) } else { k * r + c };
+                let tap = if filters.rotated { k * k - 1 - (k * r + c) } else { k * r + c };
                 *g = filters.tap(set, from, tap, lanes);
             }
             *column = line::<S, A, 2>(set, filters.stride, g);
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
             for (c, lanes) in line::<S, B, M>(set, filters.stride, row).into_iter().enumerate() {
-                let (row, column) = layout.spot::<B>(at.at, (r, c));
+                let (row, column) = layout.position::<B>(at.at, (r, c));
                 store(set, lanes, grid.row(row, column..column + S::LANES));
             }
         }
@@ -346,14 +359,14 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
 
 /// Computes G^T u G for the filters in a register, where u is the sum of `count` grids. The result has the dimensions
 /// row, column, lane.
-struct Back<'a, const A: usize, const B: usize, const M: usize> {
+struct InverseTransform<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,
     count: usize,
     stride: usize,
 }
 
-impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
+impl<const A: usize, const B: usize, const M: usize> Job for InverseTransform<'_, A, B, M> {
     type Output = [[[f32; MOST_LANES]; SIDE]; SIDE];
 
     #[inline(always)]
@@ -366,11 +379,11 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
                     *u = set.add(*u, load(set, self.grids, (grid * A * B + B * r + c) * self.place));
                 }
             }
-            *column = back_line::<S, A, 2>(set, self.stride, u);
+            *column = inverse_line::<S, A, 2>(set, self.stride, u);
         }
         let mut taps = [[[0.0; MOST_LANES]; SIDE]; SIDE];
         for (taps, row) in taps.iter_mut().zip(transpose(columns)) {
-            for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, self.stride, row)) {
+            for (to, lanes) in taps.iter_mut().zip(inverse_line::<S, B, M>(set, self.stride, row)) {
                 store(set, lanes, to);
             }
         }

@@ -4,17 +4,15 @@
 
 use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
-use super::strip::Ahead;
+use super::strip::PixelPrefetcher;
 use super::strip::padded;
 use super::strip::{Order, Run, tiles};
-use super::transform::Side;
+use super::transform::PassInput;
 use super::transform::output_line;
 
-/// Lines of the grid.
+/// Sizes of F(2x4, 3x3): lines of the grid, places per line, and output columns per tile.
 const A: usize = 4;
-/// Places per line.
 const B: usize = 6;
-/// Output columns per tile.
 const M: usize = 4;
 /// Number of tiles at a time. Their 24 sums leave registers for the factors.
 const TILES: usize = 4;
@@ -39,7 +37,7 @@ fn orders<S: Vectors>(ci: usize, co: usize) -> (Order, Order) {
 }
 
 /// Returns the floats of a strip.
-pub fn work<S: Vectors>(ci: usize, co: usize) -> usize {
+pub fn workspace<S: Vectors>(ci: usize, co: usize) -> usize {
     let (v, m) = orders::<S>(ci, co);
     STRIP * (v.tile + m.tile)
 }
@@ -103,10 +101,10 @@ impl Line<'_> {
 /// Computes all tiles of a thread's samples.
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
-    pub from: Side<'a>,
+    pub from: PassInput<'a>,
     pub finish: Finish<'a>,
     pub samples: usize,
-    pub work: &'a mut [f32],
+    pub workspace: &'a mut [f32],
     pub output: Output<'a>,
 }
 
@@ -115,18 +113,19 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, mut output } = self;
+        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, workspace, mut output } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let (v_order, m_order) = orders::<S>(ci, co);
-        let (v, m) = work.split_at_mut(STRIP * v_order.tile);
+        let (v, m) = workspace.split_at_mut(STRIP * v_order.tile);
         let len = ci * B * S::LANES;
         for run in Run::each(samples * tiles(to, M), STRIP) {
             from.inputs::<S, A, B, M>(set, run, to, v_order, v);
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
             let ahead = (run, tiles(to, M));
-            let mut inputs = Ahead::new(&from.desc, from.data.as_ptr(), ahead, 1, calls);
-            let mut written = Ahead::new(to, output.y.as_ptr(), ahead, 0, calls);
-            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x.as_ptr(), ahead, 0, calls));
+            let mut inputs = PixelPrefetcher::new(&from.desc, from.data.as_ptr(), ahead, 1, calls);
+            let mut written = PixelPrefetcher::new(to, output.y.as_ptr(), ahead, 0, calls);
+            let mut norms =
+                finish.gradient.map(|gradient| PixelPrefetcher::new(to, gradient.x.as_ptr(), ahead, 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];

@@ -12,28 +12,28 @@ mod strip;
 
 mod filters;
 mod folded;
+mod many_channels;
 mod passes;
 mod phases;
 mod transform;
-mod wide;
 
 use std::cell::Ref;
 use std::rc::Rc;
 
 use filters::Filters;
+use many_channels::ManyChannels;
 use net::Conv;
 use outputs::BiasRelu;
 use outputs::{Convolution, Finish, NormGradient};
 use passes::{Correlation, strip_len};
 use strip::padded;
 use strip::{Order, tiles};
-use transform::Normalised;
-use transform::Side;
-use wide::Wide;
+use transform::InputNorm;
+use transform::PassInput;
 
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
-use super::fusion::{Constants, Normal};
+use super::fusion::{Constants, FusedNorm};
 use super::isa::Isa;
 use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
@@ -51,17 +51,17 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     pad: usize,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip. A thread takes a strip through all stages before it begins the next.
     strip: usize,
-    /// The same number if threads divide the output channels instead of the samples: for passes from one side to the
-    /// other, and for the filter gradient.
-    wide: [Option<usize>; 2],
+    /// Number of tiles per strip if threads divide the output channels instead of the samples: for convolutions (y from
+    /// x, dx from dy), and for the filter gradient. `None` if they divide the samples.
+    many_channels: [Option<usize>; 2],
     /// The previous batch norm, if this convolution computes it.
-    normal: Option<Rc<Normal>>,
+    norm: Option<Rc<FusedNorm>>,
     /// The moments of the output for the next batch norm, which may request them.
     moments: Option<Rc<OutputMoments>>,
     /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
-    /// inputs and outputs of a strip.
+    /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 
@@ -109,23 +109,25 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         // Without padding, the input has more tiles than the output, and its gradient is computed for these tiles.
         let all = tiles(&y, M).max(tiles(&x, M));
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
-        let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
-            .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
+        let many_channels = [many_channels::MOST_CHANNELS, many_channels::max_gradient_channels(threads)].map(|most| {
+            many_channels::suits(ci, co, most, threads).then(|| many_channels::strip_len(S::ROWS, all * x.n, threads))
+        });
         let bias_relu = BiasRelu::new(cpu, r, op, y);
-        let normal = r.before.and_then(|fusion| fusion.normal.get().cloned());
-        normal.iter().for_each(|normal| normal.taken_by(r.name));
+        let norm = r.before.and_then(|fusion| fusion.norm.get().cloned());
+        norm.iter().for_each(|norm| norm.accept(r.name));
         let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
             let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
             Rc::clone(moments)
         });
         let (wants_dx, scratch) = (r.wants_dx, cpu.scratch.clone());
         let pad = op.pads[0];
-        let plan = Self { set, threads, x, y, pad, bias_relu, wants_dx, strip, wide, normal, moments, scratch };
+        let plan = Self { set, threads, x, y, pad, bias_relu, wants_dx, strip, many_channels, norm, moments, scratch };
         let grids = [Some(1), r.train.then_some(threads.0)];
-        let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
-        for (wide, grids) in rooms {
-            let by_samples = || plan.grid() * grids + plan.work() * threads.0;
-            plan.scratch.reserve(wide.map_or_else(by_samples, |strip| plan.wide_work(strip)), r.name)?;
+        let rooms = plan.many_channels.into_iter().zip(grids).filter_map(|(strip, grids)| Some((strip, grids?)));
+        for (strip, grids) in rooms {
+            let by_samples = || plan.grid() * grids + plan.workspace() * threads.0;
+            let floats = strip.map_or_else(by_samples, |strip| plan.many_channels_workspace(strip));
+            plan.scratch.reserve(floats, r.name)?;
         }
         Ok(plan)
     }
@@ -142,24 +144,25 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     }
 
     /// Returns the floats for the inputs and outputs of a thread's strip, in any pass.
-    fn work(&self) -> usize {
+    fn workspace(&self) -> usize {
         let (ci, co) = self.channels();
         let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
-        let folded = folded::suits::<S>(A, ci, co).then(|| folded::work::<S>(ci, co).max(folded::work::<S>(co, ci)));
+        let folded =
+            folded::suits::<S>(A, ci, co).then(|| folded::workspace::<S>(ci, co).max(folded::workspace::<S>(co, ci)));
         (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
     }
 
     /// Returns the workspace of all threads in floats if they divide the output channels. `strip` is the number of
     /// tiles per strip.
-    fn wide_work(&self, strip: usize) -> usize {
+    fn many_channels_workspace(&self, strip: usize) -> usize {
         let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M).max(tiles(&self.x, M)));
-        wide::work::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
+        many_channels::workspace::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
     }
 
     /// Computes y from x, or dx from dy, with the plain filters `w`.
     fn convolve(
         &self,
-        from: Side<'_>,
+        from: PassInput<'_>,
         to: TensorDesc,
         (filters, w): (Filters, &[f32]),
         finish: Finish<'_>,
@@ -168,41 +171,41 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     ) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
-        if let Some(strip) = self.wide[0] {
-            let wide = Wide { set, threads, from, filters, strip };
-            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), (y, moments, sums));
+        if let Some(strip) = self.many_channels[0] {
+            let many_channels = ManyChannels { set, threads, from, filters, strip };
+            return many_channels.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), (y, moments, sums));
         }
-        let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        let (grid, workspace) = scratch.as_mut_slice().split_at_mut(self.grid());
         filters.transform::<S, A, B, M>(set, threads, w, grid);
         let convolution = Convolution { from, to, filters: grid, strip, finish };
-        let work = &mut work[..self.work() * threads.0];
-        convolution.run::<S, A, B, M>(set, threads, work, y, (moments, sums));
+        let workspace = &mut workspace[..self.workspace() * threads.0];
+        convolution.run::<S, A, B, M>(set, threads, workspace, y, (moments, sums));
     }
 
     /// Computes the gradient of the plain filters.
-    fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
+    fn correlate(&self, x: PassInput<'_>, dy: PassInput<'_>, dw: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let filters = Filters::forward::<A>(self.x.shape.c, self.y.shape.c);
         let mut scratch = self.scratch.borrow();
-        if let Some(strip) = self.wide[1] {
-            let wide = Wide { set, threads, from: x, filters, strip };
-            return wide.correlate::<A, B, M>(dy, scratch.as_mut_slice(), dw);
+        if let Some(strip) = self.many_channels[1] {
+            let many_channels = ManyChannels { set, threads, from: x, filters, strip };
+            return many_channels.correlate::<A, B, M>(dy, scratch.as_mut_slice(), dw);
         }
-        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let (grids, workspace) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let correlation = Correlation { x, dy, strip };
-        correlation.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], grids);
+        correlation.run::<S, A, B, M>(set, threads, &mut workspace[..self.workspace() * threads.0], grids);
         filters.gradient::<S, A, B, M>(set, threads, grids, dw);
     }
 
     /// Returns the moments if the next batch norm has requested them.
-    fn summed(&self) -> Option<&OutputMoments> {
-        self.moments.as_deref().filter(|moments| moments.are_wanted())
+    fn requested_moments(&self) -> Option<&OutputMoments> {
+        self.moments.as_deref().filter(|moments| moments.are_requested())
     }
 
     /// Describes how inputs are computed from the input of the previous batch norm. Returns `None` without constants.
-    fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<Normalised<'a>> {
-        let relu = self.normal.as_ref().is_some_and(|normal| normal.relu);
-        constants.as_deref().map(|constants| Normalised { constants, relu })
+    fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<InputNorm<'a>> {
+        let relu = self.norm.as_ref().is_some_and(|norm| norm.relu);
+        constants.as_deref().map(|constants| InputNorm { constants, relu })
     }
 }
 
@@ -224,55 +227,55 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn implementation(&self) -> String {
-        let normal = self.normal.as_ref().map_or(String::new(), |normal| format!(" of {}", normal.of));
-        format!("own winograd{normal}{}", if self.summed().is_some() { " + moments" } else { "" })
+        let norm = self.norm.as_ref().map_or(String::new(), |norm| format!(" of {}", norm.op_name));
+        format!("own winograd{norm}{}", if self.requested_moments().is_some() { " + moments" } else { "" })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (ci, co) = (self.x.shape.c, self.y.shape.c);
         self.bias_relu.take(pass);
-        let summed = self.summed().filter(|_| pass.training);
+        let requested_moments = self.requested_moments().filter(|_| pass.training);
         let channels = self.y.blocks() * S::LANES;
-        let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
+        let mut moments = vec![Moments::default(); requested_moments.map_or(0, |_| self.threads.0 * channels)];
         let finish = Finish {
             bias: self.bias_relu.bias(),
             relu: self.bias_relu.relu.is_present(),
-            moments: summed.is_some(),
+            moments: requested_moments.is_some(),
             gradient: None,
         };
-        let constants = self.normal.as_ref().map(|normal| normal.constants());
-        let normal = self.normalised(&constants);
-        let from = Side { desc: self.x, data: x[0].as_slice(), pad: self.pad, normal };
+        let constants = self.norm.as_ref().map(|norm| norm.constants());
+        let norm = self.normalised(&constants);
+        let from = PassInput { desc: self.x, data: x[0].as_slice(), pad: self.pad, norm };
         let filters = (Filters::forward::<A>(ci, co), pass.params.get(pass.slots[0]));
         self.convolve(from, self.y, filters, finish, y.as_mut_slice(), (&mut moments, &mut []));
-        if let Some(summed) = summed {
-            summed.put(&moments, channels);
+        if let Some(requested_moments) = requested_moments {
+            requested_moments.put(&moments, channels);
         }
         Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let wanted = g.take_dx(0);
+        let dx = g.take_dx(0);
         let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         self.bias_relu.mask(g.dy, g.y);
-        let constants = self.normal.as_ref().map(|normal| normal.constants());
-        let normal = self.normalised(&constants);
-        let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
+        let constants = self.norm.as_ref().map(|norm| norm.constants());
+        let norm = self.normalised(&constants);
+        let (x, dy) = (g.x[0].as_slice(), PassInput::new(self.y, g.dy.as_slice()));
         if !pass.frozen {
-            let x = Side { desc: self.x, data: x, pad: self.pad, normal };
+            let x = PassInput { desc: self.x, data: x, pad: self.pad, norm };
             self.correlate(x, dy, g.dparams.get_mut(pass.slots[0]));
             self.bias_relu.gradient(pass, dy.data, g.dparams);
         }
-        let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
+        let (Some(dx), true) = (dx, self.wants_dx) else { return Ok(()) };
         let each = 2 * self.x.blocks() * S::LANES;
-        let mut sums = vec![0.0; normal.map_or(0, |_| threads.0 * each)];
-        let gradient = normal.map(|normal| NormGradient { normal, x });
+        let mut sums = vec![0.0; norm.map_or(0, |_| threads.0 * each)];
+        let gradient = norm.map(|norm| NormGradient { norm, x });
         let filters = (Filters::rotated::<A>(ci, co), pass.params.get(pass.slots[0]));
         let finish = Finish { gradient, ..Finish::PLAIN };
-        let dy = Side { pad: transform::kernel(A) - 1 - self.pad, ..dy };
+        let dy = PassInput { pad: transform::kernel(A) - 1 - self.pad, ..dy };
         self.convolve(dy, self.x, filters, finish, dx.as_mut_slice(), (&mut [], &mut sums));
-        if let Some(normal) = &self.normal {
-            normal.put_sums(&sums, each);
+        if let Some(norm) = &self.norm {
+            norm.put_sums(&sums, each);
         }
         Ok(())
     }

@@ -17,12 +17,12 @@ use super::super::vector::{Grid, MOST_LANES, Vectors, load, store};
 use super::strip::{Order, Run, Strip, padded};
 use super::transform::output_line;
 use super::transform::transpose;
-use super::transform::{Normalised, NormalisedBlock, Side};
+use super::transform::{InputNorm, InputNormBlock, PassInput};
 use crate::{Arena, Pass, PlanRequest, TensorDesc};
 
 /// A pass from x to y, or from dy to dx.
 pub struct Convolution<'a> {
-    pub from: Side<'a>,
+    pub from: PassInput<'a>,
     pub to: TensorDesc,
     pub filters: &'a [f32],
     pub strip: usize,
@@ -44,7 +44,7 @@ pub struct Finish<'a> {
 /// The norm that the convolution computes. Its gradient is masked by the norm's ReLU, which gives g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
-    pub normal: Normalised<'a>,
+    pub norm: InputNorm<'a>,
     /// The norm's input, in the layout of the gradient.
     pub x: &'a [f32],
 }
@@ -98,12 +98,12 @@ pub trait Epilogue<S: Vectors> {
 
 /// Adds a bias and applies ReLU if requested.
 #[derive(Clone, Copy)]
-pub struct Affine<L> {
+pub struct BiasEpilogue<L> {
     bias: L,
     relu: bool,
 }
 
-impl<L: Copy> Affine<L> {
+impl<L: Copy> BiasEpilogue<L> {
     /// `first` is the first channel.
     #[inline(always)]
     pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
@@ -112,7 +112,7 @@ impl<L: Copy> Affine<L> {
     }
 }
 
-impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
+impl<S: Vectors> Epilogue<S> for BiasEpilogue<S::Lanes> {
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, _: usize, _: usize) -> S::Lanes {
         let sum = set.add(output, self.bias);
@@ -121,19 +121,19 @@ impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
     }
 }
 
-/// Like [`Affine`], and sums the moments of the written values. The offsets are from the mean of a tile's first row.
-/// Each sum is split in two, so that additions do not wait for each other.
-struct Summed<L> {
-    affine: Affine<L>,
+/// Like [`BiasEpilogue`], and sums the moments of the written values. The offsets are from the mean of a tile's first
+/// row. Each sum is split in two, so that additions do not wait for each other.
+struct MomentsEpilogue<L> {
+    with_bias: BiasEpilogue<L>,
     near: L,
     offsets: [L; 2],
     squares: [L; 2],
 }
 
-impl<L: Copy> Summed<L> {
-    fn new<S: Vectors<Lanes = L>>(set: S, affine: Affine<L>) -> Self {
+impl<L: Copy> MomentsEpilogue<L> {
+    fn new<S: Vectors<Lanes = L>>(set: S, with_bias: BiasEpilogue<L>) -> Self {
         let zero = set.zero();
-        Self { affine, near: zero, offsets: [zero; 2], squares: [zero; 2] }
+        Self { with_bias, near: zero, offsets: [zero; 2], squares: [zero; 2] }
     }
 
     /// Adds the moments of `n` outputs to the moments of their channels.
@@ -149,19 +149,19 @@ impl<L: Copy> Summed<L> {
     }
 }
 
-impl<S: Vectors> Epilogue<S> for Summed<S::Lanes> {
+impl<S: Vectors> Epilogue<S> for MomentsEpilogue<S::Lanes> {
     #[inline(always)]
     fn begin(&mut self, set: S, row: &[S::Lanes]) {
         let mut sum = set.zero();
         for output in row {
-            sum = set.add(sum, self.affine.value(set, *output, 0, 0));
+            sum = set.add(sum, self.with_bias.value(set, *output, 0, 0));
         }
         self.near = set.scale(1.0 / row.len() as f32, sum);
     }
 
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes {
-        let value = self.affine.value(set, output, column, at);
+        let value = self.with_bias.value(set, output, column, at);
         let (offset, i) = (set.sub(value, self.near), column % 2);
         self.offsets[i] = set.add(self.offsets[i], offset);
         self.squares[i] = set.mul_add(offset, offset, self.squares[i]);
@@ -170,8 +170,8 @@ impl<S: Vectors> Epilogue<S> for Summed<S::Lanes> {
 }
 
 /// Masks the gradient with a norm's ReLU and sums it. There are two sums of each kind.
-struct Masked<'a, L> {
-    normal: NormalisedBlock<L>,
+struct NormGradientEpilogue<'a, L> {
+    norm: InputNormBlock<L>,
     /// The norm's input in this channel block of this sample.
     x: &'a [f32],
     mean: L,
@@ -179,11 +179,11 @@ struct Masked<'a, L> {
     gx: [L; 2],
 }
 
-impl<S: Vectors> Epilogue<S> for Masked<'_, S::Lanes> {
+impl<S: Vectors> Epilogue<S> for NormGradientEpilogue<'_, S::Lanes> {
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes {
         let (x, i) = (load(set, self.x, at), column % 2);
-        let g = self.normal.masked(set, x, output);
+        let g = self.norm.masked(set, x, output);
         self.g[i] = set.add(self.g[i], g);
         self.gx[i] = set.mul_add(g, set.sub(x, self.mean), self.gx[i]);
         g
@@ -272,12 +272,12 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
     /// Writes the outputs with bias and ReLU and adds their moments. `first` is the block's first channel.
     #[inline(always)]
     fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize, moments: &mut Matrix<'_, Moments>) {
-        let mut affine = Affine::new(set, &finish, first);
+        let mut with_bias = BiasEpilogue::new(set, &finish, first);
         if !finish.moments {
-            self.write(set, &mut affine);
+            self.write(set, &mut with_bias);
             return;
         }
-        let mut summed = Summed::new(set, affine);
+        let mut summed = MomentsEpilogue::new(set, with_bias);
         let n = self.write(set, &mut summed);
         summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
@@ -293,9 +293,9 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         first: usize,
         all_sums: &mut Matrix<'_, f64>,
     ) {
-        let normal = gradient.normal.of_block(set, first / S::LANES);
-        let (mean, zero) = (load(set, &gradient.normal.constants.mean, first), set.zero());
-        let mut masked = Masked { normal, x, mean, g: [zero; 2], gx: [zero; 2] };
+        let norm = gradient.norm.for_block(set, first / S::LANES);
+        let (mean, zero) = (load(set, &gradient.norm.constants.mean, first), set.zero());
+        let mut masked = NormGradientEpilogue { norm, x, mean, g: [zero; 2], gx: [zero; 2] };
         self.write(set, &mut masked);
         for (row, sums) in [masked.g, masked.gx].into_iter().enumerate() {
             let lanes = values(set, set.add(sums[0], sums[1]));

@@ -5,16 +5,16 @@ use super::super::register_tile::{UNROLLED, by_rows, outer, rows};
 use super::super::vector::Vectors;
 use crate::TensorDesc;
 
-/// Returns the number of tiles per image. A tile has two rows of `wide` outputs.
-pub fn tiles(d: &TensorDesc, wide: usize) -> usize {
-    d.shape.h.div_ceil(2) * d.shape.w.div_ceil(wide)
+/// Returns the number of tiles per image. A tile has two rows of `tile_columns` outputs.
+pub fn tiles(d: &TensorDesc, tile_columns: usize) -> usize {
+    d.shape.h.div_ceil(2) * d.shape.w.div_ceil(tile_columns)
 }
 
-/// Layout of tiles with `wide` output columns: the floats from tile to tile, from channel block to channel block, and
-/// from place to place of the grid.
+/// Layout of tiles with `tile_columns` output columns: the floats from tile to tile, from channel block to channel
+/// block, and from place to place of the grid.
 #[derive(Clone, Copy)]
 pub struct Order {
-    pub wide: usize,
+    pub tile_columns: usize,
     pub tile: usize,
     pub block: usize,
     pub place: usize,
@@ -24,8 +24,8 @@ impl Order {
     /// Returns a layout with a matrix for each place, in which the channels of a tile are contiguous. A matrix has room
     /// for `len` tiles and an additional cache line. A tile is written to all places, and without the additional line
     /// these addresses would conflict in the cache.
-    pub fn by_place<S: Vectors>(channels: usize, len: usize, wide: usize) -> Self {
-        Self { wide, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
+    pub fn by_place<S: Vectors>(channels: usize, len: usize, tile_columns: usize) -> Self {
+        Self { tile_columns, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
 
     /// Zeroes the channels after the last channel block at `places` places, because no plane writes them. For
@@ -41,9 +41,9 @@ impl Order {
 
     /// Returns a layout in which the `places` places of a tile and channel block are contiguous. An additional cache
     /// line separates tiles, because tiles at a distance of a power of two would conflict in the cache.
-    pub fn by_tile<S: Vectors>(channels: usize, places: usize, wide: usize) -> Self {
+    pub fn by_tile<S: Vectors>(channels: usize, places: usize, tile_columns: usize) -> Self {
         let block = places * S::LANES;
-        Self { wide, tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
+        Self { tile_columns, tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
     }
 }
 
@@ -62,7 +62,7 @@ impl Run {
 
     /// Divides the run by samples. Returns the sample, its tiles, and their offset in the strip.
     pub fn parts(self, d: &TensorDesc, order: Order) -> impl Iterator<Item = (usize, Strip, usize)> {
-        let (h, w, tiles) = (d.shape.h, d.shape.w, tiles(d, order.wide));
+        let (h, w, tiles) = (d.shape.h, d.shape.w, tiles(d, order.tile_columns));
         let mut done = 0;
         std::iter::from_fn(move || {
             let (n, first) = ((self.first + done) / tiles, (self.first + done) % tiles);
@@ -88,8 +88,8 @@ impl Strip {
     /// Returns the first output row and column of a tile.
     #[inline(always)]
     pub fn tile(self, i: usize) -> (usize, usize) {
-        let across = self.w.div_ceil(self.order.wide);
-        ((self.first + i) / across * 2, (self.first + i) % across * self.order.wide)
+        let across = self.w.div_ceil(self.order.tile_columns);
+        ((self.first + i) / across * 2, (self.first + i) % across * self.order.tile_columns)
     }
 
     /// Returns for each tile its index in the strip and its first output row and column.
@@ -105,18 +105,18 @@ impl Strip {
 // hardware prefetcher.
 
 /// Prefetches the pixels of the next run of tiles, a few at a time.
-pub struct Ahead {
+pub struct PixelPrefetcher {
     next: *const f32,
     /// Number of remaining pixels in each channel block.
     left: usize,
-    /// Number of pixels per call.
+    /// Number of pixels that each call prefetches.
     each: usize,
     blocks: usize,
-    /// Floats of a channel block.
+    /// Number of floats in the plane of a channel block.
     plane: usize,
 }
 
-impl Ahead {
+impl PixelPrefetcher {
     /// Prefetches the pixels that follow `run` in `data`, in `calls` calls of [`Self::fetch`], from `row` rows below
     /// the first tile on. An image has `tiles` tiles, and the estimate gives each the same share of its pixels.
     pub fn new(desc: &TensorDesc, data: *const f32, (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {

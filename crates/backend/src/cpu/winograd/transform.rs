@@ -10,13 +10,13 @@ use crate::TensorDesc;
 
 /// A tensor in channel blocks that a pass reads.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
+pub struct PassInput<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
     /// Rows and columns of zeros before each image. The first window starts there.
     pub pad: usize,
     /// A norm to apply to each value when it is read.
-    pub normal: Option<Normalised<'a>>,
+    pub norm: Option<InputNorm<'a>>,
 }
 
 /// Returns the rows of a grid from its columns.
@@ -69,14 +69,14 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
 
 /// Reads the pixels for a row of tiles. `above` points to the first row, and rows have `w` pixels. Rows from `rows[0]`
 /// to `rows[1]` are inside the image. There are `pad` zeros before each row, and pixels outside the image are zero.
-/// `made` is applied to each pixel.
+/// `map` is applied to each pixel.
 #[derive(Clone, Copy)]
 struct Pixels<P> {
     above: *const f32,
     w: usize,
     pad: usize,
     rows: [usize; 2],
-    made: P,
+    map: P,
 }
 
 impl<P> Pixels<P> {
@@ -85,16 +85,16 @@ impl<P> Pixels<P> {
     #[inline(always)]
     fn column<S: Vectors, const A: usize>(self, set: S, left: usize, inner: bool) -> [S::Lanes; A]
     where
-        P: Made<S>,
+        P: InputMap<S>,
     {
-        let Self { above, w, pad, rows, made } = self;
+        let Self { above, w, pad, rows, map } = self;
         let mut d = [set.zero(); A];
         if inner || left >= pad && left < w + pad {
             for (r, d) in d.iter_mut().enumerate() {
                 if inner || r >= rows[0] && r < rows[1] {
                     // SAFETY: column and row are inside the image.
                     let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
-                    *d = made.of(set, value);
+                    *d = map.apply(set, value);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl<P> Pixels<P> {
         inner: bool,
         columns: &mut [[S::Lanes; A]; B],
     ) where
-        P: Made<S>,
+        P: InputMap<S>,
     {
         for (c, column) in columns.iter_mut().enumerate().skip(first) {
             *column = self.column(set, left + c, inner);
@@ -126,7 +126,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     plane: &[f32],
     ([h, w], pad): ([usize; 2], usize),
     s: Strip,
-    made: impl Made<S>,
+    map: impl InputMap<S>,
     v: &mut [f32],
 ) {
     let plane = plane[..h * w * S::LANES].as_ptr();
@@ -138,7 +138,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
         let end = s.count.min(i + (s.w - left).div_ceil(M));
         let rows = [pad.saturating_sub(top), A.min(h + pad - top)];
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
-        let pixels = Pixels { above, w, pad, rows, made };
+        let pixels = Pixels { above, w, pad, rows, map };
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
             columns[c + M] = pixels.column(set, left + c, false);
@@ -196,10 +196,10 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-impl<'a> Side<'a> {
+impl<'a> PassInput<'a> {
     /// Creates a side without padding and without a norm.
-    pub fn of(desc: TensorDesc, data: &'a [f32]) -> Self {
-        Self { desc, data, pad: 0, normal: None }
+    pub fn new(desc: TensorDesc, data: &'a [f32]) -> Self {
+        Self { desc, data, pad: 0, norm: None }
     }
 
     /// Skips the samples before `n`.
@@ -227,9 +227,9 @@ impl<'a> Side<'a> {
         for (n, strip, at) in run.parts(outputs, order) {
             for (block, plane) in self.planes(n, 0..self.desc.blocks()) {
                 let v = &mut v[at + block * order.block..];
-                match self.normal {
-                    Some(normal) => input_tiles::<S, A, B, M>(set, plane, image, strip, normal.of_block(set, block), v),
-                    None => input_tiles::<S, A, B, M>(set, plane, image, strip, AsItIs, v),
+                match self.norm {
+                    Some(norm) => input_tiles::<S, A, B, M>(set, plane, image, strip, norm.for_block(set, block), v),
+                    None => input_tiles::<S, A, B, M>(set, plane, image, strip, Unchanged, v),
                 }
             }
         }
@@ -358,46 +358,46 @@ pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::
 // formula.
 
 /// A function that is applied to each value when it is read.
-pub trait Made<S: Vectors>: Copy {
-    fn of(self, set: S, value: S::Lanes) -> S::Lanes;
+pub trait InputMap<S: Vectors>: Copy {
+    fn apply(self, set: S, value: S::Lanes) -> S::Lanes;
 }
 
 /// Returns the value unchanged.
 #[derive(Clone, Copy)]
-pub struct AsItIs;
+pub struct Unchanged;
 
-impl<S: Vectors> Made<S> for AsItIs {
+impl<S: Vectors> InputMap<S> for Unchanged {
     #[inline(always)]
-    fn of(self, _: S, value: S::Lanes) -> S::Lanes {
+    fn apply(self, _: S, value: S::Lanes) -> S::Lanes {
         value
     }
 }
 
 /// Factors and offsets of a norm for all channels.
 #[derive(Clone, Copy)]
-pub struct Normalised<'a> {
+pub struct InputNorm<'a> {
     pub constants: &'a Constants,
     pub relu: bool,
 }
 
 /// The norm of a channel block: max(scale x + shift, least). `least` is 0 if ReLU follows, otherwise minus infinity.
 #[derive(Clone, Copy)]
-pub struct NormalisedBlock<L> {
+pub struct InputNormBlock<L> {
     scale: L,
     shift: L,
     least: L,
 }
 
-impl Normalised<'_> {
+impl InputNorm<'_> {
     #[inline(always)]
-    pub fn of_block<S: Vectors>(self, set: S, block: usize) -> NormalisedBlock<S::Lanes> {
+    pub fn for_block<S: Vectors>(self, set: S, block: usize) -> InputNormBlock<S::Lanes> {
         let scale = load(set, &self.constants.scale, block * S::LANES);
         let shift = load(set, &self.constants.shift, block * S::LANES);
-        NormalisedBlock { scale, shift, least: set.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY }) }
+        InputNormBlock { scale, shift, least: set.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY }) }
     }
 }
 
-impl<L: Copy> NormalisedBlock<L> {
+impl<L: Copy> InputNormBlock<L> {
     /// Returns the gradient where the norm's value, computed from `x`, passes ReLU, and 0 elsewhere.
     #[inline(always)]
     pub fn masked<S: Vectors<Lanes = L>>(self, set: S, x: L, gradient: L) -> L {
@@ -405,9 +405,9 @@ impl<L: Copy> NormalisedBlock<L> {
     }
 }
 
-impl<S: Vectors> Made<S> for NormalisedBlock<S::Lanes> {
+impl<S: Vectors> InputMap<S> for InputNormBlock<S::Lanes> {
     #[inline(always)]
-    fn of(self, set: S, value: S::Lanes) -> S::Lanes {
+    fn apply(self, set: S, value: S::Lanes) -> S::Lanes {
         // `max` returns its second operand if either is NaN, so NaN stays.
         set.max(self.least, set.mul_add(value, self.scale, self.shift))
     }

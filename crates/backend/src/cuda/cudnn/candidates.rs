@@ -19,7 +19,7 @@ use crate::cuda::driver::status::{attempted, cudnn};
 use crate::cuda::settings::Settings;
 
 /// An algorithm for a graph, prepared to run.
-pub struct Prepared {
+pub struct PreparedAlgorithm {
     plan: Descriptor,
     _config: (Descriptor, Vec<Descriptor>),
     _graph: Rc<Graph>,
@@ -97,7 +97,7 @@ fn configuration(algorithm: &ConvAlgorithm, device: &Device<'_>, graph: &Graph) 
 
 /// Number of rejected proposals, by reason: forbidden by the settings, workspace too large, or failed.
 #[derive(Default)]
-struct Refused {
+struct Rejections {
     forbidden: usize,
     large: usize,
     failed: usize,
@@ -113,7 +113,7 @@ impl<'a> Task<'a> {
         Ok(Self { device, what, graph: Rc::new(what.graph(direction, device)?), settings })
     }
 
-    fn prepare(&self, config: Config, algorithm: ConvAlgorithm) -> Result<Prepared, Error> {
+    fn prepare(&self, config: Config, algorithm: ConvAlgorithm) -> Result<PreparedAlgorithm, Error> {
         let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         match self.device {
             Device::Gpu(_) => {
@@ -130,17 +130,17 @@ impl<'a> Task<'a> {
         let [x, w, y] = self.what.elems();
         let sizes = [x, w, y, self.what.y[0]].map(|elems| elems * self.what.precision.bytes());
         let (graph, pack) = (self.graph.clone(), RefCell::default());
-        Ok(Prepared { plan, _config: config, _graph: graph, algorithm, sizes, workspace, pack })
+        Ok(PreparedAlgorithm { plan, _config: config, _graph: graph, algorithm, sizes, workspace, pack })
     }
 
     /// Prepares a proposal. Returns `None` if the settings forbid it or it cannot run, and an error if the GPU has
     /// failed.
-    fn consider(&self, config: Descriptor, refused: &mut Refused) -> Result<Option<Prepared>, Error> {
-        let taken = match ConvAlgorithm::of(&config) {
+    fn consider(&self, config: Descriptor, rejections: &mut Rejections) -> Result<Option<PreparedAlgorithm>, Error> {
+        let taken = match ConvAlgorithm::from_config(&config) {
             Ok(None) => return Ok(None),
             Ok(Some((algorithm, engine))) => match notes(&engine) {
                 Ok(notes) if !allowed(&notes, self.what.precision, self.settings) => {
-                    refused.forbidden += 1;
+                    rejections.forbidden += 1;
                     return Ok(None);
                 }
                 Ok(_) => self.prepare((config, vec![engine]), algorithm),
@@ -150,8 +150,8 @@ impl<'a> Task<'a> {
         };
         match attempted(taken)? {
             Some(prepared) if prepared.workspace <= self.settings.workspace => return Ok(Some(prepared)),
-            Some(_) => refused.large += 1,
-            None => refused.failed += 1,
+            Some(_) => rejections.large += 1,
+            None => rejections.failed += 1,
         }
         Ok(None)
     }
@@ -170,9 +170,9 @@ pub fn candidates(
     direction: Direction,
     settings: &Settings,
     most: usize,
-) -> Result<Vec<Prepared>, Error> {
+) -> Result<Vec<PreparedAlgorithm>, Error> {
     let task = Task::new(device, what, direction, settings)?;
-    let (mut found, mut refused) = (Vec::new(), Refused::default());
+    let (mut found, mut rejections) = (Vec::new(), Rejections::default());
     for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
         // a heuristic that does not support this graph returns an error
         let proposed = attempted(proposals(device, &task.graph, mode))?;
@@ -180,11 +180,11 @@ pub fn candidates(
             if found.len() == most {
                 return Ok(found);
             }
-            found.extend(task.consider(config, &mut refused)?);
+            found.extend(task.consider(config, &mut rejections)?);
         }
     }
     if found.is_empty() {
-        let Refused { forbidden, large, failed } = refused;
+        let Rejections { forbidden, large, failed } = rejections;
         let why = format!(
             "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its \
              engines, {large} need more than {} MB of workspace, {failed} do not run on this GPU",
@@ -197,13 +197,13 @@ pub fn candidates(
 }
 
 /// Prepares an algorithm that was chosen earlier under the same settings. Returns an error if it does not run.
-pub fn again(
+pub fn prepare_known(
     device: &Device<'_>,
     what: &Convolution,
     direction: Direction,
     settings: &Settings,
     algorithm: ConvAlgorithm,
-) -> Result<Prepared, Error> {
+) -> Result<PreparedAlgorithm, Error> {
     let task = Task::new(device, what, direction, settings)?;
     let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
     if prepared.workspace > settings.workspace {
@@ -213,7 +213,7 @@ pub fn again(
     Ok(prepared)
 }
 
-impl Prepared {
+impl PreparedAlgorithm {
     /// Enqueues the algorithm after checking the sizes of the tensors and the workspace. `tensors` must be exactly the
     /// graph's tensors.
     pub fn run(
@@ -260,7 +260,7 @@ pub struct ConvAlgorithm {
 
 impl ConvAlgorithm {
     /// Reads algorithm and engine of a configuration that a heuristic proposed.
-    pub fn of(config: &Descriptor) -> Result<Option<(Self, Descriptor)>, Error> {
+    pub fn from_config(config: &Descriptor) -> Result<Option<(Self, Descriptor)>, Error> {
         let engine =
             config.get_all(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, Some(1))?.pop();
         let Some(engine) = engine else { return Ok(None) };

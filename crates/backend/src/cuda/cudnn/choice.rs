@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loaders::Draws;
 
-use super::candidates::{ConvAlgorithm, Prepared, again, candidates};
+use super::candidates::{ConvAlgorithm, PreparedAlgorithm, candidates, prepare_known};
 use super::convolution::{Convolution, Direction, Tensor};
 use super::descriptor::Device;
 use crate::Error;
@@ -20,15 +20,15 @@ use crate::cuda::record::{Recorded, Recording, record};
 use crate::cuda::shared::Shared;
 
 /// Maximum number of algorithms to time.
-const MOST: usize = 12;
+const MAX_CANDIDATES: usize = 12;
 
 /// Prepares a convolution with the algorithm in use for its shape. The number of images does not matter, so that all
 /// parts of a batch are computed with the same algorithm.
-pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<Prepared, Error> {
+pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<PreparedAlgorithm, Error> {
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
     let name = format!("{what}{tf32}, {direction}");
-    let ready = |algorithm| attempted(again(&Device::Gpu(handle), what, direction, settings, algorithm));
+    let ready = |algorithm| attempted(prepare_known(&Device::Gpu(handle), what, direction, settings, algorithm));
     let fresh = || {
         let prepared = if settings.deterministic {
             candidates(&Device::Gpu(handle), what, direction, settings, 1)?.swap_remove(0)
@@ -36,7 +36,7 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
             let name = format!("{} images, {name}, {} MB", what.n, settings.workspace >> 20);
             match shared.fastest().get(&name).map(ready).transpose()?.flatten() {
                 Some(prepared) => prepared,
-                None => timed(shared, what, direction, name)?,
+                None => choose_by_timing(shared, what, direction, name)?,
             }
         };
         Ok((prepared.algorithm.to_string(), prepared))
@@ -46,9 +46,14 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
 }
 
 /// Times the candidates and returns the fastest.
-fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String) -> Result<Prepared, Error> {
+fn choose_by_timing(
+    shared: &Shared,
+    what: &Convolution,
+    direction: Direction,
+    name: String,
+) -> Result<PreparedAlgorithm, Error> {
     let handle = shared.cudnn()?;
-    let mut found = candidates(&Device::Gpu(handle), what, direction, &shared.settings, MOST)?;
+    let mut found = candidates(&Device::Gpu(handle), what, direction, &shared.settings, MAX_CANDIDATES)?;
     // without memory for the timing, use cuDNN's first proposal and time again at the next start
     let place = match found.len() {
         1 => Some(0),
@@ -96,7 +101,12 @@ struct Trial<'a> {
 }
 
 /// Returns the fastest algorithm's index, or an error if no algorithm runs.
-pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found: &[Prepared]) -> Result<usize, Error> {
+pub fn fastest(
+    shared: &Shared,
+    what: &Convolution,
+    direction: Direction,
+    found: &[PreparedAlgorithm],
+) -> Result<usize, Error> {
     let most = found.iter().map(|w| w.workspace).max().unwrap_or(0);
     let trial = Trial::new(shared, what, direction, most)?;
     let mut best: Option<(Duration, usize)> = None;
@@ -127,13 +137,13 @@ impl<'a> Trial<'a> {
     }
 
     /// Returns the time per run. Returns an error if the algorithm does not run or cannot be captured in a graph.
-    fn time(&self, prepared: &Prepared) -> Result<Duration, Error> {
+    fn time(&self, prepared: &PreparedAlgorithm) -> Result<Duration, Error> {
         // the first run initialises the library
         self.run(prepared)?;
         self.shared.stream().wait()?;
-        let one = self.recorded(prepared, 1)?;
+        let one = self.capture(prepared, 1)?;
         let first = self.sample(prepared, 1, one.as_ref())?;
-        let (runs, graph) = if first < SHORT { (TOGETHER, self.recorded(prepared, TOGETHER)?) } else { (1, one) };
+        let (runs, graph) = if first < SHORT { (TOGETHER, self.capture(prepared, TOGETHER)?) } else { (1, one) };
         let mut times = Vec::new();
         while times.is_empty() || times.len() < SAMPLES && times.iter().sum::<Duration>() < PATIENCE {
             times.push(self.sample(prepared, runs, graph.as_ref())?);
@@ -142,12 +152,12 @@ impl<'a> Trial<'a> {
         Ok(times[times.len() / 2] / runs)
     }
 
-    fn run(&self, prepared: &Prepared) -> Result<(), Error> {
+    fn run(&self, prepared: &PreparedAlgorithm) -> Result<(), Error> {
         prepared.run(self.shared.cudnn()?, &self.tensors(), self.space.slice(), NAME)
     }
 
     /// Captures `runs` runs between the two events. Returns `None` if graphs are switched off.
-    fn recorded(&self, prepared: &Prepared, runs: u32) -> Result<Option<Recorded>, Error> {
+    fn capture(&self, prepared: &PreparedAlgorithm, runs: u32) -> Result<Option<Recorded>, Error> {
         if switches().no_graph {
             return Ok(None);
         }
@@ -157,14 +167,14 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn enqueue(&self, prepared: &Prepared, runs: u32, recording: bool) -> Result<(), Error> {
+    fn enqueue(&self, prepared: &PreparedAlgorithm, runs: u32, recording: bool) -> Result<(), Error> {
         let stream = self.shared.stream();
         self.begin.record(stream, recording)?;
         (0..runs).try_for_each(|_| self.run(prepared))?;
         self.end.record(stream, recording)
     }
 
-    fn sample(&self, prepared: &Prepared, runs: u32, graph: Option<&Recorded>) -> Result<Duration, Error> {
+    fn sample(&self, prepared: &PreparedAlgorithm, runs: u32, graph: Option<&Recorded>) -> Result<Duration, Error> {
         graph.map_or_else(|| self.enqueue(prepared, runs, false), |graph| graph.replay(self.shared))?;
         self.shared.stream().wait()?;
         self.begin.time_until(&self.end)

@@ -32,14 +32,14 @@ pub struct Convolution {
     pub precision: Precision,
 }
 
-/// The tensor that is computed.
+/// The pass of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// y from x and w.
+    /// The forward pass: y from x and w.
     Forward { bias: bool, relu: bool },
-    /// dx from dy and w.
+    /// The input gradient: dx from dy and w.
     Data,
-    /// dw from dy and x.
+    /// The filter gradient: dw from dy and x.
     Filter,
 }
 
@@ -75,11 +75,11 @@ impl fmt::Display for Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Tensor {
-    /// The input or its gradient.
+    /// The input x or its gradient.
     X = 1,
-    /// The weights or their gradient.
+    /// The weights w or their gradient.
     W = 2,
-    /// The output or its gradient.
+    /// The output y or its gradient.
     Y = 3,
     Bias = 4,
 }

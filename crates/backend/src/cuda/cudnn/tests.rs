@@ -3,7 +3,7 @@
 
 use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
-use super::candidates::{again, candidates};
+use super::candidates::{candidates, prepare_known};
 use super::convolution::{Convolution, Direction};
 use super::descriptor::Descriptor;
 use super::descriptor::Device;
@@ -20,7 +20,7 @@ const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0,
     "maxThreadsPerSM": 2048, "totalGlobalMem": 85899345920, "isTccDriver": 0, "supportCoopLaunch": 1, "pciDeviceId": 0}"#;
 
 /// Maximum number of algorithms to check per graph.
-const MOST: usize = 12;
+const MAX_CANDIDATES: usize = 12;
 
 /// Returns the described GPU. If cuDNN is missing or cannot plan without a GPU, reports a skipped test.
 #[track_caller]
@@ -90,10 +90,11 @@ fn cudnn_has_an_algorithm_for_every_layer_direction_and_precision() {
             let needed = |d: &Direction| *d != Direction::Data || layer.x[0] >= 8;
             for direction in directions.into_iter().filter(needed) {
                 let settings = Settings { precision, deterministic: i % 2 == 1, ..Settings::default() };
-                let all = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
+                let all =
+                    candidates(&device, &layer, direction, &settings, MAX_CANDIDATES).unwrap_or_else(|e| panic!("{e}"));
                 assert!(all.iter().all(|w| w.workspace <= settings.workspace));
                 for found in all {
-                    let same = again(&device, &layer, direction, &settings, found.algorithm.clone());
+                    let same = prepare_known(&device, &layer, direction, &settings, found.algorithm.clone());
                     let same = same.unwrap_or_else(|e| panic!("{}: {e}", found.algorithm));
                     assert_eq!(
                         (same.algorithm, same.workspace),
@@ -113,7 +114,7 @@ fn tf32_is_left_out_unless_allowed() {
     let direction = Direction::Forward { bias: false, relu: false };
     let engines = |allow_tf32: bool| {
         let settings = Settings { allow_tf32, ..Settings::default() };
-        let all = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
+        let all = candidates(&device, &layer, direction, &settings, MAX_CANDIDATES).unwrap_or_else(|e| panic!("{e}"));
         all.iter().map(|w| w.algorithm.engine).collect::<Vec<_>>()
     };
     assert_ne!(engines(false)[0], engines(true)[0], "the first proposal for f32 uses tensor cores");

@@ -35,7 +35,7 @@ const REGISTERS: u32 = 65_536;
 const GRANULE: u32 = 256;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct KernelFacts {
     pub registers: u32,
     /// Bytes of shared memory.
     pub shared: u32,
@@ -46,7 +46,7 @@ pub struct Facts {
     pub ahead: usize,
 }
 
-impl Facts {
+impl KernelFacts {
     /// Returns the number of blocks for which a multiprocessor has enough registers.
     pub fn by_registers(&self) -> u32 {
         let warp = (self.registers * 32).next_multiple_of(GRANULE).max(GRANULE);
@@ -67,8 +67,8 @@ fn number(text: &str, unit: &str) -> Option<u32> {
 }
 
 /// Reads registers, shared memory and spills of each kernel from the assembler's log.
-fn resources(log: &str) -> HashMap<String, Facts> {
-    let (mut all, mut kernel) = (HashMap::<String, Facts>::new(), "");
+fn resources(log: &str) -> HashMap<String, KernelFacts> {
+    let (mut all, mut kernel) = (HashMap::<String, KernelFacts>::new(), "");
     for line in log.lines() {
         if let Some((_, name)) = line.split_once("Function properties for ") {
             kernel = name.trim();
@@ -89,7 +89,7 @@ fn registers(instruction: &str) -> impl Iterator<Item = u32> {
 }
 
 /// Counts each kernel's instructions and loads in nvdisasm's output. A branch ends a sequence of loads.
-fn read(text: &str, all: &mut HashMap<String, Facts>) {
+fn read(text: &str, all: &mut HashMap<String, KernelFacts>) {
     let (mut kernel, mut pending) = (String::new(), Vec::new());
     for line in text.lines() {
         if let Some(name) = line.strip_prefix(".text.") {
@@ -114,7 +114,7 @@ fn read(text: &str, all: &mut HashMap<String, Facts>) {
 }
 
 /// Compiles all kernels and inspects each. `tools` is the folder with NVIDIA's disassembler.
-pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap<String, Facts> {
+pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap<String, KernelFacts> {
     let target = Target::Gpu(on.capability.0, on.capability.1);
     let made = compile::compile(&source::text(), precision, target, &["--ptxas-options=-v"]);
     let made = made.unwrap_or_else(|e| panic!("{e}"));
@@ -129,7 +129,7 @@ pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap
 }
 
 /// Lists a kernel's problems. Empty if it has none.
-pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, precision: Precision) -> Vec<String> {
+pub fn faults(name: &str, facts: &KernelFacts, bounds: Bounds, on: &Architecture, precision: Precision) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |good: bool, what: String| (!good).then(|| faults.push(what));
     check(facts.instructions > 0 && facts.registers > 0, "is not in the compiled code".into());
@@ -157,7 +157,7 @@ pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, prec
 }
 
 /// Formats a table with a row per kernel and columns per architecture.
-pub fn table(precision: Precision, columns: &[(&Architecture, HashMap<String, Facts>)]) -> String {
+pub fn table(precision: Precision, columns: &[(&Architecture, HashMap<String, KernelFacts>)]) -> String {
     let mut text = format!("{precision}: registers, blocks a multiprocessor, 16-byte loads ahead, instructions\n");
     let _ = write!(text, "{:<22} {:>6}", "kernel", "shared");
     for (on, _) in columns {
@@ -203,9 +203,9 @@ ptxas info    : Used 129 registers, used 0 barriers";
     fn logs_and_disassembly_are_read() {
         let mut all = resources(LOG);
         read(TEXT, &mut all);
-        let a = Facts { registers: 80, shared: 32_768, spills: 12, instructions: 7, ahead: 3 };
+        let a = KernelFacts { registers: 80, shared: 32_768, spills: 12, instructions: 7, ahead: 3 };
         assert_eq!(all["a"], a);
-        assert_eq!(all["b"], Facts { registers: 129, instructions: 1, ..Facts::default() });
+        assert_eq!(all["b"], KernelFacts { registers: 129, instructions: 1, ..KernelFacts::default() });
         assert_eq!(all.len(), 2);
         // 64 KiB are enough for two blocks on Turing. 80 registers allow three blocks on Hopper, and 129 registers one
         // block.
@@ -215,6 +215,6 @@ ptxas info    : Used 129 registers, used 0 barriers";
         let found = faults("norm_moments", &a, bounds, &ARCHITECTURES[2], Precision::Bf16);
         assert_eq!(found.len(), 3, "spills, bounds, loads: {found:?}");
         assert_eq!(faults("b", &all["b"], Bounds::default(), &ARCHITECTURES[2], Precision::F32).len(), 1);
-        assert_eq!(faults("c", &Facts::default(), Bounds::default(), &ARCHITECTURES[2], Precision::F32).len(), 1);
+        assert_eq!(faults("c", &KernelFacts::default(), Bounds::default(), &ARCHITECTURES[2], Precision::F32).len(), 1);
     }
 }

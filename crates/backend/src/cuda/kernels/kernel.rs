@@ -189,7 +189,7 @@ impl<T: Element> Argument for Slice<'_, T> {
     }
 }
 
-/// `None` is a null pointer.
+/// `None` is passed as a null pointer.
 impl<T: Element> Argument for Option<Slice<'_, T>> {
     const ELEMENT: &'static str = T::NAME;
     const POINTER: bool = true;

@@ -22,8 +22,8 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     double balance = alpha < 0.0 ? 1.0 : alpha * t + (1.0 - alpha) * (1.0 - t);
     if (gamma == 0.0) return {balance * entropy, balance * (p - t)};
     double wrong = fmax(p * (1.0 - t) + (1.0 - p) * t, LEAST), focus = pow(wrong, gamma);
-    double bend = -gamma * (focus / wrong) * (2.0 * t - 1.0) * p * (1.0 - p);
-    return {balance * focus * entropy, balance * (focus * (p - t) + bend * entropy)};
+    double focus_slope = -gamma * (focus / wrong) * (2.0 * t - 1.0) * p * (1.0 - p);
+    return {balance * focus * entropy, balance * (focus * (p - t) + focus_slope * entropy)};
 }
 
 // Returns a row's largest score to all lanes of a warp.

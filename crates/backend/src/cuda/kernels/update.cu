@@ -9,7 +9,7 @@ constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
 constexpr u32 LR = 0, ETA = 3, LARC = 4;
 
 // A tensor's values for the rates.
-struct Normed {
+struct NormedTensor {
     double decay;
     u32 adapts;
     float factor;
@@ -17,7 +17,7 @@ struct Normed {
 
 // Computes a step's rates from each tensor's sum of squares: the factor for clipping by norm, and LARS's trust ratios.
 // Runs in one block.
-extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradients, const double* weights, const Normed* tensors, u32 count, const double* numbers, double limit, float* rates) {
+extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradients, const double* weights, const NormedTensor* tensors, u32 count, const double* numbers, double limit, float* rates) {
     __shared__ double room[SUMMERS];
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < count; i += SUMMERS) sum += gradients[i];

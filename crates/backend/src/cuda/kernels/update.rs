@@ -8,13 +8,13 @@ use crate::cuda::driver::slice::{Activation, plain};
 /// A tensor's values for the rates: its weight decay, whether its learning rate adapts, and the factor on its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub struct Normed {
+pub struct NormedTensor {
     pub decay: f64,
     pub adapts: u32,
     pub factor: f32,
 }
 
-plain! { Normed = "Normed" }
+plain! { NormedTensor = "NormedTensor" }
 
 /// Number of f64 values that a step has, see update.cu.
 pub const NUMBERS: usize = 10;
@@ -27,7 +27,7 @@ kernels! {
     step_rates: StepRates over one_block() {
         gradients: [f64; count],
         weights: [f64; count],
-        tensors: [Normed; count],
+        tensors: [NormedTensor; count],
         count: u32,
         numbers: [f64; NUMBERS],
         limit: f64,

@@ -17,7 +17,7 @@ pub struct Output<'a> {
     pub relu: bool,
 }
 
-/// Adds `bias` to y.
+/// Adds `bias` to y, then applies ReLU if it follows.
 pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Result<(), Error> {
     let &Output { y, rows, channels, relu } = output;
     let width = shared.geometry().tiling(rows, channels).width as u32;
@@ -30,7 +30,7 @@ pub fn backward(
     shared: &Shared,
     output: &Output<'_>,
     dy: Slice<'_, Activation>,
-    parts: &Parts,
+    parts: &PartialSums,
     dbias: Slice<'_, f32>,
 ) -> Result<(), Error> {
     let &Output { y, channels, relu, .. } = output;
@@ -59,16 +59,16 @@ pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     counted.map_err(|_| size())
 }
 
-/// Room for each block's sums, and a counter of finished blocks per tile. The counters are zero between passes.
-pub struct Parts {
+/// Memory for each block's sums, and a counter of finished blocks per tile. The counters are zero between passes.
+pub struct PartialSums {
     pub rows: u32,
     pub tiling: Tiling,
     sums: CudaBuf,
     arrivals: CudaBuf,
 }
 
-impl Parts {
-    /// Allocates room for passes over a (rows, channels) matrix with up to `each` sums per channel.
+impl PartialSums {
+    /// Allocates memory for passes over a (rows, channels) matrix with up to `each` sums per channel.
     pub fn new(shared: &Shared, rows: usize, channels: usize, each: usize, what: &str) -> Result<Self, Error> {
         let tiling = shared.geometry().tiling(rows, channels);
         let sums = shared.alloc(2 * tiling.parts(each), what)?;

@@ -35,13 +35,13 @@ kernels! {
 }
 
 /// For each output position along an axis, the input positions to add and their weights.
-struct List {
+struct GatherList {
     first: CudaBuf,
     places: CudaBuf,
     weights: CudaBuf,
 }
 
-impl List {
+impl GatherList {
     /// Copies positions and weights of each output to the GPU.
     fn new(shared: &Shared, entries: &[Vec<(usize, f32)>], what: &str) -> Result<Self, Error> {
         let ends = entries.iter().scan(0, |end, own| {
@@ -60,12 +60,12 @@ impl List {
 }
 
 /// Regroups the entries by input cell. The result lists the terms of each cell's gradient.
-fn turned(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>> {
-    let mut turned = vec![Vec::new(); cells];
+fn transposed(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>> {
+    let mut transposed = vec![Vec::new(); cells];
     for (output, own) in entries.iter().enumerate() {
-        own.iter().for_each(|&(cell, weight)| turned[cell].push((output, weight)));
+        own.iter().for_each(|&(cell, weight)| transposed[cell].push((output, weight)));
     }
-    turned
+    transposed
 }
 
 struct Plan {
@@ -73,8 +73,8 @@ struct Plan {
     x: TensorDesc,
     y: TensorDesc,
     /// Lists for rows and for columns.
-    forward: [List; 2],
-    backward: [List; 2],
+    forward: [GatherList; 2],
+    backward: [GatherList; 2],
 }
 
 pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
@@ -84,9 +84,9 @@ pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<
         Ok(cells.into_iter().map(|cells| cells.into_iter().zip(weights.iter().copied()).collect()).collect())
     };
     let (rows, columns) = (entries(0)?, entries(1)?);
-    let list = |entries: &[Vec<(usize, f32)>]| List::new(&shared, entries, r.name);
+    let list = |entries: &[Vec<(usize, f32)>]| GatherList::new(&shared, entries, r.name);
     let forward = [list(&rows)?, list(&columns)?];
-    let backward = [list(&turned(&rows, x.shape.h))?, list(&turned(&columns, x.shape.w))?];
+    let backward = [list(&transposed(&rows, x.shape.h))?, list(&transposed(&columns, x.shape.w))?];
     let y = channels_last(x.n, r.output()?);
     Ok(Box::new(Plan { shared, x, y, forward, backward }))
 }
@@ -94,7 +94,7 @@ pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<
 impl Plan {
     fn gather(
         &self,
-        [over_rows, over_columns]: &[List; 2],
+        [over_rows, over_columns]: &[GatherList; 2],
         (from, of): (Slice<'_, Activation>, TensorDesc),
         (to, result): (Slice<'_, Activation>, TensorDesc),
     ) -> Result<(), Error> {

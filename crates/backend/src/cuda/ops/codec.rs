@@ -23,15 +23,15 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 
-/// How many runs of one kind there are, how many codes they have, and where the last one ends.
+/// The number of runs of a kind, the number of their codes, and the end of the last run.
 #[derive(Clone, Copy, Default)]
-struct Extent {
+struct RunTotals {
     runs: usize,
     codes: usize,
     end: usize,
 }
 
-impl Extent {
+impl RunTotals {
     fn of(runs: &Runs) -> Self {
         Self { runs: runs.list.len(), codes: runs.codes, end: runs.end }
     }
@@ -44,11 +44,11 @@ pub struct GpuCodec {
     kernels: Arc<Kernels>,
     /// Runs of fixed-point codes, followed by runs of packed codes (lanes).
     runs: CudaBuf,
-    fixed: Extent,
-    lanes: Extent,
-    /// Tensor index of each run.
+    fixed: RunTotals,
+    lanes: RunTotals,
+    /// For each run, the index of its tensor.
     tensors: Vec<usize>,
-    /// The workers of this rank.
+    /// The workers of this rank, numbered over all ranks.
     workers: Range<usize>,
     /// For each worker and run, the largest |g|. Kernels write it.
     largest: Pinned<u32>,
@@ -95,8 +95,8 @@ impl GpuCodec {
             queues: queues.clone(),
             kernels: shared.kernels(),
             runs: if list.is_empty() { CudaBuf::default() } else { shared.constant(&list, "codes")? },
-            fixed: Extent::of(&fixed),
-            lanes: Extent::of(&lanes),
+            fixed: RunTotals::of(&fixed),
+            lanes: RunTotals::of(&lanes),
             largest: shared.pinned(measured, "codes")?,
             moments: shared.pinned(if clipped { 2 * measured } else { 0 }, "codes")?,
             residuals: residuals.collect::<Result<_, _>>()?,
@@ -158,7 +158,7 @@ impl GpuCodec {
     fn add(&self, whole: &IntegerCodes, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
         let (g, scales, tensors) = (share.slice(), self.scales.slice(), whole.parts.len());
         let add = u32::from(index > 0);
-        let Extent { runs, codes, end } = self.fixed;
+        let RunTotals { runs, codes, end } = self.fixed;
         self.launch(&CodecIntegers {
             g,
             runs: self.fixed_runs()?,
@@ -171,7 +171,7 @@ impl GpuCodec {
             codes_end: codes,
             tensors,
         })?;
-        let Extent { runs, codes, end } = self.lanes;
+        let RunTotals { runs, codes, end } = self.lanes;
         self.launch(&CodecLanes {
             g,
             runs: self.lane_runs()?,
@@ -210,7 +210,7 @@ impl GpuCodec {
     /// Enqueues the conversion from sums of integer codes to gradients.
     fn decode_whole(&self, whole: &IntegerCodes, into: &CudaBuf) -> Result<(), Error> {
         let (g, scales, tensors) = (into.slice(), self.scales.slice(), whole.parts.len());
-        let Extent { runs, codes, end } = self.fixed;
+        let RunTotals { runs, codes, end } = self.fixed;
         self.launch(&CodecIntegersBack {
             codes: self.integers.slice(),
             runs: self.fixed_runs()?,
@@ -222,7 +222,7 @@ impl GpuCodec {
             codes_end: codes,
             tensors,
         })?;
-        let Extent { runs, codes, end } = self.lanes;
+        let RunTotals { runs, codes, end } = self.lanes;
         self.launch(&CodecLanesBack {
             words: self.words.slice(),
             runs: self.lane_runs()?,

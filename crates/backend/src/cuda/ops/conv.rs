@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use net::{Activation, Conv};
 
-use super::bias::Parts;
+use super::bias::PartialSums;
 use super::fold::Fold;
-use super::halves::{gradient, weights};
+use super::narrow_params::{gradient, weights};
 use super::{activation, bias};
-use crate::cuda::cudnn::candidates::Prepared;
+use crate::cuda::cudnn::candidates::PreparedAlgorithm;
 use crate::cuda::cudnn::choice::choose;
 use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::cuda::device::Cuda;
@@ -29,18 +29,18 @@ pub struct Plan {
     sizes: Convolution,
     /// The folded convolution that replaces this one, if the gradient of x is not needed and folding is faster.
     fold: Option<Fold>,
-    forward: Prepared,
+    forward: PreparedAlgorithm,
     /// Whether our own kernel computes bias and ReLU after cuDNN.
     separate: bool,
-    data: Option<Prepared>,
-    filter: Option<Prepared>,
+    data: Option<PreparedAlgorithm>,
+    filter: Option<PreparedAlgorithm>,
     /// Work memory for the bias gradient.
-    parts: Option<Parts>,
+    parts: Option<PartialSums>,
 }
 
 /// Returns the forward algorithm and whether bias and ReLU need a kernel of their own. Prefers an algorithm that
 /// includes them.
-fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Prepared, bool), Error> {
+fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(PreparedAlgorithm, bool), Error> {
     let fused = Direction::Forward { bias: op.bias, relu: op.relu };
     let plain = Direction::Forward { bias: false, relu: false };
     if fused != plain
@@ -68,14 +68,14 @@ impl Plan {
             precision: shared.settings.precision,
         };
         let wants_dx = r.train && r.wants_dx;
-        let fold = if wants_dx { None } else { Fold::of(shared, &sizes, r.name)? };
+        let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
         let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
         let (forward, separate) = choose_forward(shared, op, computed)?;
         let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
         let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
         let most = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
-        let bias_parts = || Parts::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+        let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
         let parts = (r.train && op.bias).then(bias_parts).transpose()?;
         let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
         Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
@@ -94,7 +94,7 @@ impl Plan {
     }
 
     /// Enqueues a prepared algorithm.
-    fn run(&self, prepared: &Prepared, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
+    fn run(&self, prepared: &PreparedAlgorithm, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
         shared.context().launches.add(1);
@@ -120,11 +120,11 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.parts.as_ref().map_or(0, Parts::bytes) + self.fold.as_ref().map_or(0, Fold::bytes)
+        self.parts.as_ref().map_or(0, PartialSums::bytes) + self.fold.as_ref().map_or(0, Fold::bytes)
     }
 
     fn implementation(&self) -> String {
-        let engine = |p: &Prepared| p.algorithm.engine.to_string();
+        let engine = |p: &PreparedAlgorithm| p.algorithm.engine.to_string();
         let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
         let separate = if self.separate { " + own bias or ReLU" } else { "" };
         let folded = if self.fold.is_some() { ", folded" } else { "" };
@@ -145,8 +145,8 @@ impl Planned<Cuda> for Plan {
         let (shared, precision) = (&self.shared, self.shared.settings.precision);
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
-        let halves = shared.halves.borrow();
-        let w = weights(precision, &halves, pass.params, pass.slots[0])?;
+        let narrow_params = shared.narrow_params.borrow();
+        let w = weights(precision, &narrow_params, pass.params, pass.slots[0])?;
         let (x, w) = match &self.fold {
             Some(fold) => {
                 fold.fold(shared, x, w)?;
@@ -156,7 +156,7 @@ impl Planned<Cuda> for Plan {
         };
         let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, y.bytes())];
         if self.op.bias && !self.separate {
-            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?.bytes()));
+            tensors.push((Tensor::Bias, weights(precision, &narrow_params, pass.params, pass.slots[1])?.bytes()));
         }
         self.run(&self.forward, &tensors)?;
         if self.separate { self.finish(pass, y) } else { Ok(()) }
@@ -173,8 +173,8 @@ impl Planned<Cuda> for Plan {
             activation::mask(shared, y, dy, y_elems)?;
         }
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
-            let mut halves = shared.halves.borrow_mut();
-            let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
+            let mut narrow_params = shared.narrow_params.borrow_mut();
+            let dw = gradient(shared, &mut narrow_params, g.dparams, pass.slots[0])?;
             let (x, to) = match &self.fold {
                 Some(fold) => (fold.x(shared)?, fold.w(shared)?),
                 None => (x, dw),
@@ -183,8 +183,8 @@ impl Planned<Cuda> for Plan {
             self.fold.as_ref().map_or(Ok(()), |fold| fold.unfold(shared, dw))?;
         }
         if let (Some(data), Some(dx)) = (&self.data, wanted) {
-            let halves = shared.halves.borrow();
-            let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
+            let narrow_params = shared.narrow_params.borrow();
+            let w = weights(shared.settings.precision, &narrow_params, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;
             self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, dy.bytes())])?;
         }

@@ -5,7 +5,7 @@ use net::DropPath;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::ops::dropout::dropping;
+use crate::cuda::ops::dropout::plan_dropping;
 use crate::draws::FIRST_INDEX;
 use crate::{Error, PlanRequest, Planned};
 
@@ -26,7 +26,7 @@ kernels! {
 
 pub fn plan(gpu: &Cuda, op: &DropPath, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (p, index, rows, elems) = (op.0, r.index, r.x[0].n as u32, r.x[0].shape.elems() as u64);
-    dropping(gpu, r, move |shared, seed, from, to| {
+    plan_dropping(gpu, r, move |shared, seed, from, to| {
         let blocks = shared.blocks.borrow();
         let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | index));
         shared.launch(&DropPathKernel { from, to, rows, elems, seed, epoch, ids, op, p })

@@ -32,7 +32,7 @@ kernels! {
 pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (p, index, x) = (op.0, r.index, r.x[0]);
     let [rows, channels, plane] = [x.n, x.shape.c, x.shape.plane()].map(|v| v as u32);
-    dropping(gpu, r, move |shared, seed, from, to| {
+    plan_dropping(gpu, r, move |shared, seed, from, to| {
         let blocks = shared.blocks.borrow();
         let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | index));
         shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p })
@@ -40,7 +40,7 @@ pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<d
 }
 
 /// Plans an operation that drops activations in training. `drop(gpu, seed, from, to)` launches its kernel.
-pub fn dropping(
+pub fn plan_dropping(
     gpu: &Cuda,
     r: &PlanRequest<'_, Cuda>,
     drop: impl Fn(&Shared, u64, Slice<'_, Activation>, Slice<'_, Activation>) -> Result<(), Error> + Copy + 'static,

@@ -61,9 +61,9 @@ pub struct Fold {
     /// The folded convolution that cuDNN computes.
     pub convolution: Convolution,
     sizes: CudaBuf,
-    /// Elements of x and w.
+    /// Number of elements of x and w.
     from: [usize; 2],
-    /// Elements of the folded x and w.
+    /// Number of elements of the folded x and w.
     to: [usize; 2],
     x: CudaBuf,
     w: CudaBuf,
@@ -71,7 +71,7 @@ pub struct Fold {
 
 /// Returns true if folding is faster: products on matrix units, few channels, and a stride that is not larger than the
 /// kernel.
-fn pays(of: &Convolution, settings: &Settings) -> bool {
+fn is_faster(of: &Convolution, settings: &Settings) -> bool {
     let units = settings.precision != Precision::F32 || settings.allow_tf32;
     let strided = of.stride != [1, 1] && (0..2).all(|i| of.kernel[i] >= of.stride[i]);
     units && strided && of.x[0] <= CHANNELS && of.groups == 1 && of.dilation == [1, 1]
@@ -88,8 +88,8 @@ fn folded(of: &Convolution) -> Convolution {
 
 impl Fold {
     /// Returns `None` if folding is not faster. A folded convolution cannot compute the gradient of x.
-    pub fn of(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
-        if !pays(what, &shared.settings) {
+    pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
+        if !is_faster(what, &shared.settings) {
             return Ok(None);
         }
         let convolution = folded(what);
@@ -128,7 +128,7 @@ impl Fold {
         self.sizes.bytes() + self.x.bytes() + self.w.bytes()
     }
 
-    /// Returns the folded image.
+    /// Returns the folded image that [`Fold::fold`] has written.
     pub fn x<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
         shared.holds(&self.x, self.to[0])
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use net::GroupNorm;
 
-use super::bias::Parts;
+use super::bias::PartialSums;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
@@ -68,7 +68,7 @@ struct Plan {
     plane: usize,
     groups: usize,
     statistics: CudaBuf,
-    parts: Parts,
+    parts: PartialSums,
 }
 
 /// Plans a normalisation whose sets have `plane` rows and one of `groups` channel groups.
@@ -81,7 +81,7 @@ pub fn plan_over(
     let (shared, x) = (gpu.shared.clone(), r.x[0]);
     let rows = x.n * x.shape.plane();
     let statistics = shared.alloc(2 * rows / plane * groups, r.name)?;
-    let parts = Parts::new(&shared, rows, x.shape.c, 2, r.name)?;
+    let parts = PartialSums::new(&shared, rows, x.shape.c, 2, r.name)?;
     Ok(Box::new(Plan { shared, eps, x, plane, groups, statistics, parts }))
 }
 

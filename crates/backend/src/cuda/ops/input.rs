@@ -23,19 +23,19 @@ pub struct Feed {
     slots: RefCell<[Option<Slot>; 2]>,
     next: std::cell::Cell<usize>,
     tables: RefCell<Option<Inlet<f32>>>,
-    kept: RefCell<Option<Kept>>,
+    kept: RefCell<Option<StoredPictures>>,
     held: RefCell<CudaBuf>,
 }
 
 /// Pictures that stay on the GPU.
-struct Kept {
+struct StoredPictures {
     bytes: CudaBuf,
     height: usize,
     width: usize,
     len: usize,
 }
 
-/// Memory for one batch.
+/// Memory for one batch, on the host and on the GPU.
 struct Slot {
     host: Pinned<u8>,
     device: CudaBuf,
@@ -45,7 +45,7 @@ struct Slot {
     holds: Option<(usize, usize)>,
 }
 
-/// Returns the bytes to copy.
+/// Returns the images as the bytes that are copied to the GPU.
 fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     let raw = |data: *const u8, len: usize| {
         // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and the result borrows the slice that they
@@ -61,7 +61,7 @@ fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
 }
 
 /// Returns an error unless a batch has exactly the bytes of `desc.n` rows.
-fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error> {
+fn check_size(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error> {
     let need = match images {
         Input::Values(_) => 4 * desc.elems(),
         Input::Bytes { .. } => desc.elems(),
@@ -123,7 +123,7 @@ impl Feed {
     /// if it has not been sent yet.
     pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
         if let Input::Held(_) = images {
-            return self.expand(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
+            return self.convert(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
         }
         let data = bytes(images);
         let place = Some((data.as_ptr() as usize, data.len()));
@@ -138,21 +138,21 @@ impl Feed {
         };
         let to = shared.holds(to, desc.elems())?;
         if let Input::Bytes { tables, .. } | Input::Kept { tables, .. } = images {
-            self.bring(shared, tables, desc)?;
+            self.copy_tables(shared, tables, desc)?;
         }
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = &mut slots[i] else { return Ok(()) };
         slot.holds = None;
         shared.start()?;
         shared.stream().wait_for(&slot.arrived)?;
-        expect(data.len(), images, desc)?;
-        self.expand(shared, images, desc, &slot.device, to)?;
+        check_size(data.len(), images, desc)?;
+        self.convert(shared, images, desc, &slot.device, to)?;
         images.mix().map_or(Ok(()), |mix| mix_rows(shared, mix, desc, to))?;
         slot.used.record(shared.stream(), false)
     }
 
     /// Enqueues the kernel that converts a batch on the GPU to the network's input and copies the pass's numbers.
-    fn expand(
+    fn convert(
         &self,
         shared: &Shared,
         images: &Input<'_>,
@@ -178,7 +178,7 @@ impl Feed {
                 Input::Kept { views, .. } => {
                     let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
                     let kept = self.kept.borrow();
-                    let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
+                    let holds = |k: &&StoredPictures| used <= k.len / (k.height * k.width * shape.c);
                     let kept = kept.as_ref().filter(holds);
                     let kept = kept.ok_or_else(|| wrong("the batch refers to pictures that are not on the GPU"))?;
                     shared.launch(&InputViews {
@@ -207,7 +207,7 @@ impl Feed {
     }
 
     /// Copies the tables of byte values to the GPU, one per channel.
-    fn bring(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
+    fn copy_tables(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
         let values = tables.as_flattened();
         if tables.len() != desc.shape.c {
             let (expected, got) = (format!("{} tables of byte values", desc.shape.c), tables.len().to_string());
@@ -246,7 +246,7 @@ impl Feed {
             shared.stream().wait()?;
         }
         debug_assert!(!bytes.is_empty());
-        *self.kept.borrow_mut() = Some(Kept { bytes, height, width, len: pictures.len() });
+        *self.kept.borrow_mut() = Some(StoredPictures { bytes, height, width, len: pictures.len() });
         Ok(true)
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use net::LayerScale;
 
-use super::bias::Parts;
+use super::bias::PartialSums;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
@@ -40,12 +40,12 @@ kernels! {
 struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
-    parts: Parts,
+    parts: PartialSums,
 }
 
 pub fn plan(gpu: &Cuda, _: &LayerScale, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shared, x) = (gpu.shared.clone(), r.x[0]);
-    let parts = Parts::new(&shared, x.n * x.shape.plane(), x.shape.c, 1, r.name)?;
+    let parts = PartialSums::new(&shared, x.n * x.shape.plane(), x.shape.c, 1, r.name)?;
     Ok(Box::new(Plan { shared, x, parts }))
 }
 

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use net::{Linear, Shape};
 
-use super::bias::{Parts, rows_of};
-use super::halves::weights;
+use super::bias::{PartialSums, rows_of};
+use super::narrow_params::weights;
 use super::{activation, bias};
-use crate::cuda::cublaslt::{Epilogue, Factor, Product, Wanted};
+use crate::cuda::cublaslt::{Epilogue, Factor, Product, ProductRequest};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
@@ -52,7 +52,7 @@ pub struct Plan {
     data: Option<Product>,
     filter: Option<Product>,
     /// Work memory for the bias gradient.
-    parts: Option<Parts>,
+    parts: Option<PartialSums>,
 }
 
 fn epilogue(op: &Linear) -> Epilogue {
@@ -74,8 +74,8 @@ impl Plan {
         // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
-            let wanted = Wanted { factors, wide, epilogue, operation, n, name: r.name };
-            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &wanted)
+            let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
+            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
         };
         // y = x w'; dw = dy' x; dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
@@ -89,19 +89,19 @@ impl Plan {
         let data = (train && r.wants_dx).then(data).transpose()?;
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let parts = (train && op.bias).then(|| Parts::new(shared, n, outputs, 1, r.name)).transpose()?;
+        let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
         let y = TensorDesc::plain(n, Shape::vector(outputs));
         Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, own, passes, data, filter, parts })
     }
 
-    /// Enqueues our kernel.
+    /// Enqueues our own kernel, which computes all gradients.
     fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let dx = g.take_dx(0);
-        let (shared, halves) = (&self.shared, self.shared.halves.borrow());
+        let (shared, narrow_params) = (&self.shared, self.shared.narrow_params.borrow());
         let (x, y) = (self.x.elems(), self.y.elems());
         shared.launch(&LinearGradients {
             x: shared.holds(g.x[0], x)?,
-            w: weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?,
+            w: weights(shared.settings.precision, &narrow_params, pass.params, pass.slots[0])?,
             y: shared.holds(g.y, y)?,
             dy: shared.holds(g.dy, y)?,
             dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
@@ -138,7 +138,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.parts.as_ref().map_or(0, Parts::bytes)
+        self.parts.as_ref().map_or(0, PartialSums::bytes)
     }
 
     fn implementation(&self) -> String {
@@ -155,8 +155,8 @@ impl Planned<Cuda> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let (shared, precision) = (&self.shared, self.shared.settings.precision);
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let halves = shared.halves.borrow();
-        let parameter = |i: usize| weights(precision, &halves, pass.params, pass.slots[i]);
+        let narrow_params = shared.narrow_params.borrow();
+        let parameter = |i: usize| weights(precision, &narrow_params, pass.params, pass.slots[i]);
         let (w, bias) = (parameter(0)?, self.op.bias.then(|| parameter(1)).transpose()?);
         self.run(&self.forward, [x, w, y].map(Slice::bytes), bias.map(Slice::bytes))
     }
@@ -180,8 +180,8 @@ impl Planned<Cuda> for Plan {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
         if let (Some(data), Some(dx)) = (&self.data, wanted) {
-            let halves = shared.halves.borrow();
-            let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
+            let narrow_params = shared.narrow_params.borrow();
+            let w = weights(shared.settings.precision, &narrow_params, pass.params, pass.slots[0])?;
             self.run(data, [dy, w, shared.holds(dx, x_elems)?].map(Slice::bytes), None)?;
         }
         Ok(())

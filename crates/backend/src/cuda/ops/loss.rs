@@ -11,12 +11,12 @@ use crate::{CrossEntropy, Error, LossForm, LossSums, SoftLoss, SoftTargets, Teac
 pub fn cross_entropy(
     shared: &Shared,
     desc: &TensorDesc,
-    ask: CrossEntropy<'_>,
+    args: CrossEntropy<'_>,
     x: &CudaBuf,
     dx: Option<&mut CudaBuf>,
 ) -> Result<(), Error> {
-    let (rows, classes) = (ask.labels.len(), desc.shape.elems());
-    if let Some(wrong) = ask.labels.iter().find(|l| **l as usize >= classes) {
+    let (rows, classes) = (args.labels.len(), desc.shape.elems());
+    if let Some(wrong) = args.labels.iter().find(|l| **l as usize >= classes) {
         return Err(no_class(classes, &wrong.to_string()));
     }
     let mut blocks = shared.blocks.borrow_mut();
@@ -25,7 +25,7 @@ pub fn cross_entropy(
             shared.moved.set(shared.moved.get() + 1);
         }
         shared.start()?;
-        blocks.inbox.set_loss(&ask);
+        blocks.inbox.set_loss(&args);
         blocks.inbox.send(shared.stream())?;
         blocks.outbox.expect(rows);
     }
@@ -39,7 +39,7 @@ pub fn cross_entropy(
         labels: blocks.inbox.labels()?,
         factors: blocks.inbox.factors()?,
         loss_scale: blocks.scale.slice(),
-        weight: ask.weight,
+        weight: args.weight,
         rows,
         classes: classes as u32,
         losses,
@@ -71,7 +71,7 @@ fn no_class(classes: usize, got: &str) -> Error {
 }
 
 /// Copies a pass's targets to the GPU, where its loss reads them.
-pub fn bring(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
+pub fn copy_targets(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
     let mut blocks = shared.blocks.borrow_mut();
     if blocks.fit_targets(&shared.queues, targets.table.len())? {
         shared.moved.set(shared.moved.get() + 1);
@@ -84,24 +84,24 @@ pub fn bring(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
 pub fn soft_loss(
     shared: &Shared,
     desc: &TensorDesc,
-    ask: SoftLoss<'_>,
+    args: SoftLoss<'_>,
     x: &CudaBuf,
     teacher: Option<&CudaBuf>,
     dx: Option<&mut CudaBuf>,
 ) -> Result<(), Error> {
-    let (rows, classes) = (ask.targets.rows(), desc.shape.elems());
-    ask.targets.check(classes)?;
+    let (rows, classes) = (args.targets.rows(), desc.shape.elems());
+    args.targets.check(classes)?;
     if !shared.blocks.borrow().labelled {
-        begin(shared, &ask)?;
+        send_arguments(shared, &args)?;
     }
     let mut blocks = shared.blocks.borrow_mut();
     blocks.outbox.set_classes(classes);
     let holds = |buffer| shared.holds(buffer, rows * classes);
-    let (alpha, mean) = match ask.objective.form {
+    let (alpha, mean) = match args.objective.form {
         LossForm::Sigmoid { alpha, mean } => (alpha, mean),
         LossForm::Softmax => (None, false),
     };
-    let teaching = ask.objective.teacher.filter(|_| teacher.is_some());
+    let teaching = args.objective.teacher.filter(|_| teacher.is_some());
     let Teaching { share, temperature } = teaching.unwrap_or(Teaching { share: 0.0, temperature: 1.0 });
     shared.launch(&SoftLossKernel {
         x: holds(x)?,
@@ -111,11 +111,11 @@ pub fn soft_loss(
         targets: blocks.targets.slice(),
         factors: blocks.inbox.factors()?,
         loss_scale: blocks.scale.slice(),
-        weight: ask.weight,
+        weight: args.weight,
         rows: rows as u32,
         classes: classes as u32,
-        sigmoid: u32::from(ask.objective.form != LossForm::Softmax),
-        gamma: ask.objective.gamma,
+        sigmoid: u32::from(args.objective.form != LossForm::Softmax),
+        gamma: args.objective.gamma,
         alpha: alpha.unwrap_or(-1.0),
         mean: if mean { 1.0 / classes as f32 } else { 1.0 },
         share,
@@ -129,8 +129,8 @@ pub fn soft_loss(
 }
 
 /// Copies the arguments of the loss to the GPU, if the pass began without them.
-fn begin(shared: &Shared, ask: &SoftLoss<'_>) -> Result<(), Error> {
-    let (labels, scale) = (ask.targets.labels, ask.scale);
+fn send_arguments(shared: &Shared, args: &SoftLoss<'_>) -> Result<(), Error> {
+    let (labels, scale) = (args.targets.labels, args.scale);
     {
         let mut blocks = shared.blocks.borrow_mut();
         if blocks.fit_rows(&shared.queues, labels.len())? {
@@ -141,5 +141,5 @@ fn begin(shared: &Shared, ask: &SoftLoss<'_>) -> Result<(), Error> {
         blocks.inbox.send(shared.stream())?;
         blocks.outbox.expect(labels.len());
     }
-    bring(shared, &ask.targets)
+    copy_targets(shared, &args.targets)
 }

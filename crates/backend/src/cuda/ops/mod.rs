@@ -4,9 +4,9 @@
 pub mod bias;
 pub mod codec;
 pub mod fold;
-pub mod halves;
 pub mod input;
 pub mod loss;
+pub mod narrow_params;
 pub mod update;
 
 macro_rules! modules {

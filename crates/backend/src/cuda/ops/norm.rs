@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use net::Norm;
 
-use super::bias::Parts;
-use super::shortcut::Route;
+use super::bias::PartialSums;
+use super::shortcut::GpuShortcut;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::memory::Inlet;
@@ -18,7 +18,7 @@ use crate::cuda::kernels::declarations::{
 use crate::cuda::layout::Format;
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode` argument.
 const RELU: i32 = 1;
@@ -32,10 +32,10 @@ pub struct Plan {
     op: Norm,
     x: TensorDesc,
     /// The shortcuts through which the residual and the second gradient are read.
-    residual: Option<Route>,
-    second: Option<Route>,
-    /// Room for two sums per channel.
-    parts: Parts,
+    residual: Option<GpuShortcut>,
+    second: Option<GpuShortcut>,
+    /// Memory for the partial results of two sums per channel.
+    parts: PartialSums,
     /// Channels that share a byte of the mask.
     pack: usize,
     /// One bit per element: set if ReLU let the value through. Needed only after a residual, because then backward
@@ -52,18 +52,18 @@ pub struct Plan {
     /// Coefficients of dx, see norm.cu.
     slopes: CudaBuf,
     /// Statistics and sums of the whole batch, if it is distributed over ranks.
-    whole: Option<Whole>,
+    global: Option<GlobalStatistics>,
     /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
 }
 
 /// Values that are the same on all ranks.
-struct Whole {
+struct GlobalStatistics {
     statistics: Inlet<f64>,
     sums: Inlet<f64>,
 }
 
-impl Whole {
+impl GlobalStatistics {
     fn new(shared: &Shared, channels: usize) -> Result<Self, Error> {
         let block = || shared.inlet(2 * channels, "statistics of all ranks");
         Ok(Self { statistics: block()?, sums: block()? })
@@ -83,16 +83,16 @@ impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let (c, rows) = (x.shape.c, x.n * x.shape.plane());
-        let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
+        let (parts, pack) = (PartialSums::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
         let masked = r.train && op.relu && op.residual;
         let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
-        let route = |of: Option<ShortcutOf>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
+        let shortcut = |of: Option<ShapedShortcut>| of.map(|of| GpuShortcut::new(shared, &of, x.n, r.name)).transpose();
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
-            residual: route(r.through.residual)?,
-            second: route(r.through.second)?,
+            residual: shortcut(r.through.residual)?,
+            second: shortcut(r.through.second)?,
             parts,
             pack,
             mask: shared.alloc(mask.div_ceil(4), r.name)?,
@@ -101,7 +101,7 @@ impl Plan {
             sums: shared.pinned(2 * c, r.name)?,
             affine: shared.alloc(3 * c, r.name)?,
             slopes: shared.alloc(2 * c, r.name)?,
-            whole: None,
+            global: None,
             n: rows as f64,
         })
     }
@@ -116,16 +116,16 @@ impl Plan {
     }
 
     fn residual_elems(&self) -> usize {
-        self.residual.as_ref().map_or(self.x.elems(), |route| route.x.elems())
+        self.residual.as_ref().map_or(self.x.elems(), |shortcut| shortcut.x.elems())
     }
 
     fn second_elems(&self) -> usize {
-        self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
+        self.second.as_ref().map_or(self.x.elems(), |shortcut| shortcut.y.elems())
     }
 
     /// Returns the whole batch's statistics if it is distributed, otherwise this rank's.
     fn statistics(&self) -> Slice<'_, f64> {
-        self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
+        self.global.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }
 
     /// Computes the batch's statistics and the affine map for the forward pass.
@@ -154,19 +154,19 @@ impl Plan {
         })?;
         self.n = self.own();
         let Some(ranks) = pass.across else {
-            self.whole = None;
+            self.global = None;
             return Ok(());
         };
         shared.settle()?;
         let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
         self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
-        let whole = match self.whole.take() {
-            Some(whole) => whole,
-            None => Whole::new(&shared, c)?,
+        let global = match self.global.take() {
+            Some(global) => global,
+            None => GlobalStatistics::new(&shared, c)?,
         };
-        let whole = self.whole.insert(whole);
-        whole.statistics.write(self.seen[place].as_slice(), shared.stream())?;
-        let (statistics, n) = (Some(whole.statistics.slice()), self.n);
+        let global = self.global.insert(global);
+        global.statistics.write(self.seen[place].as_slice(), shared.stream())?;
+        let (statistics, n) = (Some(global.statistics.slice()), self.n);
         let affine = self.affine.slice();
         shared.launch(&NormAffine { statistics, running: None, n, channels, gamma, beta, eps, affine })
     }
@@ -199,7 +199,7 @@ impl Plan {
             mask: self.mask.optional(),
             dy,
             affine,
-            shortcut: self.second.as_ref().map(Route::sizes),
+            shortcut: self.second.as_ref().map(GpuShortcut::sizes),
             partial: self.parts.sums(),
             arrivals: self.parts.arrivals(),
             rows,
@@ -218,12 +218,12 @@ impl Plan {
         })?;
         // the parameters' gradients are summed with all other gradients later, but dx needs the sums of the whole batch
         // now
-        if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
+        if let (Some(ranks), Some(global)) = (pass.across, &mut self.global) {
             shared.settle()?;
             let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
             across::gradients(ranks, c, s, sx)?;
-            whole.sums.write(self.sums.as_slice(), shared.stream())?;
-            let (sums, statistics) = (whole.sums.slice(), whole.statistics.slice());
+            global.sums.write(self.sums.as_slice(), shared.stream())?;
+            let (sums, statistics) = (global.sums.slice(), global.statistics.slice());
             shared.launch(&NormSlopes { sums, statistics, n, channels, eps, affine, slopes })?;
         }
         Ok(())
@@ -245,8 +245,8 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
-        let routes = [&self.residual, &self.second].into_iter().flatten().map(Route::bytes);
-        self.parts.bytes() + own.into_iter().chain(routes).sum::<usize>()
+        let shortcuts = [&self.residual, &self.second].into_iter().flatten().map(GpuShortcut::bytes);
+        self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
     }
 
     fn alias(&self) -> Option<usize> {
@@ -259,9 +259,9 @@ impl Planned<Cuda> for Plan {
 
     fn traffic(&self, second: bool) -> Option<Traffic> {
         let n = self.x.elems();
-        let read = |there: bool, route: &Option<Route>| match route {
+        let read = |there: bool, shortcut: &Option<GpuShortcut>| match shortcut {
             _ if !there => 0,
-            Some(route) => route.taken,
+            Some(shortcut) => shortcut.copied_elems,
             None => n,
         };
         let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
@@ -284,7 +284,7 @@ impl Planned<Cuda> for Plan {
             self.use_running(pass)?;
         }
         let (affine, rows, channels) = (self.affine.slice(), self.parts.rows, self.x.shape.c as u32);
-        let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(Route::sizes));
+        let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(GpuShortcut::sizes));
         let mode = self.mode() + THROUGH * i32::from(shortcut.is_some());
         let mask = self.mask.optional().filter(|_| pass.training);
         shared.launch(&NormForward {

@@ -101,7 +101,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
     }
 
-    /// Returns how many images there are, then the sizes of x and y.
+    /// Returns the number of images, then the sizes of x and y.
     fn sizes(&self) -> [u32; 6] {
         let (x, y) = (self.x.shape, self.y.shape);
         [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| v as u32)

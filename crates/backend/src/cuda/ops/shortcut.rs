@@ -10,26 +10,26 @@ use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, TensorDesc, Traffic};
 
 /// A shortcut for fixed sizes, with its description on the GPU.
-pub struct Route {
+pub struct GpuShortcut {
     sizes: CudaBuf,
     pub x: TensorDesc,
     pub y: TensorDesc,
     /// Number of elements that it copies.
-    pub taken: usize,
+    pub copied_elems: usize,
 }
 
-impl Route {
+impl GpuShortcut {
     /// Creates the shortcut for `n` images.
-    pub fn new(shared: &Shared, of: &ShortcutOf, n: usize, name: &str) -> Result<Self, Error> {
+    pub fn new(shared: &Shared, of: &ShapedShortcut, n: usize, name: &str) -> Result<Self, Error> {
         let (x, shortcut) = (of.x, of.shortcut);
         let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
         let all = [x.h, x.w, x.c, y.h, y.w, y.c, shortcut.stride, shortcut.before(x)];
         let [h, w, c, out_h, out_w, out_c, stride, before] = all.map(|v| v as u32);
         let sizes = shared.constant(&[ShortcutSizes { h, w, c, out_h, out_w, out_c, stride, before }], name)?;
-        Ok(Self { sizes, x: channels_last(n, x), y: channels_last(n, y), taken: n * y.plane() * x.c })
+        Ok(Self { sizes, x: channels_last(n, x), y: channels_last(n, y), copied_elems: n * y.plane() * x.c })
     }
 
     pub fn sizes(&self) -> Slice<'_, ShortcutSizes> {
@@ -42,7 +42,7 @@ impl Route {
 }
 
 /// Returns true if kernels that read 16 bytes of channels at a time can read through a shortcut.
-pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
+pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     let pack = shared.geometry().widest();
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
 }
@@ -50,18 +50,18 @@ pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
 /// A shortcut that is computed as an operation of its own.
 pub struct Plan {
     shared: Rc<Shared>,
-    route: Route,
+    shortcut: GpuShortcut,
 }
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let of = ShortcutOf { shortcut: *op, x: r.x[0].shape };
-        Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
+        let of = ShapedShortcut { shortcut: *op, x: r.x[0].shape };
+        Ok(Self { shared: shared.clone(), shortcut: GpuShortcut::new(shared, &of, r.x[0].n, r.name)? })
     }
 
-    /// Returns how many elements x and y have.
+    /// Returns the numbers of elements of x and y.
     fn elems(&self) -> [usize; 2] {
-        [self.route.x.elems(), self.route.y.elems()]
+        [self.shortcut.x.elems(), self.shortcut.y.elems()]
     }
 }
 
@@ -71,28 +71,28 @@ pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<
 
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
-        self.route.y
+        self.shortcut.y
     }
 
     fn state_bytes(&self) -> usize {
-        self.route.bytes()
+        self.shortcut.bytes()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
         let [x, y] = self.elems();
-        Some(self.shared.traffic(self.route.taken + y, self.route.taken + x))
+        Some(self.shared.traffic(self.shortcut.copied_elems + y, self.shortcut.copied_elems + x))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let (shared, [from, to]) = (&self.shared, self.elems());
         let (x, y) = (shared.holds(x[0], from)?, shared.holds(y, to)?);
-        shared.launch(&ShortcutForward { x, y, shortcut: self.route.sizes(), n: to as u64, from })
+        shared.launch(&ShortcutForward { x, y, shortcut: self.shortcut.sizes(), n: to as u64, from })
     }
 
     fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (shared, [to, from]) = (&self.shared, self.elems());
         let (dy, dx) = (shared.holds(g.dy, from)?, shared.holds(dx, to)?);
-        shared.launch(&ShortcutBackward { dy, dx, shortcut: self.route.sizes(), n: to as u64, from })
+        shared.launch(&ShortcutBackward { dy, dx, shortcut: self.shortcut.sizes(), n: to as u64, from })
     }
 }

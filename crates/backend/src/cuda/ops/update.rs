@@ -10,7 +10,7 @@ use crate::cuda::kernels::declarations::{
     ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
     SumsOfRanges,
 };
-use crate::cuda::kernels::update::{LimitUnits, NUMBERS, Normed, StepRates, UpdateArguments, UpdateStep};
+use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::GROWTH_INTERVAL;
 use crate::cuda::shared::Shared;
 use crate::cuda::step;
@@ -73,9 +73,9 @@ pub fn update(
     if end == 0 {
         return Ok(());
     }
-    let bucket = shared.halves.borrow().bucket(w);
+    let bucket = shared.narrow_params.borrow().bucket(w);
     // gradients that were not converted to f32
-    let narrow = bucket.map_or_else(Vec::new, |bucket| shared.halves.borrow_mut().take_open(bucket));
+    let narrow = bucket.map_or_else(Vec::new, |bucket| shared.narrow_params.borrow_mut().take_open(bucket));
     let mut known = shared.lists.updates.borrow_mut();
     let key = (w.address(), !narrow.is_empty());
     let pieces = match known.remove(&key) {
@@ -86,7 +86,7 @@ pub fn update(
             pieces(shared, groups, narrow)?
         }
     };
-    let (blocks, halves) = (shared.blocks.borrow(), shared.halves.borrow());
+    let (blocks, narrow_params) = (shared.blocks.borrow(), shared.narrow_params.borrow());
     let precision = shared.settings.precision;
     let slot = |i: usize| slots.get(i).map(|s| s.slice());
     let arguments = UpdateArguments {
@@ -97,11 +97,11 @@ pub fn update(
         skip: blocks.scale_state.slice().from(1)?,
         w: w.slice(),
         g: g.slice(),
-        narrow: bucket.filter(|_| key.1).map(|bucket| halves.gradients[bucket].activations(precision)),
+        narrow: bucket.filter(|_| key.1).map(|bucket| narrow_params.gradients[bucket].activations(precision)),
         slot0: slot(0),
         slot1: slot(1),
         slot2: slot(2),
-        half: bucket.map(|bucket| halves.weights[bucket].values.activations(precision)),
+        half: bucket.map(|bucket| narrow_params.weights[bucket].values.activations(precision)),
         not_finite: blocks.not_finite.slice(),
         end,
         factors: rates,
@@ -161,7 +161,7 @@ impl NormLists {
             for tensor in tensors {
                 list.extend(cut(&tensor.range, 0.0, 0));
                 first.push(list.len() as u32);
-                all.push(Normed {
+                all.push(NormedTensor {
                     decay: tensor.weight_decay,
                     adapts: u32::from(tensor.adapts),
                     factor: tensor.factor,

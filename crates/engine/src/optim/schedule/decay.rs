@@ -192,9 +192,9 @@ pub(super) fn rounded(value: f64) -> f64 {
 /// Learning rate at the start of the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WarmupFrom {
-    /// `base_lr` without scaling.
+    /// `base_lr`, without scaling by the batch size.
     Base,
-    /// This rate without scaling.
+    /// This rate, without scaling by the batch size.
     Rate(f64),
 }
 

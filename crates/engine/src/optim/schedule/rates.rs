@@ -12,7 +12,7 @@ pub struct Schedule {
     spec: ScheduleSpec,
     batch: usize,
     steps_per_epoch: u64,
-    /// batch / reference_batch.
+    /// batch / reference_batch, or 1 without `reference_batch`.
     scale: f64,
     /// Rate at the end of the warm-up.
     target: f64,
@@ -144,10 +144,10 @@ impl Schedule {
 /// A request to extend a run that has already started.
 #[derive(Clone, Copy, Debug)]
 pub struct Extension {
-    /// Number of finished steps.
+    /// Number of steps that are finished.
     pub step: u64,
     pub steps_per_epoch: u64,
-    /// Images per step.
+    /// Number of images per step.
     pub batch: usize,
     /// Planned number of epochs before the extension.
     pub before: u32,

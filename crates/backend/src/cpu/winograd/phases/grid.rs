@@ -2,43 +2,43 @@
 //! combination of row and column phase. Tiles at the lower and right edge have fewer rows or columns and fewer cells.
 
 use super::super::super::vector::Vectors;
-use super::super::strip::{Ahead, Order, Run, tiles};
+use super::super::strip::{Order, PixelPrefetcher, Run, tiles};
 use crate::TensorDesc;
 
 /// Rows and columns of outputs in a whole tile. Each of them adds a finite point.
-pub const HIGH: usize = 2;
-pub const WIDE: usize = FINITE;
+pub const TILE_ROWS: usize = 2;
+pub const TILE_COLUMNS: usize = FINITE;
 
 /// Rows and columns of cells: the finite points, then infinity.
-pub const DOWN: usize = HIGH + 1;
-pub const ACROSS: usize = WIDE + 1;
-pub const CELLS: usize = DOWN * ACROSS;
+pub const CELL_ROWS: usize = TILE_ROWS + 1;
+pub const CELL_COLUMNS: usize = TILE_COLUMNS + 1;
+pub const CELLS: usize = CELL_ROWS * CELL_COLUMNS;
 
 /// Columns of places: first the odd phase's cells, then the even phase's, which has no infinity. Rows have the same
 /// order.
-pub const PLACES_ACROSS: usize = ACROSS + WIDE;
-pub const PLACES: usize = (DOWN + HIGH) * PLACES_ACROSS;
+pub const PLACE_COLUMNS: usize = CELL_COLUMNS + TILE_COLUMNS;
+pub const PLACES: usize = (CELL_ROWS + TILE_ROWS) * PLACE_COLUMNS;
 
 /// Number of lines of filters, and their length. The odd phase has a filter for each point. The even phase has the same
 /// filter for all points.
-pub const LINES: usize = DOWN + 1;
-pub const LINE: usize = ACROSS + 1;
+pub const LINES: usize = CELL_ROWS + 1;
+pub const LINE: usize = CELL_COLUMNS + 1;
 pub const FILTERS: usize = LINES * LINE;
 
 /// Returns the place for each phase in a cell, and the index of its filter.
 pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
-    let [r, c] = [cell / ACROSS, cell % ACROSS];
-    let rows = [(r, r), (DOWN + r, DOWN)].into_iter().take(if r < HIGH { 2 } else { 1 });
+    let [r, c] = [cell / CELL_COLUMNS, cell % CELL_COLUMNS];
+    let rows = [(r, r), (CELL_ROWS + r, CELL_ROWS)].into_iter().take(if r < TILE_ROWS { 2 } else { 1 });
     rows.flat_map(move |(row, line)| {
-        let columns = [(c, c), (ACROSS + c, ACROSS)].into_iter().take(if c < WIDE { 2 } else { 1 });
-        columns.map(move |(column, filter)| (row * PLACES_ACROSS + column, line * LINE + filter))
+        let columns = [(c, c), (CELL_COLUMNS + c, CELL_COLUMNS)].into_iter().take(if c < TILE_COLUMNS { 2 } else { 1 });
+        columns.map(move |(column, filter)| (row * PLACE_COLUMNS + column, line * LINE + filter))
     })
 }
 
 /// Returns true if a tile with these numbers of rows and columns has the cell.
-fn has([high, wide]: [usize; 2], cell: usize) -> bool {
-    let [r, c] = [cell / ACROSS, cell % ACROSS];
-    (r == HIGH || r < high) && (c == WIDE || c < wide)
+fn has([rows, columns]: [usize; 2], cell: usize) -> bool {
+    let [r, c] = [cell / CELL_COLUMNS, cell % CELL_COLUMNS];
+    (r == TILE_ROWS || r < rows) && (c == TILE_COLUMNS || c < columns)
 }
 
 /// A tile: its sample, its first output row and column, and its numbers of rows and columns.
@@ -53,34 +53,34 @@ pub struct Tile {
 impl Tile {
     fn of(d: &TensorDesc, number: usize) -> Self {
         let (h, w) = (d.shape.h, d.shape.w);
-        let (all, across) = (tiles(d, WIDE), w.div_ceil(WIDE));
+        let (all, across) = (tiles(d, TILE_COLUMNS), w.div_ceil(TILE_COLUMNS));
         let (n, i) = (number / all, number % all);
-        let (top, left) = (i / across * HIGH, i % across * WIDE);
-        Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
+        let (top, left) = (i / across * TILE_ROWS, i % across * TILE_COLUMNS);
+        Self { n, top, left, size: [TILE_ROWS.min(h - top), TILE_COLUMNS.min(w - left)] }
     }
 
     fn next(self, d: &TensorDesc) -> Self {
         let (h, w) = (d.shape.h, d.shape.w);
         let Self { mut n, mut top, mut left, .. } = self;
-        left += WIDE;
+        left += TILE_COLUMNS;
         if left >= w {
-            (top, left) = (top + HIGH, 0);
+            (top, left) = (top + TILE_ROWS, 0);
         }
         if top >= h {
             (n, top) = (n + 1, 0);
         }
-        Self { n, top, left, size: [HIGH.min(h - top), WIDE.min(w - left)] }
+        Self { n, top, left, size: [TILE_ROWS.min(h - top), TILE_COLUMNS.min(w - left)] }
     }
 
     /// Returns 0 for whole tiles, 1 at the right edge, 2 at the lower edge, and 3 in the corner.
     fn kind(&self) -> usize {
-        2 * usize::from(self.size[0] < HIGH) + usize::from(self.size[1] < WIDE)
+        2 * usize::from(self.size[0] < TILE_ROWS) + usize::from(self.size[1] < TILE_COLUMNS)
     }
 }
 
 /// The tiles of a run. The matrix of a cell has only the tiles with this cell, ordered by kind.
 pub struct Tiles {
-    /// Layout of the outputs.
+    /// Layout of the outputs, which defines the tiles.
     of: TensorDesc,
     run: Run,
     /// For each kind, the row of its first tile in the matrix of each cell.
@@ -108,8 +108,8 @@ impl Tiles {
     }
 
     /// Prefetches the pixels of the next run in a tensor, in as many calls as there are products.
-    pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> Ahead {
-        Ahead::new(desc, data, (self.run, tiles(&self.of, WIDE)), 0, PLACES)
+    pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> PixelPrefetcher {
+        PixelPrefetcher::new(desc, data, (self.run, tiles(&self.of, TILE_COLUMNS)), 0, PLACES)
     }
 
     /// Returns the rows of tiles in the run. A row has neighbouring tiles, each with its row in the matrix of each
@@ -119,7 +119,7 @@ impl Tiles {
         let mut rest = Row { of: &self.of, tile: first, left: self.run.count, next: self.first };
         std::iter::from_fn(move || {
             let mut row = rest.clone();
-            row.left = rest.left.min((self.of.shape.w - rest.tile.left).div_ceil(WIDE));
+            row.left = rest.left.min((self.of.shape.w - rest.tile.left).div_ceil(TILE_COLUMNS));
             // Advance to the start of the next row.
             (row.left > 0).then(|| {
                 rest.nth(row.left - 1);
@@ -129,7 +129,7 @@ impl Tiles {
     }
 }
 
-/// See [`Tiles::rows`].
+/// Neighbouring tiles in a row, see [`Tiles::rows`].
 #[derive(Clone)]
 pub struct Row<'a> {
     of: &'a TensorDesc,
@@ -152,18 +152,17 @@ impl Iterator for Row<'_> {
     }
 }
 
-/// Positions of a tile's cells: the offset in the matrix of its place for each cell, and the floats from place to
-/// place.
+/// Offsets of a tile's values in a strip. Each place of the grid has a matrix with a row per tile.
 #[derive(Clone, Copy)]
-pub struct Spots {
+pub struct TileOffsets {
     rows: [usize; CELLS],
     place: usize,
     places: usize,
-    /// The largest offset of a spot.
+    /// The largest offset of any value.
     last: usize,
 }
 
-impl Spots {
+impl TileOffsets {
     /// `rows` are the tile's rows in the matrices, `block` its channel block in a strip, `places` the number of places.
     #[inline(always)]
     pub fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
@@ -172,60 +171,61 @@ impl Spots {
         Self { rows, place: order.place, places, last: (places - 1).saturating_mul(order.place).saturating_add(last) }
     }
 
-    /// Returns the offset at row `r` and column `c`. These count places with `PLACES`, otherwise cells. The offset is
-    /// at most `last`.
+    /// Returns the offset of row `r` and column `c`, which count places if `PLACES` is true, otherwise cells. The
+    /// offset is at most `last`.
     #[inline(always)]
     fn first<const PLACES: bool>(&self, r: usize, c: usize) -> usize {
-        let (spot, cell) = if PLACES {
-            let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
-            (r * PLACES_ACROSS + c, row * ACROSS + column)
+        let (place, cell) = if PLACES {
+            let (row, column) =
+                (if r < CELL_ROWS { r } else { r - CELL_ROWS }, if c < CELL_COLUMNS { c } else { c - CELL_COLUMNS });
+            (r * PLACE_COLUMNS + c, row * CELL_COLUMNS + column)
         } else {
-            (r * ACROSS + c, r * ACROSS + c)
+            (r * CELL_COLUMNS + c, r * CELL_COLUMNS + c)
         };
-        assert!(spot < self.places);
-        spot * self.place + self.rows[cell]
+        assert!(place < self.places);
+        place * self.place + self.rows[cell]
     }
 }
 
-/// The registers at a tile's spots in a strip.
+/// The registers with a tile's values in a strip.
 pub struct Grid<'a, S> {
     set: S,
-    spots: &'a Spots,
+    offsets: &'a TileOffsets,
     floats: &'a [f32],
 }
 
-/// A writable [`Grid`].
+/// A [`Grid`] whose registers can be written.
 pub struct GridMut<'a, S> {
     set: S,
-    spots: &'a Spots,
+    offsets: &'a TileOffsets,
     floats: &'a mut [f32],
 }
 
 impl<'a, S: Vectors> Grid<'a, S> {
     #[inline(always)]
-    pub fn new(set: S, spots: &'a Spots, floats: &'a [f32]) -> Self {
-        Self { set, spots, floats: &floats[..spots.last + S::LANES] }
+    pub fn new(set: S, offsets: &'a TileOffsets, floats: &'a [f32]) -> Self {
+        Self { set, offsets, floats: &floats[..offsets.last + S::LANES] }
     }
 
-    /// Returns the register at an offset of [`Spots::first`].
+    /// Returns the register at row `r` and column `c`, see [`TileOffsets::first`].
     #[inline(always)]
     pub fn get<const PLACES: bool>(&self, r: usize, c: usize) -> S::Lanes {
-        // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.
-        unsafe { self.set.load(self.floats.as_ptr().add(self.spots.first::<PLACES>(r, c))) }
+        // SAFETY: offsets are at most `TileOffsets::last`, and the slice has a register from there on.
+        unsafe { self.set.load(self.floats.as_ptr().add(self.offsets.first::<PLACES>(r, c))) }
     }
 }
 
 impl<'a, S: Vectors> GridMut<'a, S> {
     #[inline(always)]
-    pub fn new(set: S, spots: &'a Spots, floats: &'a mut [f32]) -> Self {
-        Self { set, spots, floats: &mut floats[..spots.last + S::LANES] }
+    pub fn new(set: S, offsets: &'a TileOffsets, floats: &'a mut [f32]) -> Self {
+        Self { set, offsets, floats: &mut floats[..offsets.last + S::LANES] }
     }
 
-    /// Stores the register at an offset of [`Spots::first`].
+    /// Stores the register at row `r` and column `c`, see [`TileOffsets::first`].
     #[inline(always)]
     pub fn put<const PLACES: bool>(&mut self, (r, c): (usize, usize), lanes: S::Lanes) {
-        // SAFETY: offsets are at most `Spots::last`, and the slice has a register from there on.
-        unsafe { self.set.store(lanes, self.floats.as_mut_ptr().add(self.spots.first::<PLACES>(r, c))) }
+        // SAFETY: offsets are at most `TileOffsets::last`, and the slice has a register from there on.
+        unsafe { self.set.store(lanes, self.floats.as_mut_ptr().add(self.offsets.first::<PLACES>(r, c))) }
     }
 }
 

@@ -7,17 +7,17 @@
 //! and right edge use fewer points of the same filters, so nothing is computed outside the image.
 
 pub mod grid;
+mod many_channels;
 mod passes;
 mod transform;
-mod wide;
 
 use std::rc::Rc;
 
-use grid::{FILTERS, LINE, LINES, WIDE};
+use grid::{FILTERS, LINE, LINES, TILE_COLUMNS};
+use many_channels::ManyChannels;
 use net::{Conv, Shape};
-use passes::Way;
+use passes::Direction;
 use passes::{Convolution, strip_len};
-use wide::Wide;
 
 use super::super::buf::{AlignedBuf, Scratch};
 use super::super::device::Cpu;
@@ -25,13 +25,13 @@ use super::super::layout::Format;
 use super::super::threads::Threads;
 use super::super::vector::Vectors;
 use super::filters::Filters;
+use super::many_channels as many;
 use super::outputs::BiasRelu;
 use super::outputs::Finish;
 use super::passes::Correlation;
 use super::strip::padded;
 use super::strip::tiles;
-use super::transform::Side;
-use super::wide as many;
+use super::transform::PassInput;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution planned for a fixed batch size.
@@ -42,12 +42,12 @@ pub struct Plan<S: Vectors> {
     y: TensorDesc,
     bias_relu: BiasRelu,
     wants_dx: bool,
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip. A thread takes a strip through all stages before it begins the next.
     strip: usize,
     /// Whether threads divide the output channels instead of the samples.
-    wide: bool,
+    many_channels: bool,
     /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
-    /// inputs and outputs of a strip.
+    /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 
@@ -58,20 +58,20 @@ impl<S: Vectors> Plan<S> {
         let (h, w) = (x.shape.h.div_ceil(2), x.shape.w.div_ceil(2));
         let y = TensorDesc { shape: Shape { c: op.out_channels, h, w }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let (wide, all) = (many::suits(ci, co, many::MOST_CHANNELS, threads), x.n * tiles(&y, WIDE));
-        let strip = if wide {
-            many::strip_len(S::ROWS, all.min(wide::TILES), threads)
+        let (many_channels, all) = (many::suits(ci, co, many::MOST_CHANNELS, threads), x.n * tiles(&y, TILE_COLUMNS));
+        let strip = if many_channels {
+            many::strip_len(S::ROWS, all.min(many_channels::TILES), threads)
         } else {
-            strip_len(S::ROWS, ci, co, tiles(&y, WIDE) * x.n.div_ceil(threads.0))
+            strip_len(S::ROWS, ci, co, tiles(&y, TILE_COLUMNS) * x.n.div_ceil(threads.0))
         };
         let bias_relu = BiasRelu::new(cpu, r, op, y);
         let scratch = cpu.scratch.clone();
-        let plan = Self { set, threads, x, y, bias_relu, wants_dx: r.wants_dx, strip, wide, scratch };
+        let plan = Self { set, threads, x, y, bias_relu, wants_dx: r.wants_dx, strip, many_channels, scratch };
         let grids = if r.train { threads.0 } else { 1 };
-        let room = if wide {
-            wide::work::<S>([ci, co], (strip, all), threads)
+        let room = if many_channels {
+            many_channels::workspace::<S>([ci, co], (strip, all), threads)
         } else {
-            plan.grid() * grids + passes::work::<S>([ci, co], strip) * threads.0
+            plan.grid() * grids + passes::workspace::<S>([ci, co], strip) * threads.0
         };
         plan.scratch.reserve(room, r.name)?;
         Ok(plan)
@@ -88,37 +88,38 @@ impl<S: Vectors> Plan<S> {
     }
 
     /// Computes y from x, or dx from dy, with the plain filters `w`.
-    fn convolve(&self, way: Way, from: Side<'_>, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
+    fn convolve(&self, direction: Direction, from: PassInput<'_>, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (ci, co) = (self.x.shape.c, self.y.shape.c);
-        let (to, filters) = match way {
-            Way::Forward => (&self.y, Filters::forward::<LINES>(ci, co)),
-            Way::Back => (&self.x, Filters::rotated::<LINES>(ci, co)),
+        let (to, filters) = match direction {
+            Direction::Forward => (&self.y, Filters::forward::<LINES>(ci, co)),
+            Direction::Backward => (&self.x, Filters::rotated::<LINES>(ci, co)),
         };
         let filters = filters.of_phases();
         let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
-        if self.wide {
-            return Wide { set, threads, way, from, filters, strip }.convolve(to, w, finish, scratch.as_mut_slice(), y);
+        if self.many_channels {
+            let many_channels = ManyChannels { set, threads, direction, from, filters, strip };
+            return many_channels.convolve(to, w, finish, scratch.as_mut_slice(), y);
         }
-        let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
-        filters.transform::<S, LINES, LINE, WIDE>(set, threads, w, grid);
-        let work = &mut work[..passes::work::<S>(self.channels(), strip) * threads.0];
-        Convolution { way, from, to, filters: grid, strip, finish }.run(set, threads, work, y);
+        let (grid, workspace) = scratch.as_mut_slice().split_at_mut(self.grid());
+        filters.transform::<S, LINES, LINE, TILE_COLUMNS>(set, threads, w, grid);
+        let workspace = &mut workspace[..passes::workspace::<S>(self.channels(), strip) * threads.0];
+        Convolution { direction, from, to, filters: grid, strip, finish }.run(set, threads, workspace, y);
     }
 
     /// Computes the gradient of the plain filters.
-    fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
+    fn correlate(&self, x: PassInput<'_>, dy: PassInput<'_>, dw: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let filters = Filters::forward::<LINES>(self.x.shape.c, self.y.shape.c).of_phases();
         let mut scratch = self.scratch.borrow();
-        if self.wide {
-            let wide = Wide { set, threads, way: Way::Forward, from: x, filters, strip };
-            return wide.correlate(dy, scratch.as_mut_slice(), dw);
+        if self.many_channels {
+            let many_channels = ManyChannels { set, threads, direction: Direction::Forward, from: x, filters, strip };
+            return many_channels.correlate(dy, scratch.as_mut_slice(), dw);
         }
-        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
-        let work = &mut work[..passes::work::<S>(self.channels(), strip) * threads.0];
-        passes::correlate(Correlation { x, dy, strip }, set, threads, work, grids);
-        filters.gradient::<S, LINES, LINE, WIDE>(set, threads, grids, dw);
+        let (grids, workspace) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let workspace = &mut workspace[..passes::workspace::<S>(self.channels(), strip) * threads.0];
+        passes::correlate(Correlation { x, dy, strip }, set, threads, workspace, grids);
+        filters.gradient::<S, LINES, LINE, TILE_COLUMNS>(set, threads, grids, dw);
     }
 }
 
@@ -146,22 +147,22 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         self.bias_relu.take(pass);
         let finish = Finish { bias: self.bias_relu.bias(), relu: self.bias_relu.relu.is_present(), ..Finish::PLAIN };
-        let from = Side::of(self.x, x[0].as_slice());
-        self.convolve(Way::Forward, from, pass.params.get(pass.slots[0]), finish, y.as_mut_slice());
+        let from = PassInput::new(self.x, x[0].as_slice());
+        self.convolve(Direction::Forward, from, pass.params.get(pass.slots[0]), finish, y.as_mut_slice());
         Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
         self.bias_relu.mask(g.dy, g.y);
-        let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
+        let (x, dy) = (g.x[0].as_slice(), PassInput::new(self.y, g.dy.as_slice()));
         if !pass.frozen {
-            self.correlate(Side::of(self.x, x), dy, g.dparams.get_mut(pass.slots[0]));
+            self.correlate(PassInput::new(self.x, x), dy, g.dparams.get_mut(pass.slots[0]));
             self.bias_relu.gradient(pass, dy.data, g.dparams);
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let finish = Finish::PLAIN;
-        self.convolve(Way::Back, dy, pass.params.get(pass.slots[0]), finish, dx.as_mut_slice());
+        self.convolve(Direction::Backward, dy, pass.params.get(pass.slots[0]), finish, dx.as_mut_slice());
         Ok(())
     }
 }

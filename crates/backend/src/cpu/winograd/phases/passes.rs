@@ -5,14 +5,14 @@ use super::super::super::divide::{Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::outputs::Finish;
-use super::super::strip::Ahead;
+use super::super::strip::PixelPrefetcher;
 use super::super::strip::{self, padded};
 use super::super::strip::{Order, Run, tiles};
-use super::super::transform::Side;
+use super::super::transform::PassInput;
 use super::Correlation;
-use super::grid::{CELLS, PLACES, Tiles, WIDE, phases};
+use super::grid::{CELLS, PLACES, TILE_COLUMNS, Tiles, phases};
 use super::transform;
-use super::transform::{To, gradients};
+use super::transform::{PassOutput, gradients};
 use crate::TensorDesc;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
@@ -25,36 +25,36 @@ pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
 }
 
 /// Returns the floats of a thread's strip, in any pass.
-pub fn work<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
-    let place = |channels| Order::by_place::<S>(channels, strip, WIDE).place;
+pub fn workspace<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
+    let place = |channels| Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
     PLACES * place(ci) + CELLS * place(co)
 }
 
 /// A pass from x to y, or from dy to dx.
 #[derive(Clone, Copy)]
 pub struct Convolution<'a> {
-    pub way: Way,
-    pub from: Side<'a>,
+    pub direction: Direction,
+    pub from: PassInput<'a>,
     pub to: &'a TensorDesc,
     pub filters: &'a [f32],
-    /// Number of tiles that a thread takes through all stages at a time.
+    /// Number of tiles per strip.
     pub strip: usize,
     pub finish: Finish<'a>,
 }
 
 impl Convolution<'_> {
-    /// `work` has a part for each thread's strip.
-    pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
-        let share = work.len() / threads.0;
+    /// `workspace` has a part for each thread's strip.
+    pub fn run<S: Vectors>(&self, set: S, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
+        let share = workspace.len() / threads.0;
         let sample = self.to.sample_elems();
-        let parts = (PerThread::new(work, share), Items::new(y, sample));
-        let outputs = if self.way == Way::Forward { self.to } else { &self.from.desc };
-        threads.divide(self.to.n, parts, |samples, (work, y)| {
+        let parts = (PerThread::new(workspace, share), Items::new(y, sample));
+        let outputs = if self.direction == Direction::Forward { self.to } else { &self.from.desc };
+        threads.divide(self.to.n, parts, |samples, (workspace, y)| {
             let mut y = Matrix::new(y, sample);
             let here = Convolution { from: self.from.skip(samples.start), ..*self };
-            for run in Run::each(samples.len() * tiles(outputs, WIDE), self.strip) {
+            for run in Run::each(samples.len() * tiles(outputs, TILE_COLUMNS), self.strip) {
                 let tiles = Tiles::new(outputs, run);
-                set.run(ConvolvedStrip { convolution: here, tiles, work: &mut *work, y: y.reborrow() });
+                set.run(ConvolvedStrip { convolution: here, tiles, workspace: &mut *workspace, y: y.reborrow() });
             }
         });
     }
@@ -64,7 +64,7 @@ impl Convolution<'_> {
 struct ConvolvedStrip<'a> {
     convolution: Convolution<'a>,
     tiles: Tiles,
-    work: &'a mut [f32],
+    workspace: &'a mut [f32],
     y: Matrix<'a, f32>,
 }
 
@@ -73,35 +73,42 @@ impl Job for ConvolvedStrip<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { way, from, to, filters, strip, finish }, tiles, work, y } = self;
+        let Self { convolution: Convolution { direction, from, to, filters, strip, finish }, tiles, workspace, y } =
+            self;
         let channels = (padded(from.desc.shape.c), padded(to.shape.c));
-        let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
-        let (v, m) = work.split_at_mut(way.spots()[0] * v_order.place);
-        way.inputs(set, from, &tiles, v_order, v);
+        let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, TILE_COLUMNS));
+        let (v, m) = workspace.split_at_mut(direction.grid_sizes()[0] * v_order.place);
+        direction.inputs(set, from, &tiles, v_order, v);
         let mut ahead = [tiles.ahead(&from.desc, from.data.as_ptr()), tiles.ahead(to, y.as_ptr())];
-        multiply(set, way, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
-        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, y);
+        multiply(set, direction, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
+        direction.outputs(set, PassOutput { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, y);
     }
 }
 
 /// Sums the filter gradient over all tiles. Each thread has a separate grid.
-pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
+pub fn correlate<S: Vectors>(
+    of: Correlation<'_>,
+    set: S,
+    threads: Threads,
+    workspace: &mut [f32],
+    gradient: &mut [f32],
+) {
     let (outputs, strip) = (of.dy.desc, of.strip);
-    of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
-        for run in Run::each(samples * tiles(&outputs, WIDE), strip) {
+    of.each_thread(threads, workspace, gradient, |x, dy, samples, workspace, gradient| {
+        for run in Run::each(samples * tiles(&outputs, TILE_COLUMNS), strip) {
             let tiles = Tiles::new(&outputs, run);
-            set.run(CorrelatedStrip { x, dy, tiles, strip, work, gradient });
+            set.run(CorrelatedStrip { x, dy, tiles, strip, workspace, gradient });
         }
     });
 }
 
 /// Adds the contribution of a strip to the filter gradient.
 struct CorrelatedStrip<'a> {
-    x: Side<'a>,
-    dy: Side<'a>,
+    x: PassInput<'a>,
+    dy: PassInput<'a>,
     tiles: Tiles,
     strip: usize,
-    work: &'a mut [f32],
+    workspace: &'a mut [f32],
     gradient: &'a mut [f32],
 }
 
@@ -110,11 +117,11 @@ impl Job for CorrelatedStrip<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { x, dy, tiles, strip, work, gradient } = self;
+        let Self { x, dy, tiles, strip, workspace, gradient } = self;
         let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
-        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip, WIDE));
-        let (v, d) = work.split_at_mut(PLACES * v_order.place);
-        Way::Forward.inputs(set, x, &tiles, v_order, v);
+        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip, TILE_COLUMNS));
+        let (v, d) = workspace.split_at_mut(PLACES * v_order.place);
+        Direction::Forward.inputs(set, x, &tiles, v_order, v);
         d_order.clear_rest(&dy.desc, co, CELLS, d);
         gradients(set, dy, (&tiles, 0..dy.desc.blocks()), d_order, d);
         let mut ahead = [tiles.ahead(&x.desc, x.data.as_ptr()), tiles.ahead(&dy.desc, dy.data.as_ptr())];
@@ -126,39 +133,39 @@ impl Job for CorrelatedStrip<'_> {
 // products at all its places. In the backward direction, each place is a product with its cell.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// From x to y.
+pub enum Direction {
+    /// The forward pass, from x to y.
     Forward,
-    /// From dy to dx.
-    Back,
+    /// The input gradient, from dy to dx.
+    Backward,
 }
 
-impl Way {
+impl Direction {
     /// Returns the number of places or cells that are read, and the number that are computed.
-    pub fn spots(self) -> [usize; 2] {
+    pub fn grid_sizes(self) -> [usize; 2] {
         match self {
             Self::Forward => [PLACES, CELLS],
-            Self::Back => [CELLS, PLACES],
+            Self::Backward => [CELLS, PLACES],
         }
     }
 
     /// Transforms the pass's input to the grid, with zeros in the padding channels.
     #[inline(always)]
-    pub fn inputs<S: Vectors>(self, set: S, from: Side<'_>, tiles: &Tiles, order: Order, v: &mut [f32]) {
+    pub fn inputs<S: Vectors>(self, set: S, from: PassInput<'_>, tiles: &Tiles, order: Order, v: &mut [f32]) {
         let of = (tiles, 0..from.desc.blocks());
-        order.clear_rest(&from.desc, padded(from.desc.shape.c), self.spots()[0], v);
+        order.clear_rest(&from.desc, padded(from.desc.shape.c), self.grid_sizes()[0], v);
         match self {
             Self::Forward => transform::inputs(set, from, of, order, v),
-            Self::Back => transform::cells(set, from, of, order, v),
+            Self::Backward => transform::cells(set, from, of, order, v),
         }
     }
 
     /// Transforms the products on the grid to images.
     #[inline(always)]
-    pub fn outputs<S: Vectors>(self, set: S, to: To<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
+    pub fn outputs<S: Vectors>(self, set: S, to: PassOutput<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
         match self {
             Self::Forward => to.outputs(set, tiles, m, y),
-            Self::Back => to.pixels(set, tiles, m, y),
+            Self::Backward => to.pixels(set, tiles, m, y),
         }
     }
 }
@@ -167,20 +174,20 @@ impl Way {
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
-    way: Way,
+    direction: Direction,
     tiles: &Tiles,
     (v, v_order): (&[f32], Order),
     (u, (ci, co)): (&[f32], (usize, usize)),
     (m, m_order): (&mut [f32], Order),
-    ahead: &mut [Ahead],
+    ahead: &mut [PixelPrefetcher],
 ) {
     for cell in 0..CELLS {
         for (i, (place, filter)) in phases(cell).enumerate() {
-            let [from, to] = if way == Way::Forward { [place, cell] } else { [cell, place] };
+            let [from, to] = if direction == Direction::Forward { [place, cell] } else { [cell, place] };
             let u = &u[filter * ci * co..][..ci * co];
             let (v, m) = (&v[from * v_order.place..], &mut m[to * m_order.place..]);
             // Each phase is summed separately and then added, because shorter sums have smaller rounding errors.
-            strip::multiply(set, tiles.count[cell], v, u, (ci, co), m, way == Way::Forward && i > 0);
+            strip::multiply(set, tiles.count[cell], v, u, (ci, co), m, direction == Direction::Forward && i > 0);
             ahead.iter_mut().for_each(|ahead| ahead.fetch(set));
         }
     }
@@ -196,7 +203,7 @@ pub fn accumulate<S: Vectors>(
     (d, d_order): (&[f32], Order),
     (ci, co): (usize, usize),
     du: &mut [f32],
-    ahead: &mut [Ahead],
+    ahead: &mut [PixelPrefetcher],
 ) {
     for cell in (0..CELLS).filter(|&cell| tiles.count[cell] > 0) {
         for (place, filter) in phases(cell) {

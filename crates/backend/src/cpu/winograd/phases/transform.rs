@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use super::super::super::divide::Matrix;
 use super::super::super::vector::{Vectors, load};
-use super::super::outputs::{Affine, Finish, write_tile};
+use super::super::outputs::{BiasEpilogue, Finish, write_tile};
 use super::super::strip::Order;
-use super::Side;
-use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
+use super::PassInput;
+use super::grid::{CELL_COLUMNS, CELL_ROWS, CELLS, PLACE_COLUMNS, PLACES, TILE_COLUMNS, TILE_ROWS, Tiles};
 use super::grid::{COLUMNS, FINITE, ROWS};
-use super::grid::{Grid, GridMut, Spots, by_size, has_place};
+use super::grid::{Grid, GridMut, TileOffsets, by_size, has_place};
 use crate::TensorDesc;
 
 /// Pixels of a plane from a row and column on. Pixels outside the plane are zero.
@@ -18,7 +18,8 @@ use crate::TensorDesc;
 struct Patch<'a> {
     plane: &'a [f32],
     size: [usize; 2],
-    /// The maximum distance from the patch's start to the plane's start. Row and column in `at` are counted from there.
+    /// Number of rows and columns by which a patch may start before the plane. `at` is counted from that position, so
+    /// it is never negative.
     before: usize,
     at: [usize; 2],
 }
@@ -58,9 +59,9 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
-    let mut columns = [[zero; DOWN + HIGH]; 2 * WIDE + 1];
+    let mut columns = [[zero; CELL_ROWS + TILE_ROWS]; 2 * TILE_COLUMNS + 1];
     for (c, column) in columns.iter_mut().enumerate().take(2 * W + 1) {
-        let mut d = [zero; 2 * HIGH + 1];
+        let mut d = [zero; 2 * TILE_ROWS + 1];
         for (r, lanes) in d.iter_mut().enumerate().take(2 * H + 1) {
             *lanes = patch.pixel::<S, INSIDE>(set, r, c);
         }
@@ -69,8 +70,8 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let infinite = ROWS.infinite(set, H, [d[0], d[2], d[4], zero, zero]);
         *column = [odd[0], odd[1], infinite, even[0], even[1]];
     }
-    for r in 0..DOWN + HIGH {
-        if !has_place(r, HIGH, H) {
+    for r in 0..CELL_ROWS + TILE_ROWS {
+        if !has_place(r, TILE_ROWS, H) {
             continue;
         }
         let odd = [columns[0][r], columns[2][r], columns[4][r], columns[6][r], columns[8][r]];
@@ -78,9 +79,9 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let even = COLUMNS.finite(set, W, [columns[1][r], columns[3][r], columns[5][r], columns[7][r]]);
         for c in 0..W {
             v.put::<true>((r, c), finite[c]);
-            v.put::<true>((r, ACROSS + c), even[c]);
+            v.put::<true>((r, CELL_COLUMNS + c), even[c]);
         }
-        v.put::<true>((r, WIDE), COLUMNS.infinite(set, W, odd));
+        v.put::<true>((r, TILE_COLUMNS), COLUMNS.infinite(set, W, odd));
     }
 }
 
@@ -93,7 +94,7 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
     mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
-    let mut columns = [[zero; DOWN]; ACROSS];
+    let mut columns = [[zero; CELL_ROWS]; CELL_COLUMNS];
     for (c, column) in columns.iter_mut().enumerate().take(W + 1) {
         let mut d = [zero; FINITE + 1];
         for (r, lanes) in d.iter_mut().enumerate().take(H + 1) {
@@ -102,8 +103,8 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let finite = ROWS.finite(set, H, [d[0], d[1], zero, zero]);
         *column = [finite[0], finite[1], ROWS.infinite(set, H, d)];
     }
-    for r in 0..DOWN {
-        if !has_place(r, HIGH, H) {
+    for r in 0..CELL_ROWS {
+        if !has_place(r, TILE_ROWS, H) {
             continue;
         }
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r], columns[4][r]];
@@ -111,7 +112,7 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         for c in 0..W {
             v.put::<false>((r, c), finite[c]);
         }
-        v.put::<false>((r, WIDE), COLUMNS.infinite(set, W, line));
+        v.put::<false>((r, TILE_COLUMNS), COLUMNS.infinite(set, W, line));
     }
 }
 
@@ -124,7 +125,7 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
     mut v: GridMut<'_, S>,
 ) {
     let zero = set.zero();
-    let mut columns = [[zero; DOWN]; WIDE];
+    let mut columns = [[zero; CELL_ROWS]; TILE_COLUMNS];
     for (c, column) in columns.iter_mut().enumerate().take(W) {
         let mut y = [zero; FINITE];
         for (r, lanes) in y.iter_mut().enumerate().take(H) {
@@ -133,8 +134,8 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
         let finite = ROWS.gradient(set, H, y);
         *column = [finite[0], finite[1], y[H - 1]];
     }
-    for r in 0..DOWN {
-        if !has_place(r, HIGH, H) {
+    for r in 0..CELL_ROWS {
+        if !has_place(r, TILE_ROWS, H) {
             continue;
         }
         let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
@@ -142,7 +143,7 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
         for c in 0..W {
             v.put::<false>((r, c), finite[c]);
         }
-        v.put::<false>((r, WIDE), line[W - 1]);
+        v.put::<false>((r, TILE_COLUMNS), line[W - 1]);
     }
 }
 
@@ -155,7 +156,7 @@ macro_rules! transform {
         #[inline(always)]
         pub fn $name<S: Vectors>(
             set: S,
-            side: Side<'_>,
+            side: PassInput<'_>,
             (tiles, blocks): (&Tiles, Range<usize>),
             order: Order,
             v: &mut [f32],
@@ -167,10 +168,10 @@ macro_rules! transform {
                     for (tile, cells) in row.clone() {
                         let plane = &side.data[(tile.n * all + block) * len..][..len];
                         let patch = Patch { plane, size, before: $before, at: [$scale * tile.top, $scale * tile.left] };
-                        let spots = Spots::new::<S>(order, cells, i, $places);
-                        let to = GridMut::new(set, &spots, v);
+                        let offsets = TileOffsets::new::<S>(order, cells, i, $places);
+                        let to = GridMut::new(set, &offsets, v);
                         if patch.is_inside::<S>($extent) {
-                            $f::<S, HIGH, WIDE, true>(set, patch, to);
+                            $f::<S, TILE_ROWS, TILE_COLUMNS, true>(set, patch, to);
                         } else {
                             by_size!(tile.size, $f::<S, false>(set, patch, to));
                         }
@@ -183,15 +184,15 @@ macro_rules! transform {
 
 transform!(
     /// Transforms the inputs to all places.
-    inputs, place_inputs, PLACES, 2, 1, [2 * HIGH + 1, 2 * WIDE + 1]
+    inputs, place_inputs, PLACES, 2, 1, [2 * TILE_ROWS + 1, 2 * TILE_COLUMNS + 1]
 );
 transform!(
     /// Transforms the output gradient to all cells, for the input gradient.
-    cells, place_cells, CELLS, 1, 0, [HIGH + 1, WIDE + 1]
+    cells, place_cells, CELLS, 1, 0, [TILE_ROWS + 1, TILE_COLUMNS + 1]
 );
 transform!(
     /// Transforms the output gradient to all cells, for the filter gradient.
-    gradients, place_gradients, CELLS, 1, 0, [HIGH, WIDE]
+    gradients, place_gradients, CELLS, 1, 0, [TILE_ROWS, TILE_COLUMNS]
 );
 
 // Transforms from the grid to images.
@@ -200,27 +201,27 @@ transform!(
 #[inline(always)]
 fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
-    spots: &Spots,
+    offsets: &TileOffsets,
     m: &[f32],
-) -> [[S::Lanes; WIDE]; HIGH] {
-    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
-    let mut columns = [[zero; HIGH]; ACROSS];
+) -> [[S::Lanes; TILE_COLUMNS]; TILE_ROWS] {
+    let (zero, m) = (set.zero(), Grid::new(set, offsets, m));
+    let mut columns = [[zero; TILE_ROWS]; CELL_COLUMNS];
     for (c, column) in columns.iter_mut().enumerate() {
-        if has_place(c, WIDE, W) {
-            let mut cells = [zero; DOWN];
+        if has_place(c, TILE_COLUMNS, W) {
+            let mut cells = [zero; CELL_ROWS];
             for (r, lanes) in cells.iter_mut().enumerate() {
-                if has_place(r, HIGH, H) {
+                if has_place(r, TILE_ROWS, H) {
                     *lanes = m.get::<false>(r, c);
                 }
             }
-            let y = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
+            let y = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[TILE_ROWS]);
             *column = [y[0], y[1]];
         }
     }
-    let mut y = [[zero; WIDE]; HIGH];
+    let mut y = [[zero; TILE_COLUMNS]; TILE_ROWS];
     for (r, row) in y.iter_mut().enumerate() {
         let finite = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
-        *row = COLUMNS.output(set, W, finite, columns[WIDE][r]);
+        *row = COLUMNS.output(set, W, finite, columns[TILE_COLUMNS][r]);
     }
     y
 }
@@ -229,29 +230,29 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
-    spots: &Spots,
+    offsets: &TileOffsets,
     m: &[f32],
-) -> [[S::Lanes; 2 * WIDE]; 2 * HIGH] {
-    let (zero, m) = (set.zero(), Grid::new(set, spots, m));
-    let mut columns = [[zero; 2 * HIGH]; PLACES_ACROSS];
+) -> [[S::Lanes; 2 * TILE_COLUMNS]; 2 * TILE_ROWS] {
+    let (zero, m) = (set.zero(), Grid::new(set, offsets, m));
+    let mut columns = [[zero; 2 * TILE_ROWS]; PLACE_COLUMNS];
     for (c, column) in columns.iter_mut().enumerate() {
-        if has_place(c, WIDE, W) {
-            let mut cells = [zero; DOWN + HIGH];
+        if has_place(c, TILE_COLUMNS, W) {
+            let mut cells = [zero; CELL_ROWS + TILE_ROWS];
             for (r, lanes) in cells.iter_mut().enumerate() {
-                if has_place(r, HIGH, H) {
+                if has_place(r, TILE_ROWS, H) {
                     *lanes = m.get::<true>(r, c);
                 }
             }
-            let odd = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
-            let even = ROWS.output(set, H, [cells[DOWN], cells[DOWN + 1], zero, zero], zero);
+            let odd = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[TILE_ROWS]);
+            let even = ROWS.output(set, H, [cells[CELL_ROWS], cells[CELL_ROWS + 1], zero, zero], zero);
             *column = [even[0], odd[0], even[1], odd[1]];
         }
     }
-    let mut y = [[zero; 2 * WIDE]; 2 * HIGH];
+    let mut y = [[zero; 2 * TILE_COLUMNS]; 2 * TILE_ROWS];
     for (r, row) in y.iter_mut().enumerate() {
         let odd = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
         let even = [columns[5][r], columns[6][r], columns[7][r], columns[8][r]];
-        let odd = COLUMNS.output(set, W, odd, columns[WIDE][r]);
+        let odd = COLUMNS.output(set, W, odd, columns[TILE_COLUMNS][r]);
         let even = COLUMNS.output(set, W, even, zero);
         *row = [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]];
     }
@@ -260,7 +261,7 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
 
 /// The result of a pass: its tensor layout, the channel blocks to compute, the layout of the products, and how outputs
 /// are processed.
-pub struct To<'a> {
+pub struct PassOutput<'a> {
     pub desc: &'a TensorDesc,
     pub blocks: Range<usize>,
     pub order: Order,
@@ -278,13 +279,13 @@ macro_rules! finished {
             let len = desc.shape.plane() * S::LANES;
             for row in tiles.rows() {
                 for (i, block) in blocks.clone().enumerate() {
-                    let mut affine = Affine::new(set, finish, block * S::LANES);
+                    let mut with_bias = BiasEpilogue::new(set, finish, block * S::LANES);
                     for (tile, cells) in row.clone() {
                         let plane = y.row(tile.n, block * len..(block + 1) * len);
-                        let spots = Spots::new::<S>(*order, cells, i, $places);
+                        let offsets = TileOffsets::new::<S>(*order, cells, i, $places);
                         let at = ([desc.shape.h, desc.shape.w], $scale * tile.top, $scale * tile.left);
-                        let pixels = by_size!(tile.size, $f::<S>(set, &spots, m));
-                        write_tile(set, pixels, at, &mut affine, plane);
+                        let pixels = by_size!(tile.size, $f::<S>(set, &offsets, m));
+                        write_tile(set, pixels, at, &mut with_bias, plane);
                     }
                 }
             }
@@ -292,7 +293,7 @@ macro_rules! finished {
     };
 }
 
-impl To<'_> {
+impl PassOutput<'_> {
     finished!(
         /// Computes the outputs from the cells.
         outputs, outputs_of, CELLS, 1

@@ -29,21 +29,21 @@ struct Plan {
 /// differ.
 struct Input {
     given: View,
-    taken: View,
+    required: View,
     x: AlignedBuf,
     dx: AlignedBuf,
 }
 
 impl Input {
     /// Allocates the tensor's copy and, if `has_gradient` is set, a copy for its gradient.
-    fn new(given: View, taken: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
-        let copied = if given == taken { 0 } else { taken.images.words() };
+    fn new(given: View, required: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
+        let copied = if given == required { 0 } else { required.images.words() };
         let (x, dx) = (copied, if has_gradient { copied } else { 0 });
-        Ok(Self { given, taken, x: AlignedBuf::zeroed(x, name)?, dx: AlignedBuf::zeroed(dx, name)? })
+        Ok(Self { given, required, x: AlignedBuf::zeroed(x, name)?, dx: AlignedBuf::zeroed(dx, name)? })
     }
 
     fn differs(&self) -> bool {
-        self.given != self.taken
+        self.given != self.required
     }
 }
 
@@ -85,33 +85,33 @@ impl View {
 }
 
 /// Returns the channels-last layout for every `step`-th pixel of `x`.
-pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
+pub(super) fn strided_channels_last(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
     let [h, w] = View::stepped(x, step).extent;
-    last(&x.with_shape(Shape::image(x.shape.c, h, w)))
+    channels_last(&x.with_shape(Shape::image(x.shape.c, h, w)))
 }
 
 /// Returns the channels-last layout of `x`.
-pub(super) fn last(x: &TensorDesc) -> TensorDesc {
+pub(super) fn channels_last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
 
 /// Returns the layout for an output that consists of channels of `x`.
-pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
+pub(super) fn output_layout(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
     let y = x.with_shape(shape);
-    if cpu.channels_last && x.block == x.shape.c { last(&y) } else { y }
+    if cpu.channels_last && x.block == x.shape.c { channels_last(&y) } else { y }
 }
 
 /// Returns the layouts in which an operation reads its inputs, or `None` if it reads them as they are. A convolution
 /// decides this itself.
-pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+pub(super) fn required_layouts(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     if matches!(r.op, Op::Conv(_)) {
         return None;
     }
-    let mut wanted = ordered(cpu, r).unwrap_or_else(|| r.x.to_vec());
+    let mut wanted = required_order(cpu, r).unwrap_or_else(|| r.x.to_vec());
     for (input, wanted) in wanted.iter_mut().enumerate() {
         wanted.bf16 = match r.op {
             Op::Norm(_) if input == 0 => wanted.bf16,
-            Op::Norm(_) => norm::narrows(cpu, r),
+            Op::Norm(_) => norm::writes_bf16(cpu, r),
             _ => false,
         };
     }
@@ -119,13 +119,13 @@ pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDe
 }
 
 /// Returns the inputs' layouts with the order of channels that the operation reads, or `None` if they already have it.
-fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+fn required_order(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
     let alike = r.x.iter().all(|x| x.in_f32() == r.x[0].in_f32());
     if flattened && (r.op.reads() == Reads::Channels || !alike) {
         return Some(r.x.iter().zip(r.shapes).map(|(x, shape)| TensorDesc { shape: *shape, block: 1, ..*x }).collect());
     }
-    if let Some(blocked) = beside_plain(r.x).filter(|_| !flattened && !cpu.channels_last) {
+    if let Some(blocked) = blocks_next_to_plain(r.x).filter(|_| !flattened && !cpu.channels_last) {
         return Some(blocked);
     }
     if r.x.iter().all(in_blocks) && !cpu.channels_last {
@@ -143,8 +143,8 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
         {
             return None;
         }
-        Op::Norm(_) | Op::Add(_) => r.x.iter().map(last).collect(),
-        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(last).collect(),
+        Op::Norm(_) | Op::Add(_) => r.x.iter().map(channels_last).collect(),
+        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(channels_last).collect(),
         _ if r.x.iter().all(|x| x.block == 1) => return None,
         _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
     })
@@ -152,7 +152,7 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
 
 /// If the inputs are images in channel blocks together with vectors or the network's image in plain order, returns
 /// layouts with the same blocks for all of them. Otherwise returns `None`.
-fn beside_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
+fn blocks_next_to_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
     let block = x.iter().find(|x| !x.is_plain())?.block;
     let lies_so = [8, 16].contains(&block) && x.iter().all(|x| x.is_plain() || x.block == block);
     (lies_so && x.iter().any(TensorDesc::is_plain)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
@@ -168,28 +168,29 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation, by calling `of`, for inputs in the layouts `taken`. If `step` is not 1, the operation gets every
-/// `step`-th pixel. Inputs with another layout are copied. A flattened image may be taken as a vector in plain order.
+/// Plans an operation, by calling `of`, for inputs in the layouts `required`. If `step` is not 1, the operation gets
+/// every `step`-th pixel. Inputs with another layout are copied. A flattened image may be taken as a vector in plain
+/// order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
-    taken: &[TensorDesc],
+    required: &[TensorDesc],
     step: [usize; 2],
     of: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    if taken == r.x && step == [1, 1] {
+    if required == r.x && step == [1, 1] {
         return of(r);
     }
     // There are no fusions with the neighbours, because they do not know of the copies.
-    let inner = of(&PlanRequest { x: taken, before: None, behind: None, ..*r })?;
-    let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
+    let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
+    let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
         // The gradient of the aliased input is in dy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
-        let vector = taken.block == 1 && taken.shape == Shape::vector(given.shape.elems());
-        let taken = if vector { taken.with_shape(given.shape) } else { *taken };
-        Input::new(View::stepped(given, step), View::whole(&taken), has_gradient, r.name)
+        let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
+        let required = if vector { required.with_shape(given.shape) } else { *required };
+        Input::new(View::stepped(given, step), View::whole(&required), has_gradient, r.name)
     };
-    let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
+    let inputs = r.x.iter().zip(required).enumerate().map(input).collect::<Result<_, _>>()?;
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
 }
 
@@ -203,8 +204,8 @@ pub(super) fn in_frame(
     first: [usize; 2],
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let given = View::whole(&r.x[0]);
-    let taken = View { images: *frame, first, ..given };
-    let inputs = vec![Input::new(given, taken, r.train && r.wants_dx, r.name)?];
+    let required = View { images: *frame, first, ..given };
+    let inputs = vec![Input::new(given, required, r.train && r.wants_dx, r.name)?];
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
 }
 
@@ -214,7 +215,7 @@ fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
 }
 
 fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
-    let (x, y) = (X::all(x), Y::all_mut(y));
+    let (x, y) = (X::from_words(x), Y::from_words_mut(y));
     let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
     let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
     let holes = to.has_holes() || !channels.is_multiple_of(to.images.block);
@@ -248,13 +249,13 @@ fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to:
         let (x, y) = (&x[row * there[0]..], &mut y[row * here[0]..]);
         for column in 0..columns {
             let (y, x) = (&mut y[column * here[1]..][..R], &x[column * there[1]..][..R]);
-            y.iter_mut().zip(x).for_each(|(y, x)| *y = Y::of(x.get()));
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = Y::from_f32(x.to_f32()));
         }
     }
 }
 
 /// Returns the inputs that the operation reads: the copies, or the originals if there is no copy.
-fn taken<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
+fn read_inputs<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
     inputs.iter().zip(x).map(|(input, x)| if input.differs() { &input.x } else { *x }).collect()
 }
 
@@ -291,9 +292,9 @@ impl Planned<Cpu> for Plan {
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         for (input, x) in self.inputs.iter_mut().zip(x).filter(|(input, _)| input.differs()) {
-            copy(self.threads, &input.given, x.as_slice(), &input.taken, input.x.as_mut_slice());
+            copy(self.threads, &input.given, x.as_slice(), &input.required, input.x.as_mut_slice());
         }
-        self.inner.forward(pass, &taken(&self.inputs, x), y)
+        self.inner.forward(pass, &read_inputs(&self.inputs, x), y)
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
@@ -309,12 +310,12 @@ impl Planned<Cpu> for Plan {
             own.push(inner);
             targets.push(outer);
         }
-        let inputs = taken(&self.inputs, x);
+        let inputs = read_inputs(&self.inputs, x);
         self.inner.backward(pass, Gradients { x: &inputs, y, dy: &mut *dy, dy2, dx: own, dparams })?;
         for (i, target) in targets.into_iter().enumerate() {
             let (input, Some(target)) = (&self.inputs[i], target) else { continue };
             let from = if alias == Some(i) { dy.as_slice() } else { copies[i].as_slice() };
-            copy(self.threads, &input.taken, from, &input.given, target.as_mut_slice());
+            copy(self.threads, &input.required, from, &input.given, target.as_mut_slice());
         }
         self.inputs.iter_mut().zip(copies).for_each(|(input, copy)| input.dx = copy);
         Ok(())

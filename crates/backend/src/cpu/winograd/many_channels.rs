@@ -2,7 +2,7 @@
 //! transformed inputs of many tiles are kept. Each thread computes a few output channels for all of these tiles at a
 //! time, so it needs only the filters of these channels.
 
-use super::super::divide::{Divided, Items, PerThread};
+use super::super::divide::{DividedMatrix, Items, PerThread};
 use super::super::moments::Moments;
 use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
@@ -10,7 +10,7 @@ use super::filters::Filters;
 use super::outputs::{self, Finish, Output};
 use super::strip::{self, PAD, padded};
 use super::strip::{Order, Run, tiles};
-use super::transform::Side;
+use super::transform::PassInput;
 use crate::TensorDesc;
 
 /// With more channels, passes from x to y and from dy to dx use this method.
@@ -24,7 +24,7 @@ const TILES: usize = 256;
 /// Returns the number of channels above which the filter gradient uses this method. The limit is lower with more than
 /// one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill the caches
 /// sooner.
-pub fn most_channels_of_gradients(threads: Threads) -> usize {
+pub fn max_gradient_channels(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
 
@@ -42,7 +42,7 @@ pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
 }
 
 /// How the workspace of a pass is divided.
-struct Room {
+struct Workspace {
     /// Floats for a strip's inputs.
     strip: usize,
     /// Number of strips at a time.
@@ -52,9 +52,9 @@ struct Room {
     outputs: usize,
 }
 
-impl Room {
-    fn of<S: Vectors>(places: usize, channels: usize, (strip, all): (usize, usize), wide: usize) -> Self {
-        let place = |channels| Order::by_place::<S>(channels, strip, wide).place;
+impl Workspace {
+    fn new<S: Vectors>(places: usize, channels: usize, (strip, all): (usize, usize), tile_columns: usize) -> Self {
+        let place = |channels| Order::by_place::<S>(channels, strip, tile_columns).place;
         Self {
             strip: places * place(channels),
             strips: all.min(TILES).div_ceil(strip),
@@ -70,21 +70,25 @@ impl Room {
 
 /// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, and `of` are the numbers of tiles
 /// in a strip and in the batch.
-pub fn work<S: Vectors>(
+pub fn workspace<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],
     of: (usize, usize),
-    wide: usize,
+    tile_columns: usize,
     threads: Threads,
 ) -> usize {
-    [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
+    [ci, co]
+        .map(|channels| Workspace::new::<S>(places, channels, of, tile_columns).len(threads))
+        .into_iter()
+        .max()
+        .unwrap_or(0)
 }
 
 /// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
-pub struct Wide<'a, S> {
+pub struct ManyChannels<'a, S> {
     pub set: S,
     pub threads: Threads,
-    pub from: Side<'a>,
+    pub from: PassInput<'a>,
     pub filters: Filters,
     /// Tiles per strip.
     pub strip: usize,
@@ -104,24 +108,25 @@ impl Strips<'_> {
     }
 }
 
-impl<S: Vectors> Wide<'_, S> {
+impl<S: Vectors> ManyChannels<'_, S> {
     /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
     pub fn convolve<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
         w: &[f32],
         finish: Finish<'_>,
-        work: &mut [f32],
+        workspace: &mut [f32],
         (y, moments, sums): (&mut [f32], &mut [Moments], &mut [f64]),
     ) {
         let channels = to.blocks() * to.block;
-        let y = Divided::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
-        let totals = (Divided::by_columns(moments, channels, PAD), Divided::by_columns(sums, channels, PAD));
-        self.each_group::<A, B, M>(to, work, y, totals, |group, u, m, strips, output| {
+        let y = DividedMatrix::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        let totals =
+            (DividedMatrix::by_columns(moments, channels, PAD), DividedMatrix::by_columns(sums, channels, PAD));
+        self.each_group::<A, B, M>(to, workspace, y, totals, |group, u, m, strips, output| {
             self.filters.transform_group::<S, A, B, M>(self.set, group, w, u);
             for (run, v) in strips.each() {
                 let (m, order, output) = (&mut *m, strips.order, output.reborrow());
-                self.set.run(Products::<A, B, M> { to, group, finish, order, run, v, u, m, output });
+                self.set.run(ProductsJob::<A, B, M> { to, group, finish, order, run, v, u, m, output });
             }
         });
     }
@@ -129,43 +134,43 @@ impl<S: Vectors> Wide<'_, S> {
     /// Computes the filter gradient in plain order from x and `dy`.
     pub fn correlate<const A: usize, const B: usize, const M: usize>(
         &self,
-        dy: Side<'_>,
-        work: &mut [f32],
+        dy: PassInput<'_>,
+        workspace: &mut [f32],
         dw: &mut [f32],
     ) {
         dw.fill(0.0);
-        let totals = (Divided::by_rows(&mut [], 1, 1), Divided::by_rows(&mut [], 1, 1));
+        let totals = (DividedMatrix::by_rows(&mut [], 1, 1), DividedMatrix::by_rows(&mut [], 1, 1));
         let dw = self.filters.by_columns(dw, PAD);
-        self.each_group::<A, B, M>(&dy.desc, work, dw, totals, |group, u, d, strips, output| {
+        self.each_group::<A, B, M>(&dy.desc, workspace, dw, totals, |group, u, d, strips, output| {
             u.fill(0.0);
             for (run, v) in strips.each() {
                 let (d, du) = (&mut *d, &mut *u);
-                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du });
+                self.set.run(GradientJob::<A, B, M> { dy, group, order: strips.order, run, v, d, du });
             }
             self.filters.add_group::<S, A, B, M>(self.set, group, u, &mut output.y);
         });
     }
 
-    /// Transforms the inputs of as many strips as fit into `work`. Then it calls `f(group of PAD channels, filters,
-    /// outputs, strips, the thread's part of `y` and the totals)` for all groups of channels in `to`, which also
-    /// defines the tiles. It repeats this until all strips are done.
+    /// Transforms the inputs of as many strips as fit into `workspace`. Then it calls `f(group of PAD channels,
+    /// filters, outputs, strips, the thread's part of `y` and the totals)` for all groups of channels in `to`, which
+    /// also defines the tiles. It repeats this until all strips are done.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
-        work: &mut [f32],
-        mut y: Divided<'_, f32>,
-        (mut moments, mut sums): (Divided<'_, Moments>, Divided<'_, f64>),
+        workspace: &mut [f32],
+        mut y: DividedMatrix<'_, f32>,
+        (mut moments, mut sums): (DividedMatrix<'_, Moments>, DividedMatrix<'_, f64>),
         f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>, &mut Output<'_>) + Sync,
     ) {
         let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
-        let room = Room::of::<S>(A * B, channels, (self.strip, tiles), M);
+        let room = Workspace::new::<S>(A * B, channels, (self.strip, tiles), M);
         let order = Order::by_place::<S>(channels, self.strip, M);
-        let (inputs, own) = work[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
+        let (inputs, own) = workspace[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
         let runs: Vec<Run> = Run::each(tiles, self.strip).collect();
         for runs in runs.chunks(room.strips) {
             self.threads.divide(runs.len(), Items::new(inputs, room.strip), |strips, inputs| {
                 for (run, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(room.strip)) {
-                    self.set.run(Inputs::<A, B, M> { from: self.from, run: *run, of: to, order, v });
+                    self.set.run(InputsJob::<A, B, M> { from: self.from, run: *run, of: to, order, v });
                 }
             });
             let parts = (y.reborrow(), moments.reborrow(), sums.reborrow());
@@ -187,8 +192,8 @@ pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<us
 }
 
 /// Transforms the inputs of a strip.
-struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
-    from: Side<'a>,
+struct InputsJob<'a, const A: usize, const B: usize, const M: usize> {
+    from: PassInput<'a>,
     run: Run,
     /// Layout of the tensor that defines the tiles.
     of: &'a TensorDesc,
@@ -196,7 +201,7 @@ struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
     v: &'a mut [f32],
 }
 
-impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M> {
+impl<const A: usize, const B: usize, const M: usize> Job for InputsJob<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]
@@ -208,7 +213,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M>
 }
 
 /// Computes a strip's products and outputs in a group of channels.
-struct Products<'a, const A: usize, const B: usize, const M: usize> {
+struct ProductsJob<'a, const A: usize, const B: usize, const M: usize> {
     to: &'a TensorDesc,
     group: usize,
     finish: Finish<'a>,
@@ -220,7 +225,7 @@ struct Products<'a, const A: usize, const B: usize, const M: usize> {
     output: Output<'a>,
 }
 
-impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, M> {
+impl<const A: usize, const B: usize, const M: usize> Job for ProductsJob<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]
@@ -237,8 +242,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
 }
 
 /// Adds a strip's contribution to the filter gradient for a group of channels.
-struct Sums<'a, const A: usize, const B: usize, const M: usize> {
-    dy: Side<'a>,
+struct GradientJob<'a, const A: usize, const B: usize, const M: usize> {
+    dy: PassInput<'a>,
     group: usize,
     order: Order,
     run: Run,
@@ -247,7 +252,7 @@ struct Sums<'a, const A: usize, const B: usize, const M: usize> {
     du: &'a mut [f32],
 }
 
-impl<const A: usize, const B: usize, const M: usize> Job for Sums<'_, A, B, M> {
+impl<const A: usize, const B: usize, const M: usize> Job for GradientJob<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]

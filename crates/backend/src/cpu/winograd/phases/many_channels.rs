@@ -1,0 +1,208 @@
+//! Convolutions by phases with so many channels that the transformed filters, or their gradient, do not fit into the
+//! caches. As in [`many_channels`](super::super::many_channels), the transformed inputs of many tiles are kept, and
+//! each thread computes a few output channels for all of these tiles at a time.
+
+use super::super::super::divide::{DividedMatrix, Items, Matrix, PerThread};
+use super::super::super::threads::Threads;
+use super::super::super::vector::{Job, Vectors};
+use super::super::filters::Filters;
+use super::super::many_channels::blocks;
+use super::super::outputs::Finish;
+use super::super::strip::{Order, Run, tiles};
+use super::super::strip::{PAD, padded};
+use super::super::transform::PassInput;
+use super::grid::{CELLS, FILTERS, LINE, LINES, TILE_COLUMNS, Tiles};
+use super::passes::{self, Direction};
+use super::transform::PassOutput;
+use super::transform::gradients;
+use crate::TensorDesc;
+
+/// Number of tiles with inputs on the grid at a time, rounded up to strips.
+pub const TILES: usize = 128;
+
+/// Floats per thread: for the filters of [`PAD`] output channels, and for the products of these channels in a strip.
+#[derive(Clone, Copy)]
+struct ThreadWorkspace {
+    filters: usize,
+    outputs: usize,
+}
+
+impl ThreadWorkspace {
+    fn new<S: Vectors>(channels: usize, computed: usize, strip: usize) -> Self {
+        Self {
+            filters: FILTERS * channels * PAD,
+            outputs: computed * Order::by_place::<S>(PAD, strip, TILE_COLUMNS).place,
+        }
+    }
+
+    fn len(self) -> usize {
+        self.filters + self.outputs
+    }
+}
+
+/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, `strip` and `tiles` are the
+/// numbers of tiles in a strip and in the batch.
+pub fn workspace<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
+    let room = |channels: usize, [read, computed]: [usize; 2]| {
+        let inputs = read * Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
+        tiles.min(TILES).div_ceil(strip) * inputs
+            + threads.0 * ThreadWorkspace::new::<S>(channels, computed, strip).len()
+    };
+    room(ci, Direction::Forward.grid_sizes()).max(room(co, Direction::Backward.grid_sizes()))
+}
+
+/// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
+pub struct ManyChannels<'a, S> {
+    pub set: S,
+    pub threads: Threads,
+    pub direction: Direction,
+    pub from: PassInput<'a>,
+    pub filters: Filters,
+    /// Tiles per strip.
+    pub strip: usize,
+}
+
+/// A strip with its inputs on the grid.
+struct Strip<'a> {
+    tiles: &'a Tiles,
+    order: Order,
+    v: &'a [f32],
+}
+
+impl<S: Vectors> ManyChannels<'_, S> {
+    /// Computes `to` (y from x, or dx from dy) with plain filters `w`.
+    pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, workspace: &mut [f32], y: &mut [f32]) {
+        let outputs = if self.direction == Direction::Forward { to } else { &self.from.desc };
+        let parts = DividedMatrix::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
+        self.each_group(outputs, to, workspace, parts, |group, u, m, strips, y| {
+            self.filters.transform_group::<S, LINES, LINE, TILE_COLUMNS>(self.set, group, w, u);
+            for strip in strips {
+                let (m, y) = (&mut *m, y.reborrow());
+                self.set.run(ProductsJob { direction: self.direction, to, group, finish, strip, u, m, y });
+            }
+        });
+    }
+
+    /// Computes the filter gradient in plain order from x and `dy`.
+    pub fn correlate(&self, dy: PassInput<'_>, workspace: &mut [f32], dw: &mut [f32]) {
+        dw.fill(0.0);
+        self.each_group(&dy.desc, &dy.desc, workspace, self.filters.by_columns(dw, PAD), |group, u, d, strips, dw| {
+            u.fill(0.0);
+            for strip in strips {
+                self.set.run(GradientJob { dy, group, strip, d: &mut *d, du: &mut *u });
+            }
+            self.filters.add_group::<S, LINES, LINE, TILE_COLUMNS>(self.set, group, u, dw);
+        });
+    }
+
+    /// Transforms the inputs of as many strips as fit into `workspace`. `outputs` defines the tiles. Then it calls
+    /// `f(group of channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels in
+    /// `to`. It repeats this until all strips are done.
+    fn each_group(
+        &self,
+        outputs: &TensorDesc,
+        to: &TensorDesc,
+        workspace: &mut [f32],
+        mut parts: DividedMatrix<'_, f32>,
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>, &mut Matrix<'_, f32>) + Sync,
+    ) {
+        let (channels, all) = (padded(self.from.desc.shape.c), to.n * tiles(outputs, TILE_COLUMNS));
+        let [read, computed] = self.direction.grid_sizes();
+        let order = Order::by_place::<S>(channels, self.strip, TILE_COLUMNS);
+        let (len, strips) = (read * order.place, all.min(TILES).div_ceil(self.strip));
+        let (inputs, own) = workspace.split_at_mut(strips * len);
+        let each = ThreadWorkspace::new::<S>(channels, computed, self.strip);
+        let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
+        for runs in runs.chunks(strips) {
+            self.threads.divide(runs.len(), Items::new(inputs, len), |strips, inputs| {
+                for (tiles, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(len)) {
+                    self.set.run(InputsJob { direction: self.direction, from: self.from, tiles, order, v });
+                }
+            });
+            let parts = (PerThread::new(own, each.len()), parts.reborrow());
+            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, mut part)| {
+                let (u, m) = own.split_at_mut(each.filters);
+                for group in groups {
+                    let strips = runs.iter().zip(inputs.chunks_exact(len));
+                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }), &mut part);
+                }
+            });
+        }
+    }
+}
+
+/// Transforms the inputs of a strip.
+struct InputsJob<'a> {
+    direction: Direction,
+    from: PassInput<'a>,
+    tiles: &'a Tiles,
+    order: Order,
+    v: &'a mut [f32],
+}
+
+impl Job for InputsJob<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { direction, from, tiles, order, v } = self;
+        direction.inputs(set, from, tiles, order, v);
+    }
+}
+
+/// Computes a strip's products and outputs in a group of channels.
+struct ProductsJob<'a> {
+    direction: Direction,
+    to: &'a TensorDesc,
+    group: usize,
+    finish: Finish<'a>,
+    strip: Strip<'a>,
+    u: &'a [f32],
+    m: &'a mut [f32],
+    y: Matrix<'a, f32>,
+}
+
+impl Job for ProductsJob<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { direction, to, group, finish, strip: Strip { tiles, order, v }, u, m, y } = self;
+        let own = Order { place: m.len() / direction.grid_sizes()[1], ..Order::by_place::<S>(PAD, 0, TILE_COLUMNS) };
+        let channels = (u.len() / FILTERS / PAD, PAD);
+        passes::multiply(set, direction, tiles, (v, order), (u, channels), (m, own), &mut []);
+        direction.outputs(
+            set,
+            PassOutput { desc: to, blocks: blocks::<S>(to, group), order: own, finish },
+            tiles,
+            m,
+            y,
+        );
+    }
+}
+
+/// Adds a strip's contribution to the filter gradient for a group of channels.
+struct GradientJob<'a> {
+    dy: PassInput<'a>,
+    group: usize,
+    strip: Strip<'a>,
+    d: &'a mut [f32],
+    du: &'a mut [f32],
+}
+
+impl Job for GradientJob<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { dy, group, strip: Strip { tiles, order, v }, d, du } = self;
+        let blocks = blocks::<S>(&dy.desc, group);
+        if blocks.len() * S::LANES < PAD {
+            d.fill(0.0);
+        }
+        let own = Order { place: d.len() / CELLS, ..Order::by_place::<S>(PAD, 0, TILE_COLUMNS) };
+        gradients(set, dy, (tiles, blocks), own, d);
+        let channels = (du.len() / FILTERS / PAD, PAD);
+        passes::accumulate(set, tiles, (v, order), (d, own), channels, du, &mut []);
+    }
+}
