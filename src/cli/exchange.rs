@@ -118,7 +118,6 @@ pub struct ExportArgs {
     pub sealed: bool,
 }
 
-/// The value of `--to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Target(Format);
 

@@ -122,7 +122,7 @@ impl Title {
     }
 }
 
-/// A network with its cost.
+/// A network with its parameters, multiply-adds and memory.
 struct Size {
     title: Title,
     net: NetSpec,

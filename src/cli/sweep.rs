@@ -127,7 +127,7 @@ fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     }
 }
 
-/// Quotes a word for a shell.
+/// Quotes a word for a POSIX shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-=/:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }

@@ -105,12 +105,10 @@ pub struct Args {
     pub quiet: bool,
 }
 
-/// The value of `--resume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// The newest checkpoint in the output folder or, without one, the beginning.
     Auto,
-    /// This checkpoint.
     From(PathBuf),
 }
 

@@ -14,7 +14,6 @@ use training::device::DeviceChoice;
 use training::launch;
 use training::train::observe::watch;
 
-/// The value of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceName(pub DeviceChoice);
 

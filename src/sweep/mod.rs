@@ -20,7 +20,7 @@ const LONGEST: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid(Vec<(String, Vec<String>)>);
 
-/// One combination of values.
+/// One combination of the values in the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Name of its folder. It does not depend on other values in the grid.

@@ -17,7 +17,7 @@ use super::sections::{Recipe, Reduce};
 /// The names against which a recipe is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// Networks of the catalogue.
+    /// Names of the networks in the catalogue.
     pub models: &'a [&'a str],
     /// Transforms without arguments, such as `pad_crop`.
     pub transforms: &'a [&'a str],

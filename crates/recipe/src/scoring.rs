@@ -110,9 +110,9 @@ fn chosen(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Resu
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     Time(Duration),
-    /// Optimizer steps, >= 1.
+    /// A number of optimizer steps, at least 1.
     Steps(u64),
-    /// Epochs, >= 1.
+    /// A number of epochs, at least 1.
     Epochs(u32),
 }
 

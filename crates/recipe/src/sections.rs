@@ -242,7 +242,7 @@ impl TextForm for Every {
     const EXPECTED: &'static str = "a time such as \"10m\", \"500 steps\" or \"2 epochs\"";
 }
 
-/// The value of `loader.io`.
+/// How records are read: the value of `loader.io`.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct RecordAccess(pub Io);
@@ -329,7 +329,7 @@ section! {
     }
 }
 
-/// The value of `shuffle`.
+/// How samples are shuffled: the value of `shuffle`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing(Shuffle);
 

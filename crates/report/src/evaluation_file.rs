@@ -31,7 +31,7 @@ pub struct EvaluationFile {
     pub epoch: u32,
     pub split: String,
     pub classes: Vec<String>,
-    /// Images in each class.
+    /// Number of images in each class.
     pub images: Vec<u64>,
     /// Images predicted as each class.
     pub predicted: Vec<u64>,
@@ -84,7 +84,7 @@ pub struct CalibrationBin {
 pub struct Mistake {
     /// Index of the image in the split.
     pub id: u64,
-    /// The true class.
+    /// The true class, as an index into `classes`.
     pub label: u32,
     /// Rank of the true class among all classes by score, from 1.
     pub place: u32,

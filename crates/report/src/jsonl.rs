@@ -21,11 +21,10 @@ pub struct Jsonl {
     file: Kept,
     every: u64,
     line: Vec<u8>,
-    /// Start time of the process.
     started: Instant,
 }
 
-/// An event with its time.
+/// A line of the file: an event with its time.
 #[derive(Serialize)]
 struct Stamped<'a> {
     #[serde(flatten)]

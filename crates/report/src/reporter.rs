@@ -161,7 +161,7 @@ pub trait Sink {
 
 pub const LOG: &str = "run.log";
 
-/// How much is printed.
+/// How much a run prints. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     Quiet,

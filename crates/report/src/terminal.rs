@@ -92,7 +92,7 @@ pub(super) struct Status<'a> {
     pub start: &'a Start,
     /// The means of the steps since the last update.
     pub mean: &'a Step,
-    /// Remaining time of the run.
+    /// Estimated remaining time of the run.
     pub left: Option<Duration>,
     pub best: Option<&'a str>,
 }

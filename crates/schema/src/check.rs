@@ -20,13 +20,13 @@ pub enum Problem {
     /// The recipe does not have a required key.
     #[error("missing; it is {expected}: {doc}")]
     Missing {
-        /// Describes valid values.
+        /// A description of the valid values.
         expected: String,
         doc: &'static str,
     },
     #[error("expected {expected}, got {got}")]
     Type {
-        /// Describes valid values.
+        /// A description of the valid values.
         expected: String,
         got: String,
     },

@@ -57,7 +57,7 @@ pub struct Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The run reached its end.
+    /// The run reached its end with a finite loss.
     Done,
     /// The log has grown in the last two minutes, and the process has not released the folder.
     Running,

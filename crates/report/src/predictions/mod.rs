@@ -52,7 +52,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Length of the binary form.
+    /// Length of the binary form in bytes.
     pub const BYTES: usize = 24 + 8 * KEPT;
 
     /// Creates the prediction from an image's scores, one per class.
@@ -86,7 +86,7 @@ impl Outcome {
         self.place == 0
     }
 
-    /// Appends the binary form.
+    /// Appends the binary form, which [`Outcome::read`] parses.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.label.to_le_bytes());
@@ -166,7 +166,7 @@ impl SeveralOutcome {
         self.labels.iter().eq(self.predicted.iter().map(|(class, _)| class))
     }
 
-    /// Appends the binary form.
+    /// Appends the binary form, which [`SeveralOutcome::read`] parses.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.loss.to_le_bytes());
@@ -199,10 +199,10 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// The scores of one class.
+/// The counts and scores of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassScore {
-    /// Images in the class.
+    /// Number of images in the class.
     pub images: u64,
     /// Images predicted as this class.
     pub predicted: u64,

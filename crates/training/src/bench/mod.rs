@@ -61,11 +61,11 @@ pub struct StepResult {
     /// Height and width of the images.
     pub size: usize,
     pub threads: usize,
-    /// Rate of the median step.
+    /// Images per second of the median step.
     pub img_per_s: f64,
-    /// Rate of the fastest step.
+    /// Images per second of the fastest step.
     pub img_per_s_best: f64,
-    /// Time of the median step.
+    /// Duration of the median step in milliseconds.
     pub step_ms: f64,
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
@@ -228,7 +228,7 @@ pub struct LoaderStepResult {
     /// Mean over the measured time.
     pub img_per_s: f64,
     pub steps: usize,
-    /// Mean time of a step.
+    /// Mean over the measured time.
     pub step_ms: f64,
     /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
     pub data_wait_ms: f64,

@@ -15,7 +15,6 @@ const DRAWN: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Computes the output.
     Forward,
     /// Computes the gradients of the parameters.
     Weights,
@@ -164,7 +163,7 @@ impl std::str::FromStr for Convolution {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub op: Op,
-    /// Shape of an input sample.
+    /// Shape of one input sample, without the batch dimension.
     pub input: Shape,
     /// True if the operation reads the network's image, which needs no gradient.
     pub image: bool,

@@ -44,7 +44,6 @@ pub struct OpsRequest {
     pub table: Option<PathBuf>,
 }
 
-/// An implementation's times.
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Its name in tables. Empty if there is only one implementation.

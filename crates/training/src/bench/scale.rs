@@ -39,11 +39,11 @@ pub struct Point {
     pub link: Option<Fit>,
 }
 
-/// A linear model of a transfer: time = latency + bytes / rate.
+/// A linear model of a transfer: time = latency + bytes / rate. The latency is in seconds, the rate in bytes per
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     pub latency: f64,
-    /// Bytes per second.
     pub rate: f64,
 }
 
@@ -51,9 +51,9 @@ pub struct Fit {
 pub struct Measured {
     /// Sorted by number of ranks, starting with 1.
     pub points: Vec<Point>,
-    /// Bytes of all gradients.
+    /// Bytes of all gradients as f32.
     pub bytes: usize,
-    /// Number of sums per step.
+    /// Number of gradient buckets, each with a sum of its own.
     pub buckets: usize,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
@@ -209,7 +209,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
 // measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
 // to test the forecast.
 
-/// A link between nodes.
+/// The network between two nodes, as the user describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Bytes per second in one direction.
@@ -225,7 +225,7 @@ pub struct Time {
     pub comm_ms: f64,
 }
 
-/// A step predicted for a given number of ranks.
+/// Milliseconds of the step for the gradient sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     pub ranks: usize,
@@ -235,10 +235,10 @@ pub struct Forecast {
     pub worst: Time,
 }
 
-/// A measured number of ranks, predicted from smaller ones.
+/// The largest measured number of ranks, predicted from the smaller ones to check the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldOut {
-    /// Prediction for the link that the smaller numbers of ranks used.
+    /// Prediction with the speed of the link that was measured on fewer ranks.
     pub predicted: Forecast,
     pub step_ms: f64,
 }

@@ -22,7 +22,7 @@ pub struct Chosen {
 }
 
 /// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
-/// its newest checkpoint. If requested, it is the best checkpoint.
+/// its newest checkpoint. With `request.best` it is the best checkpoint.
 ///
 /// # Errors
 ///

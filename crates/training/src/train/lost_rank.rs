@@ -16,14 +16,13 @@ use crate::train::save::output;
 
 /// Time for a run to end by itself after SIGTERM before it looks for a lost rank.
 const FIRST: Duration = Duration::from_millis(200);
-/// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 /// If no process is known to be gone, a rank counts as lost after a wait of this length.
 const LONG: Duration = Duration::from_millis(500);
 /// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
 const LAST: Duration = Duration::from_millis(950);
 
-/// Prints the message if the run is killed. Dropped when the run ends by itself.
+/// Waits for SIGTERM and then prints the message. Dropping it cancels the message, because the run has ended by itself.
 pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
 impl LostRankMessage {

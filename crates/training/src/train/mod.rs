@@ -63,15 +63,15 @@ pub struct RunContext<'a> {
     pub session: &'a Session,
     /// Options from the command line.
     pub request: &'a TrainRequest,
-    /// Signals and time limits.
+    /// Requests to stop from signals and time limits.
     pub stop: &'a Stop,
-    /// Start time of the process.
+    /// Start time of this process, not of the whole run.
     pub started: Instant,
     /// Rank 0's lock on the output directory.
     pub lock: Option<&'a OutLock>,
 }
 
-/// A run in progress.
+/// A run in progress: the state of the training loop.
 struct Training<'a, B: Backend> {
     context: RunContext<'a>,
     run: Run<B>,
@@ -90,7 +90,7 @@ struct Training<'a, B: Backend> {
     trained: Duration,
     /// Approximate time when this process read its first image.
     touched: Instant,
-    /// The last step in the log.
+    /// The last step that was reported to the log.
     reported: u64,
     /// Scores for the split that is evaluated at the end. `None` before that.
     score_at_end: Option<Sums>,
@@ -266,7 +266,7 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// Prints new notices.
+    /// Prints the notices since the last call.
     fn tell(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
             // the reporters of other ranks are silent, so these ranks print their own notices

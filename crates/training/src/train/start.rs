@@ -249,7 +249,7 @@ fn start<B: Backend>(
 struct TransportPlace {
     /// Whether buckets are summed during backward.
     overlap: bool,
-    /// Whether ranks share a GPU.
+    /// Whether two ranks share a GPU.
     shared: bool,
 }
 
@@ -298,7 +298,7 @@ fn complete<B: Backend>(
 
 /// The opened output directory.
 struct Output {
-    /// Only on rank 0.
+    /// The lock on the directory, only on rank 0.
     lock: Option<OutLock>,
     report: Reporter,
 }

@@ -21,9 +21,9 @@ use crate::train::save::resume::Head;
 
 /// Facts about the loaded teacher.
 pub struct LoadedTeacher {
-    /// Text for the log.
+    /// The line for the log that describes the teacher.
     pub note: String,
-    /// Checksum of the weights.
+    /// Checksum of the weights, to detect that the file has changed.
     pub checksum: String,
 }
 

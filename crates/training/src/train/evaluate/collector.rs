@@ -25,7 +25,7 @@ pub enum Detail {
 /// Collects this rank's results for single-label images.
 pub(super) struct Collector {
     classes: usize,
-    /// Encoded [`Outcome`]s.
+    /// The outcomes in their binary form, see [`Outcome::write`].
     outcomes: Vec<u8>,
     logs: Option<Ranks>,
 }
@@ -154,7 +154,7 @@ pub(super) struct SeveralCollector {
     outcomes: Option<Vec<u8>>,
 }
 
-/// Results of all ranks.
+/// The gathered results of a multi-label evaluation.
 pub(super) struct Gathered {
     /// The scores of each class. Equal on every rank.
     pub per_class: Vec<ClassScore>,

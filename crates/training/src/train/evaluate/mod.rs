@@ -60,7 +60,6 @@ struct ScoreSums {
     count: f64,
     /// Number of ranks that received a request to stop.
     stop: f64,
-    /// One slot per batch.
     losses: Vec<f64>,
 }
 

@@ -37,9 +37,9 @@ pub struct Row {
     pub fate: Match,
     /// Its name in the network. If only the file has it, its name after the rules of `match`.
     pub name: String,
-    /// Its shape in the network.
+    /// Its shape in the network. `None` if only the file has the tensor.
     pub shape: Option<Vec<usize>>,
-    /// Its index in the file.
+    /// Its index in the file. `None` if only the network has the tensor.
     pub found: Option<usize>,
 }
 

@@ -26,7 +26,7 @@ use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
 /// Lowest priority, so that loader threads do not delay compute threads, which wait for the slowest at barriers.
 pub const LOADER_NICE: i32 = 19;
 
-/// The rank that plans.
+/// The rank that a run is planned for.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub rank: usize,

@@ -51,7 +51,7 @@ pub struct Run<B: Backend> {
     pub options: Options,
 }
 
-/// Memory of the loaders.
+/// Memory that the loaders need.
 pub struct Footprints {
     pub training: Footprint,
     /// Memory for evaluations. If two splits are scored, this is the larger amount.

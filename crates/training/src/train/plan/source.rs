@@ -38,7 +38,7 @@ pub struct Source {
     pub augment: Pipeline,
     /// The epochs in which training images have other sizes.
     pub phases: Phases,
-    /// Transforms for evaluation.
+    /// Transforms for evaluation and prediction.
     pub preprocess: Pipeline,
 }
 

@@ -26,7 +26,6 @@ const TRIES: u32 = 20;
 /// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
 /// which needs seconds on a busy machine.
 const ENDING: u32 = 600;
-/// Time between two checks.
 const NAP: Duration = Duration::from_millis(50);
 /// Advice for the user if another run uses the directory.
 const WAIT: &str = "wait until it ends, or choose another --out";
@@ -46,7 +45,7 @@ enum LockState {
     Locked(OutLock),
     /// The holder has ended, or the user forces this.
     Replace(PathBuf),
-    /// Check again later.
+    /// Another process is creating, naming or replacing the file right now. Check again later.
     Again,
     /// The holder is about to end. If it does not, this is the error.
     Ending(Error),
@@ -208,7 +207,7 @@ pub struct Holder {
     pub ticks: u64,
     /// Time when it took the directory, in seconds since 1970.
     pub since: u64,
-    /// Its Slurm job, if any.
+    /// Its Slurm job, if it runs in one.
     pub job: Option<Job>,
 }
 
@@ -233,18 +232,18 @@ pub enum Answer {
 /// Whether a directory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// No run uses it.
+    /// No running process uses the directory.
     Free,
     /// The holder has ended, but its lock still exists.
     Left,
-    /// The holder is running.
+    /// The holder is still running.
     Held,
     /// The holder is on another host and cannot be checked from here.
     Unknown,
 }
 
 impl Holder {
-    /// Describes this process.
+    /// Returns the description of this process.
     pub fn me() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let process = std::process::id();

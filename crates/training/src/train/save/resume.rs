@@ -31,7 +31,7 @@ use crate::train::save::{model, output};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
     pub path: PathBuf,
-    /// The recipe in the file.
+    /// The recipe in the file, as TOML.
     recipe: String,
     /// Description of the network. Empty if it is from the catalogue.
     network: String,

@@ -40,29 +40,28 @@ const LOOK: Duration = Duration::from_secs(5);
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
-    /// Only on rank 0.
+    /// The lock on the output directory, only on rank 0.
     lock: Option<&'a OutLock>,
     /// Time when the output directory was last checked.
     seen: Instant,
     every: Every,
     keep: usize,
     folder: PathBuf,
-    /// Only on rank 0.
+    /// The thread that writes checkpoints, only on rank 0.
     writer: Option<Writer<B>>,
     head: ModelFile,
-    /// Time of the last snapshot.
     since: Instant,
     /// Step at which this process took its last snapshot.
     taken: Option<u64>,
     /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
-    /// True once the user was told about that.
+    /// True once the user was told about the late checkpoint.
     late_told: bool,
     /// True if all ranks have agreed on a checkpoint at the end of the epoch.
     due: bool,
     /// The best checkpoint that was written. A better model may exist for which there was no disk space.
     best: Option<Best>,
-    /// Error of the last write.
+    /// The error of the last write, if it failed.
     failed: Option<Error>,
 }
 

@@ -49,7 +49,7 @@ impl<B: Backend> Snapshot<B> {
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
     }
 
-    /// Copies the state of `run`.
+    /// Copies the state of `run` into this memory.
     pub fn take(&mut self, run: &Run<B>) -> Result<(), Error> {
         let (backend, mut pairs) = (run.graph.backend(), Vec::new());
         pair(backend, &mut self.weights, run.graph.weights(), &mut pairs)?;
@@ -112,7 +112,7 @@ fn copy(pairs: Pairs<'_>) {
     });
 }
 
-/// A checkpoint to write.
+/// A checkpoint to write, with everything that the thread needs for it.
 pub struct Job<B: Backend> {
     pub snapshot: Snapshot<B>,
     /// The model file without weights.
@@ -127,12 +127,12 @@ pub struct Job<B: Backend> {
 
 /// The result of writing a checkpoint.
 pub struct Written<B: Backend> {
-    /// The memory, to be reused.
+    /// The memory, to be reused for the next snapshot.
     pub snapshot: Snapshot<B>,
     pub progress: Progress,
     pub path: PathBuf,
     pub waited: Duration,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub result: Result<u64, Error>,
     pub took: Duration,
 }

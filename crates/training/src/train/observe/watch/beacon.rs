@@ -12,7 +12,7 @@ use std::time::Instant;
 use loaders::safe_create;
 use serde::{Deserialize, Serialize};
 
-/// Length of a file in bytes.
+/// Length of a status file in bytes.
 const LENGTH: usize = 512;
 
 /// The file that marks that a rank has already printed the last message.
@@ -100,10 +100,10 @@ fn host() -> String {
 /// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// A rank's status.
+/// What a rank is doing, as it tells the other ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Number of the message.
+    /// Number of the message, so that the reader recognises a new one.
     pub beat: u64,
     pub host: String,
     pub pid: u32,

@@ -188,7 +188,7 @@ fn shine(shared: &Shared) {
     }
 }
 
-/// Runs the watchdog thread.
+/// Runs the watchdog thread until the watchdog is stopped.
 fn watch(shared: &Shared) {
     let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
     let Some(shortest) = shared.limits.shortest() else { return };
@@ -250,7 +250,7 @@ fn print(text: &str) {
     screen::say(&format!("{}{text}", comm::rank_prefix()));
 }
 
-/// Limits for waits.
+/// How long a rank may wait before the watchdog reports it or ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Wait after which the watchdog prints a warning. It is repeated after twice that time, four times, and so on.
@@ -291,7 +291,7 @@ pub enum Activity {
     Reading,
     /// Copies the data set to the node's local disk.
     Staging,
-    /// Waits for the loader.
+    /// Waits for the loader during training.
     Data {
         /// Number of the current step, starting at 1.
         step: u64,
@@ -308,14 +308,14 @@ pub enum Activity {
         /// Number of the last logical batch, or 0 before the first.
         after: u64,
     },
-    /// Computes an evaluation.
+    /// Computes one logical batch of an evaluation.
     Scoring {
         /// Number of the logical batch.
         batch: u64,
     },
     /// Rank 0 writes a model or a checkpoint.
     Writing {
-        /// Number of steps so far.
+        /// Number of steps that the file contains.
         step: u64,
     },
 }
