@@ -123,7 +123,7 @@ pub struct Confusion {
     cells: BTreeMap<(u32, u32), u64>,
 }
 
-/// An entry of the confusion matrix: the number of images of class `label` that were predicted as class `taken_for`.
+/// An entry of the confusion matrix: how many images with true class `label` were predicted as `taken_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub label: u32,

@@ -36,7 +36,7 @@ pub struct EvalRequest {
     pub sealed: bool,
     /// Whether to match classes by name if the data set's classes differ from the model's.
     pub map_classes: bool,
-    /// The views of each image whose scores are averaged.
+    /// Which views of an image are scored and averaged.
     pub test_time: TestTime,
     pub data: PathBuf,
     /// True if the command names no data set, so that `data` is the one in the model's recipe. The output then has a

@@ -93,7 +93,7 @@ fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static 
         (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "during backward (the device computes)",
         (_, true, Overlap::Auto) => "during backward (a core is free for MPI)",
         (_, false, Overlap::Auto) => "after backward (no core is free for MPI)",
-        (_, true, _) => "beside backward",
+        (_, true, _) => "during backward",
         (_, false, _) => "after backward",
     }
 }

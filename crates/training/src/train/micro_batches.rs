@@ -50,7 +50,7 @@ impl UnreadPass {
     }
 }
 
-/// The receivers of notices, of waits for data and of the rank's activity during the passes.
+/// Where the passes report skipped records, waits for data and the rank's activity.
 pub struct Observers<'a> {
     pub notices: &'a mut Notices,
     pub trace: &'a Trace,

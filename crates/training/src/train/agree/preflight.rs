@@ -35,7 +35,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
     let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
-    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{equal}")];
+    let mut rows = vec![format!("launch     {size} rank(s), {started}; MPI sums are correct{equal}")];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)
@@ -74,9 +74,9 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     all.dedup();
     let cores = match seats {
         [_] => String::new(),
-        _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", free for all its ranks".into(),
+        _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", all of them for each rank".into(),
         _ if listed == all.len() => format!(", {} for each rank", each(seats.iter().map(|seat| seat.cpus.len()))),
-        _ => ", partly shared".into(),
+        _ => ", some shared by ranks".into(),
     };
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn many_ranks_of_a_host_make_one_line() {
         let free: Vec<RankRow> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
-        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, free for all its ranks; cpu"]);
+        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, all of them for each rank; cpu"]);
         let bound = [seat(0, "n2", &[0, 1]), seat(1, "n1", &[0]), seat(2, "n2", &[2, 3]), seat(3, "n1", &[0, 1])];
         assert_eq!(
             hosts(&bound),
             [
                 "n2         rank(s) 0,2; cores 0-3, 2 for each rank; cpu",
-                "n1         rank(s) 1,3; cores 0-1, partly shared; cpu"
+                "n1         rank(s) 1,3; cores 0-1, some shared by ranks; cpu"
             ]
         );
         let many: Vec<RankRow> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();

@@ -70,10 +70,11 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
-    // suggest milestones at the same fractions of the actual run
+    // suggest milestones in the same proportions, the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more epochs",
+        "the learning rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more \
+        epochs",
         late.join(", "),
         epochs,
         scaled.join(", ")
@@ -85,8 +86,8 @@ fn warm_up(schedule: &Schedule, length: Length) -> Option<String> {
     let (steps, warmup) = (length.max_steps?, schedule.warmup_steps());
     (steps < warmup).then(|| {
         format!(
-            "the rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or give a \
-             shorter schedule.warmup_epochs",
+            "the learning rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or \
+             give a shorter schedule.warmup_epochs",
             schedule.target()
         )
     })
@@ -114,12 +115,12 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or leave \
-             schedule.reference_batch out",
+            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or \
+             leave schedule.reference_batch out",
             why()
         )),
         (false, true) => Some(format!(
-            "the rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
+            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
              schedule.warmup_epochs=5, or a smaller batch",
             why()
         )),
