@@ -56,7 +56,8 @@ pub enum What {
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench step --model lenet --batch 64 --profile
-  trireme bench step --model resnet50 --batch 32 --roofline --cores 64 --bandwidth 350
+  trireme bench step --model resnet50 --batch 32 --roofline \\
+      --cores 64 --bandwidth 350
   trireme bench step --model resnet18 --size 112 --batch 64"
 )]
 pub struct Step {
@@ -106,8 +107,10 @@ pub struct Step {
     after_help = "\
 Example:
   trireme bench loader data/cifar10 --threads 1
-  trireme bench loader data/cifar10 --split test --transform 'normalize' --epochs 10
-  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'"
+  trireme bench loader data/cifar10 --split test \\
+      --transform 'normalize' --epochs 10
+  trireme bench loader data/cifar10 --io read \\
+      --transform 'random_crop(28),flip,normalize' --shuffle 'window(2)'"
 )]
 pub struct Loader {
     /// Data set
@@ -145,8 +148,9 @@ pub struct Loader {
     after_help = "\
 Example:
   trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
-  trireme bench loader+step data/photos --model resnet50 --batch 256 --device cuda --precision bf16 --loader-threads 4 \
---transform 'random_resized_crop(224),flip,normalize'"
+  trireme bench loader+step data/photos --model resnet50 --batch 256 \\
+      --device cuda --precision bf16 --loader-threads 4 \\
+      --transform 'random_resized_crop(224),flip,normalize'"
 )]
 pub struct LoaderStep {
     /// Data set

@@ -22,7 +22,8 @@ use super::value::{DeviceName, Stall, positive, thread_count};
     after_help = "\
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
-  mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
+  mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 \\
+      --split train --json
   trireme eval runs/r20
   trireme eval runs/r20 --best
   trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
@@ -31,8 +32,8 @@ Example:
 No score depends on the number of ranks."
 )]
 pub struct Args {
-    /// Model file written by `trireme train`, or the output folder of a run (its model.h5, otherwise its newest
-    /// checkpoint)
+    /// Model file written by `trireme train`, or the output folder of a run. A folder stands for its model.h5, otherwise
+    /// its newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set [default: the data set in the model's recipe]
@@ -96,7 +97,8 @@ pub struct Args {
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
-    /// First copy the split to this folder on each node's local disk, such as "$TMPDIR". An existing copy is used again
+    /// Copy the split to this folder first. It should be on each node's local disk, such as "$TMPDIR". An existing copy
+    /// is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     #[command(flatten)]

@@ -200,6 +200,8 @@ mod tests {
         let mut seen = 0;
         each_help(&mut |path, help| {
             let examples = help.split_once("Example:").unwrap_or_else(|| panic!("no example in {path} --help")).1;
+            // a backslash at the end of a line continues it
+            let examples = examples.replace("\\\n", "");
             let lines = examples.lines().skip(1).take_while(|line| line.starts_with("  "));
             for line in lines {
                 let words = line.split_whitespace().map(|word| word.trim_matches('\''));

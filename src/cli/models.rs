@@ -28,10 +28,10 @@ Example:
   trireme models net.toml
   trireme models net.onnx
 
-A name that ends in .toml or .onnx is a file with your own network. For an ONNX file, unsupported nodes are listed. --toml writes any
+A name that ends in .toml or .onnx is a file with your own network. For an ONNX file, unsupported nodes are listed. --toml writes any \
 network as such a file, as a starting point.
 
-The memory is for training with 32 images on one rank: parameters, activations, and their gradients. It does not include the optimizer's
+The memory is for training with 32 images on one rank: parameters, activations, and their gradients. It does not include the optimizer's \
 slots, padded channels and workspaces, see `trireme train --dry-run`. Multiply-adds are for one image, without auxiliary classifiers.")]
 pub struct Args {
     /// Network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]

@@ -22,8 +22,8 @@ Example:
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
   trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
 
-All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least
-three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s
+All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least \
+three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s \
 count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
 )]
 pub struct Args {
@@ -31,7 +31,7 @@ pub struct Args {
     /// --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub model: Vec<String>,
-    /// Convolution to measure, padded like SAME at stride 1, whatever its stride. An input of up to 4 channels counts
+    /// Convolution to measure. Its padding is SAME padding for stride 1, whatever its stride. An input of up to 4 channels counts
     /// as an image. Can be repeated
     #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
     pub shape: Vec<Convolution>,
@@ -44,12 +44,12 @@ pub struct Args {
     /// Seconds to measure each operation with each number of images, after the warm-up
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]
     pub seconds: f64,
-    /// Use fewer images, at least 4, for operations that need more than G billion multiplications and additions per
-    /// pass
+    /// Use fewer images, at least 4, for large operations. These need more than G billion multiplications and additions
+    /// per pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
     pub most_gflop: f64,
-    /// Measure only operations with alternatives, and write the fastest to this file, a table like those in
-    /// crates/backend/src/cpu/choices. Other rows of the table are kept
+    /// Write the fastest implementations to this table, like those in crates/backend/src/cpu/choices. Only operations
+    /// with alternatives are measured. Other rows of the table are kept
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 }

@@ -34,7 +34,7 @@ pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// PNG or JPEG files, folders with such files, patterns such as 'photos/*.jpg', or - to read names from standard
+    /// PNG or JPEG files, folders with such files, or patterns such as 'photos/*.jpg'. - reads names from standard
     /// input, one per line
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,

@@ -128,7 +128,7 @@ pub struct Sample {
 Example:
   trireme data export webdataset data/photos photos-wds
 
-Each shard becomes SPLIT-000000.tar with KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image.
+Each shard becomes SPLIT-000000.tar with KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image. \
 classes.txt has the class names."
 )]
 pub struct Export {

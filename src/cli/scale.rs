@@ -17,9 +17,10 @@ use super::value::{DeviceName, link, measured, positive, thread_count};
     after_help = "\
 Example:
   mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
-  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64
+  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 \\
+      --link 100Gb/s,2us --ranks 8,64
 
-A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as
+A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as \
 much as measured. With at least three numbers of ranks (1, 2 and 4), the largest is also predicted from the others, to check the method."
 )]
 pub struct Args {
@@ -41,8 +42,8 @@ pub struct Args {
     /// Seconds to measure for each number of ranks
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
-    /// Network link between nodes for the forecast: bandwidth in one direction in Gb/s (bits) or GB/s (bytes), and
-    /// latency
+    /// Network link between nodes for the forecast, such as 100Gb/s,2us. The bandwidth is for one direction, in Gb/s
+    /// (bits) or GB/s (bytes)
     #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
     pub link: Option<Link>,
     /// Numbers of ranks for the forecast, with one rank per node. Separate them by commas

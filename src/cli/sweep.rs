@@ -14,11 +14,14 @@ use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
     allow_negative_numbers = true,
     after_help = "\
 Example:
-  trireme sweep recipes/fashion-mnist-lenet.toml --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
-  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds -- --max-steps 5000
-  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds --table --json
+  trireme sweep recipes/fashion-mnist-lenet.toml \\
+      --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 \\
+      --out runs/seeds -- --max-steps 5000
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 \\
+      --out runs/seeds --table --json
 
-To continue a sweep, run the same command again: finished trainings are skipped, stopped ones are resumed. Exit codes: 75 if it was
+To continue a sweep, run the same command again: finished trainings are skipped, stopped ones are resumed. Exit codes: 75 if it was \
 stopped, 1 if a training failed."
 )]
 pub struct Args {

@@ -179,8 +179,8 @@ pub(super) fn patience(text: &str) -> Result<Patience, String> {
 /// Options for commands that detect hanging waits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Stall {
-    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, such as 90s or 1h30m,
-    /// or `off`
+    /// Print a warning when a wait lasts this long, such as 90s or 1h30m. It names the ranks that keep the others
+    /// waiting, and what they do. `off` disables it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the run when a wait lasts this long
