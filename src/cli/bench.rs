@@ -12,8 +12,8 @@ use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use training::{Error, bench, launch};
 
 use super::output::{Failure, print};
-use super::value::{DeviceName, bytes, gigabytes, measured, positive, thread_count, transforms};
-use super::{calm_waiting, ops, scale};
+use super::value::{DeviceName, bytes, gigabytes, measurement_seconds, positive, thread_count, transforms};
+use super::{ops, scale, set_wait_policy};
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,7 +96,7 @@ pub struct Step {
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
     /// Seconds to measure after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measurement_seconds)]
     pub seconds: f64,
 }
 
@@ -186,7 +186,7 @@ pub struct LoaderStep {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
     /// Seconds to measure after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measurement_seconds)]
     pub seconds: f64,
 }
 
@@ -252,7 +252,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
         check_forecast(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
     }
-    calm_waiting()?;
+    set_wait_policy()?;
     let request = bench::StepRequest {
         model: args.model.clone(),
         size: args.size,
@@ -302,7 +302,7 @@ fn failure(error: loaders::Error) -> Failure {
 }
 
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = bench::LoaderStepRequest {
         dir: args.dir.clone(),
@@ -333,7 +333,7 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
 }
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     bench::allreduce::run(&args.sizes, args.bucket, &args.codec)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
         print(serde_json::json!({

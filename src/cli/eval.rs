@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
-use training::eval::score::Scored;
+use training::eval::score::SplitScore;
 use training::eval::{findings, follow, model};
 use training::train::evaluate::TestTime;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
 
-use super::calm_waiting;
 use super::output::{Failure, print};
+use super::set_wait_policy;
 use super::value::{DeviceName, Stall, positive, thread_count};
 
 /// Arguments of `trireme eval`.
@@ -107,7 +107,7 @@ pub struct Args {
 
 /// Evaluates the model and prints the scores on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
         file: args.model.clone(),
@@ -130,7 +130,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         outputs: outputs(args),
     };
     if args.follow {
-        let show = |file: &Path, scored: &Scored| {
+        let show = |file: &Path, scored: &SplitScore| {
             show(args, file, scored).and_then(|()| finite(file, scored)).map_err(|e| Error::Failed(e.message))
         };
         return Ok(launch::follow(&request, args.once, show)?);
@@ -149,7 +149,7 @@ fn outputs(args: &Args) -> Vec<(PathBuf, &'static Content)> {
 }
 
 /// Prints the scores and writes the requested files.
-fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
+fn finish(args: &Args, scored: &SplitScore) -> Result<(), Failure> {
     show(args, &args.model, scored)?;
     if let Some(table) = &args.csv {
         findings::csv(scored, table)?;
@@ -165,7 +165,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
 }
 
 /// Returns an error if the loss is not finite. The score has been printed by then.
-fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
+fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     let loss = scored.score.loss;
     match loss.is_finite() {
         true => Ok(()),
@@ -186,8 +186,8 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
 }
 
 /// Prints the scores with further details.
-fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
-    let Scored { score, split, network, epoch, step, .. } = scored;
+fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
+    let SplitScore { score, split, network, epoch, step, .. } = scored;
     if args.json {
         let model = model.to_string_lossy();
         let mut object = serde_json::json!({

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use base::screen;
 use serde_json::json;
 use training::bench::operation::Convolution;
-use training::bench::ops::{Measured, On, OpsRequest};
+use training::bench::ops::{MeasuredOn, OperationTimes, OpsRequest};
 use training::{Error, bench, launch};
 
-use super::calm_waiting;
 use super::output::{Failure, print};
-use super::value::{duration, measured, positive, thread_count};
+use super::set_wait_policy;
+use super::value::{duration, measurement_seconds, positive, thread_count};
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = measurement_seconds)]
     pub seconds: f64,
     /// Use fewer images, at least 4, for large operations. These need more than G billion multiplications and additions
     /// per pass
@@ -61,7 +61,7 @@ fn gflop(text: &str) -> Result<f64, String> {
 
 /// Measures the operations and prints the results.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     let usual = args.model.is_empty() && args.shape.is_empty();
     let request = OpsRequest {
         models: if usual { vec!["resnet20".into()] } else { args.model.clone() },
@@ -93,8 +93,8 @@ fn line([op, images, by, forward, weights, input, sum, rate]: [String; 8]) -> St
 }
 
 /// Formats the lines of an operation, one per implementation.
-fn rows(measured: &Measured) -> Vec<String> {
-    let row = |timed: &bench::ops::Timed| {
+fn rows(measured: &OperationTimes) -> Vec<String> {
+    let row = |timed: &bench::ops::ImplementationTimes| {
         let ms = |pass: usize| timed.ms.get(pass).map_or(String::new(), |(_, ms)| format!("{ms:.3}"));
         let rate = measured.gflop * timed.ms.len() as f64 / timed.total() * 1e3;
         let name = if timed.name.is_empty() { "(no choice)" } else { timed.name };
@@ -105,7 +105,7 @@ fn rows(measured: &Measured) -> Vec<String> {
 }
 
 /// Returns one JSON object per implementation and pass.
-fn figures(on: &On, measured: &Measured) -> Vec<serde_json::Value> {
+fn figures(on: &MeasuredOn, measured: &OperationTimes) -> Vec<serde_json::Value> {
     let mut lines = Vec::new();
     for (place, timed) in measured.timed.iter().enumerate() {
         for (pass, ms) in &timed.ms {

@@ -6,7 +6,7 @@ use recipe::Changes;
 
 use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
-use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
+use crate::sweep::{Grid, Outcome, Point, Sweep, object, read_states, table};
 
 /// Arguments of `trireme sweep`.
 #[derive(Clone, Debug, clap::Args)]
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return points.iter().try_for_each(|point| print(quoted(line(point))));
     }
     let outcomes = if args.table { Vec::new() } else { sweep.train(&points)? };
-    let all = found(&sweep, &points, &outcomes);
+    let all = read_states(&sweep, &points, &outcomes);
     match args.json {
         true => all.iter().try_for_each(|found| print(object(&sweep, found)))?,
         false => print(table(&grid, &all))?,

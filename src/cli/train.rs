@@ -9,8 +9,8 @@ use training::launch;
 use training::train::plan::request::TrainRequest;
 use training::train::save::folder;
 
-use super::calm_waiting;
 use super::output::{Failure, print};
+use super::set_wait_policy;
 use super::value::{DeviceName, Stall, natural, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
@@ -146,7 +146,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = TrainRequest {
         recipe: args.recipe.clone(),

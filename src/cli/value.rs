@@ -103,7 +103,7 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
 }
 
 /// Parses the duration of a measurement in seconds, at most a day.
-pub(super) fn measured(text: &str) -> Result<f64, String> {
+pub(super) fn measurement_seconds(text: &str) -> Result<f64, String> {
     const DAY: f64 = 86_400.0;
     match duration(text)? {
         seconds if seconds <= DAY => Ok(seconds),

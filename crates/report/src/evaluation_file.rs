@@ -54,12 +54,12 @@ pub struct EvaluationFile {
     pub augmented: Vec<Picture>,
     /// Set for a multi-label split. Then there are no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub several: Option<SeveralLabels>,
+    pub several: Option<MultiLabelScores>,
 }
 
 /// The scores of a multi-label split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SeveralLabels {
+pub struct MultiLabelScores {
     pub images: u64,
     /// Mean of the classes' average precisions.
     pub map: Option<f64>,
@@ -166,7 +166,7 @@ impl EvaluationFile {
         split: &str,
         classes: &[String],
         scores: &[ClassScore],
-        several: SeveralLabels,
+        several: MultiLabelScores,
         macro_f1: f64,
     ) -> Self {
         Self {

@@ -109,7 +109,7 @@ pub enum Error {
          {scale:e}. So the values themselves are not finite in f16. The last good checkpoint is kept, if there is one. Try precision = \
          \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
     )]
-    Underflow {
+    LossScaleExhausted {
         /// Number of consecutive steps that were skipped.
         steps: u32,
         scale: f32,
@@ -157,7 +157,7 @@ pub enum Error {
     },
     /// Another rank failed and reports the error.
     #[error("another rank failed")]
-    Elsewhere { code: u8 },
+    OtherRank { code: u8 },
     #[error(transparent)]
     Recipe(#[from] recipe::Error),
     #[error(transparent)]
@@ -188,7 +188,7 @@ pub enum Error {
 impl Error {
     /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
-        matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::Elsewhere { .. })
+        matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })
     }
 
     /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.
@@ -197,8 +197,8 @@ impl Error {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
             Error::Export(error) if error.is_usage() => 2,
             Error::Checkpoint(checkpoint::Error::NoCheckpoint { .. }) => 2,
-            Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_of_the_request(source) => 2,
-            Error::Agreed { code, .. } | Error::Elsewhere { code } => *code,
+            Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_caused_by_request(source) => 2,
+            Error::Agreed { code, .. } | Error::OtherRank { code } => *code,
             _ => 1,
         }
     }
@@ -206,7 +206,7 @@ impl Error {
 
 /// Returns true if an output cannot be written because of the user's request, not because of a full disk or a broken
 /// machine.
-pub(crate) fn is_of_the_request(source: &io::Error) -> bool {
+pub(crate) fn is_caused_by_request(source: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     let kinds = [AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem];
     kinds.contains(&source.kind())

@@ -66,7 +66,7 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
 /// Describes how samples are shuffled.
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
-    match run.recipe.mixing() {
+    match run.recipe.shuffling() {
         Shuffle::Full if run.balanced.is_some() => {
             "balanced: every class has the same share of an epoch's draws".into()
         }
@@ -176,7 +176,10 @@ pub fn start_event<B: Backend>(
         facts: facts
             .into_iter()
             .chain(
-                run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
+                run.source
+                    .train_labels
+                    .as_ref()
+                    .map(|train_labels| ("classes", train_labels.describe(run.source.train.class_names()))),
             )
             .chain(frozen(run).map(|text| ("frozen", text)))
             .chain(run.source.phases.describe().map(|text| ("sizes", text)))

@@ -104,14 +104,14 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
 
 /// Sizes of a run's files, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct DiskNeed {
     pub checkpoint: u64,
     pub model: u64,
     /// Number of checkpoints to keep.
     pub keep: u64,
 }
 
-impl Need {
+impl DiskNeed {
     /// Returns the bytes of one checkpoint and the model. A run must not start with less free space.
     fn least(&self) -> u64 {
         self.checkpoint + self.model
@@ -129,7 +129,7 @@ impl Need {
 /// # Errors
 ///
 /// Returns an error if one checkpoint and the model do not fit.
-pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
+pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     let disk = FileSystem::of(there).map_err(|source| Error::File {
@@ -144,7 +144,7 @@ pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
     judge(out, &disk.name, disk.free, need)
 }
 
-fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Option<String>), Error> {
+fn judge(out: &Path, disk: &str, free: u64, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     let sizes = format!("a checkpoint takes {}, model.h5 {}", mb(need.checkpoint), mb(need.model));
     if free < need.least() {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_refused_and_a_tight_one_warned_of() {
-        let need = Need { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
+        let need = DiskNeed { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
         let at = |free| judge(Path::new("runs/a"), "ext4", free, need);
         let refused = at(14_999_999).unwrap_err().to_string();
         assert!(
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn a_folder_to_be_made_is_looked_for_above() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
-        let (row, _) = room(&out, Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");
-        let (row, _) = room(Path::new("/proc/not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        let (row, _) = room(Path::new("/proc/not-there"), DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert_eq!(row, "room       none");
-        room(Path::new("not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        room(Path::new("not-there"), DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::settings::{Length, warning, warnings};
+use crate::train::plan::settings::{RunFacts, single_value_warning, warnings};
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -123,7 +123,7 @@ impl<B: Backend> Run<B> {
             (epoch, step),
             self.source.phases.end(epoch).unwrap_or(u32::MAX).min(self.epochs()),
         )
-        .shuffled(self.recipe.mixing(), &counts);
+        .shuffled(self.recipe.shuffling(), &counts);
         let order = match &self.balanced {
             Some(balanced) => order.balanced(balanced.clone()),
             None => order,
@@ -135,9 +135,12 @@ impl<B: Backend> Run<B> {
     pub fn warnings(&self, request: &TrainRequest) -> Vec<String> {
         // a learning-rate search does not compute scores, so missing scores need no warning
         let scored = self.evaluation.is_some() || request.find_lr.is_some();
-        let length = Length { images: self.division.images, max_steps: request.max_steps, scored };
+        let length = RunFacts { images: self.division.images, max_steps: request.max_steps, scored };
         let of_settings = warnings(&self.recipe, self.graph.net(), &self.schedule, length);
-        of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn)).collect()
+        of_settings
+            .into_iter()
+            .chain(single_value_warning(self.graph.net(), &self.division, self.recipe.sync_bn))
+            .collect()
     }
 
     /// Returns the memory of the loaders for training and evaluation.
