@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use recipe::{Changes, Known, Recipe};
+use recipe::{Changes, KnownNames, Recipe};
 
 fuzz_target!(|text: &str| trireme_fuzz::read(text.len(), 16 << 20, || recipe(text)));
 
 fn recipe(text: &str) {
-    let known = Known { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
+    let known = KnownNames { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
     drop(Recipe::parse(text, "recipe.toml", &Changes::default(), &known));
     let changes = |sets, unsets| Changes { sets, unsets };
     drop(Recipe::parse("", "recipe.toml", &changes(vec![text.to_owned()], vec![]), &known));

@@ -12,8 +12,8 @@ use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use training::{Error, bench, launch};
 
 use super::output::{Failure, print};
-use super::value::{DeviceName, bytes, gigabytes, measured, positive, thread_count, transforms};
-use super::{calm_waiting, ops, scale};
+use super::value::{DeviceName, bytes, gigabytes, measurement_seconds, positive, thread_count, transforms};
+use super::{ops, scale, set_wait_policy};
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,7 +56,8 @@ pub enum What {
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench step --model lenet --batch 64 --profile
-  trireme bench step --model resnet50 --batch 32 --roofline --cores 64 --bandwidth 350
+  trireme bench step --model resnet50 --batch 32 --roofline \\
+      --cores 64 --bandwidth 350
   trireme bench step --model resnet18 --size 112 --batch 64"
 )]
 pub struct Step {
@@ -95,7 +96,7 @@ pub struct Step {
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
     /// Seconds to measure after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measurement_seconds)]
     pub seconds: f64,
 }
 
@@ -106,8 +107,10 @@ pub struct Step {
     after_help = "\
 Example:
   trireme bench loader data/cifar10 --threads 1
-  trireme bench loader data/cifar10 --split test --transform 'normalize' --epochs 10
-  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'"
+  trireme bench loader data/cifar10 --split test \\
+      --transform 'normalize' --epochs 10
+  trireme bench loader data/cifar10 --io read \\
+      --transform 'random_crop(28),flip,normalize' --shuffle 'window(2)'"
 )]
 pub struct Loader {
     /// Data set
@@ -145,8 +148,9 @@ pub struct Loader {
     after_help = "\
 Example:
   trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
-  trireme bench loader+step data/photos --model resnet50 --batch 256 --device cuda --precision bf16 --loader-threads 4 \
---transform 'random_resized_crop(224),flip,normalize'"
+  trireme bench loader+step data/photos --model resnet50 --batch 256 \\
+      --device cuda --precision bf16 --loader-threads 4 \\
+      --transform 'random_resized_crop(224),flip,normalize'"
 )]
 pub struct LoaderStep {
     /// Data set
@@ -182,7 +186,7 @@ pub struct LoaderStep {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
     /// Seconds to measure after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measurement_seconds)]
     pub seconds: f64,
 }
 
@@ -248,7 +252,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
         check_forecast(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
     }
-    calm_waiting()?;
+    set_wait_policy()?;
     let request = bench::StepRequest {
         model: args.model.clone(),
         size: args.size,
@@ -298,7 +302,7 @@ fn failure(error: loaders::Error) -> Failure {
 }
 
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = bench::LoaderStepRequest {
         dir: args.dir.clone(),
@@ -329,7 +333,7 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
 }
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     bench::allreduce::run(&args.sizes, args.bucket, &args.codec)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
         print(serde_json::json!({

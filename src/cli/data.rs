@@ -26,7 +26,8 @@ pub struct Args {
     /// What to do
     #[command(subcommand)]
     pub what: What,
-    /// Warn and name the file if the file system does not answer for this long, such as 90s or 1h30m, or `off`
+    /// Warn if the file system does not answer for this long, such as 90s or 1h30m. The warning names the file. `off`
+    /// disables it
     #[arg(long, global = true, value_name = "TIME", env = "TRIREME_STALL_WARN", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the command if the file system does not answer for this long
@@ -92,7 +93,8 @@ pub struct Folder {
 pub struct Index {
     #[command(flatten)]
     pub folder: Folder,
-    /// Assign shards with this name to a split if the name does not identify a split. NAME=none skips them. Can be repeated
+    /// Assign shards named NAME to SPLIT. Needed if the name does not identify a split. NAME=none skips them. Can be
+    /// repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
     /// Action if another split has a class that is missing in train: stop, or continue with a warning
@@ -137,9 +139,10 @@ pub struct Stats {
     after_help = "\
 Example:
   trireme data show data/cifar10 -o sheet.png
-  trireme data show data/cifar10 -o sheet.png --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
+  trireme data show data/cifar10 -o sheet.png \\
+      --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
 
-With transforms, each picture shows what the network sees in epochs 0, 1, ... of a recipe with the same seed and list,
+With transforms, each picture shows what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, \
 scaled back to 0 to 255."
 )]
 pub struct Show {
@@ -273,14 +276,17 @@ fn failure(error: data_tools::Error) -> Failure {
     allow_negative_numbers = true,
     after_help = "\
 Example:
-  trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
+  trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist \\
+      data/fashion-mnist --shards 16
   trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
-  trireme data convert folder photos data/photos --resize 256 --validation-fraction 0.1
+  trireme data convert folder photos data/photos \\
+      --resize 256 --validation-fraction 0.1
   trireme data convert folder photos data/photos --labels labels.csv
   trireme data convert folder photos data/photos --entry-points
-  trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
+  trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet \\
+      --resize 256 --shards 256
 
-The output is the same for any number of jobs. OUT appears only when it is complete. To continue a stopped conversion of
+The output is the same for any number of jobs. OUT appears only when it is complete. To continue a stopped conversion of \
 image files, run the same command again."
 )]
 pub struct Convert {
@@ -315,11 +321,10 @@ pub struct Convert {
     /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// folder: read the labels of each image from this table or JSON file instead of from folder names. An image can have any number of
-    /// labels
+    /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of labels
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
-    /// csv, and folder with a table: character that separates the labels of an image [default: ; and | in a column named labels]
+    /// csv, and folder with --labels: separator of an image's labels [default: ; and | in a column named labels]
     #[arg(long, value_name = "CHAR")]
     pub label_separator: Option<char>,
     /// Accept images outside the table's or list's folder: absolute paths and paths with ..
@@ -331,7 +336,8 @@ pub struct Convert {
     /// Random seed for the shuffle and for --validation-fraction
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Assign a file, folder, array, shard or value to a split if its name does not identify a split. NAME=none skips it. Can be repeated
+    /// Assign the file, folder, array, shard or value NAME to SPLIT. Needed if its name does not identify a split.
+    /// NAME=none skips it. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
     /// Action for an unusable image: stop, or skip it and list it

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
-use training::eval::score::Scored;
+use training::eval::score::SplitScore;
 use training::eval::{findings, follow, model};
 use training::train::evaluate::TestTime;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
 
-use super::calm_waiting;
 use super::output::{Failure, print};
+use super::set_wait_policy;
 use super::value::{DeviceName, Stall, positive, thread_count};
 
 /// Arguments of `trireme eval`.
@@ -22,7 +22,8 @@ use super::value::{DeviceName, Stall, positive, thread_count};
     after_help = "\
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
-  mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
+  mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 \\
+      --split train --json
   trireme eval runs/r20
   trireme eval runs/r20 --best
   trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
@@ -31,8 +32,8 @@ Example:
 No score depends on the number of ranks."
 )]
 pub struct Args {
-    /// Model file written by `trireme train`, or the output folder of a run (its model.h5, otherwise its newest
-    /// checkpoint)
+    /// Model file written by `trireme train`, or the output folder of a run. A folder stands for its model.h5, otherwise
+    /// its newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set [default: the data set in the model's recipe]
@@ -99,7 +100,8 @@ pub struct Args {
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
-    /// First copy the split to this folder on each node's local disk, such as "$TMPDIR". An existing copy is used again
+    /// Copy the split to this folder first. It should be on each node's local disk, such as "$TMPDIR". An existing copy
+    /// is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     #[command(flatten)]
@@ -108,7 +110,7 @@ pub struct Args {
 
 /// Evaluates the model and prints the scores on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
         file: args.model.clone(),
@@ -131,7 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         outputs: outputs(args),
     };
     if args.follow {
-        let show = |file: &Path, scored: &Scored| {
+        let show = |file: &Path, scored: &SplitScore| {
             show(args, file, scored).and_then(|()| finite(file, scored)).map_err(|e| Error::Failed(e.message))
         };
         return Ok(launch::follow(&request, args.once, show)?);
@@ -150,7 +152,7 @@ fn outputs(args: &Args) -> Vec<(PathBuf, &'static Content)> {
 }
 
 /// Prints the scores and writes the requested files.
-fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
+fn finish(args: &Args, scored: &SplitScore) -> Result<(), Failure> {
     show(args, &args.model, scored)?;
     if let Some(table) = &args.csv {
         findings::csv(scored, table)?;
@@ -166,7 +168,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
 }
 
 /// Returns an error if the loss is not finite. The score has been printed by then.
-fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
+fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     let loss = scored.score.loss;
     match loss.is_finite() {
         true => Ok(()),
@@ -187,8 +189,8 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
 }
 
 /// Prints the scores with further details.
-fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
-    let Scored { score, split, network, epoch, step, .. } = scored;
+fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
+    let SplitScore { score, split, network, epoch, step, .. } = scored;
     if args.json {
         let model = model.to_string_lossy();
         let mut object = serde_json::json!({

@@ -17,11 +17,14 @@ use super::output::{Failure, print};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  trireme import lite0.pth --recipe recipes/photos-efficientnet-lite0.toml --classes recipes/imagenet-classes.txt -o lite0.h5
-  trireme import net.safetensors --model lenet --transform 'normalize(0.1307,0.3081)' --match 'module\\.(.*)' '$1' -o lenet.h5
-  trireme import net.onnx --transform 'resize(256)' --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
+  trireme import lite0.pth --recipe recipes/photos-efficientnet-lite0.toml \\
+      --classes recipes/imagenet-classes.txt -o lite0.h5
+  trireme import net.safetensors --model lenet -o lenet.h5 \\
+      --transform 'normalize(0.1307,0.3081)' --match 'module\\.(.*)' '$1'
+  trireme import net.onnx --transform 'resize(256)' \\
+      --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
 
-The file must contain every tensor of the network, with the same name and shape. The section \"Weights of other programs\" of
+The file must contain every tensor of the network, with the same name and shape. The section \"Weights of other programs\" of \
 docs/formats.md lists the formats. A run can also start directly from such a file, with init.from in its recipe.")]
 pub struct ImportArgs {
     /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
@@ -39,7 +42,7 @@ pub struct ImportArgs {
     /// Transform from an image to the network's input, as in augment.eval of a recipe. Repeat the option for a list
     #[arg(long = "transform", value_name = "T")]
     pub transforms: Vec<String>,
-    /// Rename tensors: a regular expression for whole names in the file, and the new name, with $1 for the first group
+    /// Rename tensors of the file. REGEX must match a whole name, and $1 in NAME is its first group
     #[arg(long = "match", num_args = 2, value_names = ["REGEX", "NAME"], allow_hyphen_values = true)]
     pub rules: Vec<String>,
     /// Ignore tensors of the file that match a pattern such as 'head.*'
@@ -118,7 +121,6 @@ pub struct ExportArgs {
     pub sealed: bool,
 }
 
-/// The value of `--to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Target(Format);
 

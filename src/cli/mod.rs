@@ -96,7 +96,7 @@ pub enum Command {
 /// Runs the subcommand. `started` is the start time of the process.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version(cli.verbose) };
-    if let Some(name) = of_one_process(&command).filter(|_| launch::is_first_of_several()) {
+    if let Some(name) = single_process_command(&command).filter(|_| launch::is_first_of_several()) {
         screen::say(&format!(
             "warning: `trireme {name}` does not divide its work among ranks, so every rank does all of it. Start it without mpirun"
         ));
@@ -121,7 +121,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
 }
 
 /// Returns the name of a command that does not use ranks.
-fn of_one_process(command: &Command) -> Option<&'static str> {
+fn single_process_command(command: &Command) -> Option<&'static str> {
     match command {
         Command::Predict(_) => Some("predict"),
         Command::Report(_) => Some("report"),
@@ -155,7 +155,7 @@ const SPINS: &str = "20000";
 /// Open MPI's waits yield the core for the same reason, because its thread waits most of the time. HDF5 file locking is
 /// disabled: only one rank writes, to a temporary name that no other process uses, and many parallel file systems do
 /// not support locks.
-pub fn calm_waiting() -> Result<(), Failure> {
+pub fn set_wait_policy() -> Result<(), Failure> {
     let set = |name: &str| std::env::var_os(name).is_some();
     let mut missing = vec![("OMPI_MCA_mpi_yield_when_idle", "1"), ("HDF5_USE_FILE_LOCKING", "FALSE")];
     if !set("OMP_WAIT_POLICY") && !set("GOMP_SPINCOUNT") {
@@ -200,6 +200,8 @@ mod tests {
         let mut seen = 0;
         each_help(&mut |path, help| {
             let examples = help.split_once("Example:").unwrap_or_else(|| panic!("no example in {path} --help")).1;
+            // a backslash at the end of a line continues it
+            let examples = examples.replace("\\\n", "");
             let lines = examples.lines().skip(1).take_while(|line| line.starts_with("  "));
             for line in lines {
                 let words = line.split_whitespace().map(|word| word.trim_matches('\''));

@@ -28,10 +28,10 @@ Example:
   trireme models net.toml
   trireme models net.onnx
 
-A name that ends in .toml or .onnx is a file with your own network. For an ONNX file, unsupported nodes are listed. --toml writes any
+A name that ends in .toml or .onnx is a file with your own network. For an ONNX file, unsupported nodes are listed. --toml writes any \
 network as such a file, as a starting point.
 
-The memory is for training with 32 images on one rank: parameters, activations, and their gradients. It does not include the optimizer's
+The memory is for training with 32 images on one rank: parameters, activations, and their gradients. It does not include the optimizer's \
 slots, padded channels and workspaces, see `trireme train --dry-run`. Multiply-adds are for one image, without auxiliary classifiers.")]
 pub struct Args {
     /// Network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             if args.toml {
                 return print(net_toml::write(&net, title.classes, net_toml::Classes::Word).trim_end());
             }
-            show(&Size::new(title, net)?, args.json)
+            show(&NetworkCost::new(title, net)?, args.json)
         }
     }
 }
@@ -122,8 +122,8 @@ impl Title {
     }
 }
 
-/// A network with its cost.
-struct Size {
+/// A network with its parameters, multiply-adds and memory.
+struct NetworkCost {
     title: Title,
     net: NetSpec,
     parameters: usize,
@@ -132,7 +132,7 @@ struct Size {
     memory: usize,
 }
 
-impl Size {
+impl NetworkCost {
     fn of(network: &Network) -> Result<Self, Failure> {
         Self::new(Title::of(network), (network.build)(network.name, network.input, network.classes))
     }
@@ -160,13 +160,13 @@ fn list(as_json: bool) -> Result<(), Failure> {
         print(row(head.map(String::from)))?;
     }
     CATALOGUE.iter().try_for_each(|network| {
-        let size = Size::of(network)?;
+        let size = NetworkCost::of(network)?;
         print(if as_json { size.json().to_string() } else { row(cells(&size)) })
     })
 }
 
 /// Formats name, image size, parameters, millions of multiply-adds, megabytes and origin.
-fn cells(size: &Size) -> [String; 6] {
+fn cells(size: &NetworkCost) -> [String; 6] {
     let (name, origin) = (size.title.name.clone(), size.title.origin.clone());
     let macs = size.macs as f64 / 1e6;
     let macs = if macs < 100.0 { format!("{macs:.1}") } else { format!("{macs:.0}") };
@@ -178,7 +178,7 @@ fn row([name, images, parameters, macs, memory, origin]: [String; 6]) -> String 
     format!("{name:<22} {images:>10} {parameters:>11} {macs:>8} {memory:>8}  {origin}")
 }
 
-fn show(size: &Size, as_json: bool) -> Result<(), Failure> {
+fn show(size: &NetworkCost, as_json: bool) -> Result<(), Failure> {
     if !as_json {
         let text = table::layers(&size.net).map_err(Failure::failed)?;
         let memory = size.memory as f64 / 1e6;
@@ -207,7 +207,7 @@ mod tests {
         let head = page.find(begin).expect("the head of the table") + begin.len();
         let tail = page.find(end).expect("the end of the table");
         let rows = CATALOGUE.iter().map(|network| {
-            let [name, images, parameters, macs, memory, origin] = cells(&Size::of(network).unwrap());
+            let [name, images, parameters, macs, memory, origin] = cells(&NetworkCost::of(network).unwrap());
             format!("| `{name}` | {images} | {parameters} | {macs} | {memory} | {origin} |")
         });
         let wanted = format!("{}{}{}", &page[..head], rows.collect::<Vec<_>>().join("\n"), &page[tail..]);

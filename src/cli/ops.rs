@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use base::screen;
 use serde_json::json;
 use training::bench::operation::Convolution;
-use training::bench::ops::{Measured, On, OpsRequest};
+use training::bench::ops::{MeasuredOn, OperationTimes, OpsRequest};
 use training::{Error, bench, launch};
 
-use super::calm_waiting;
 use super::output::{Failure, print};
-use super::value::{duration, measured, positive, thread_count};
+use super::set_wait_policy;
+use super::value::{duration, measurement_seconds, positive, thread_count};
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,8 +22,8 @@ Example:
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
   trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
 
-All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least
-three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s
+All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least \
+three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s \
 count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
 )]
 pub struct Args {
@@ -31,7 +31,7 @@ pub struct Args {
     /// --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub model: Vec<String>,
-    /// Convolution to measure, padded like SAME at stride 1, whatever its stride. An input of up to 4 channels counts
+    /// Convolution to measure. Its padding is SAME padding for stride 1, whatever its stride. An input of up to 4 channels counts
     /// as an image. Can be repeated
     #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
     pub shape: Vec<Convolution>,
@@ -42,14 +42,14 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = measurement_seconds)]
     pub seconds: f64,
-    /// Use fewer images, at least 4, for operations that need more than G billion multiplications and additions per
-    /// pass
+    /// Use fewer images, at least 4, for large operations. These need more than G billion multiplications and additions
+    /// per pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
     pub most_gflop: f64,
-    /// Measure only operations with alternatives, and write the fastest to this file, a table like those in
-    /// crates/backend/src/cpu/choices. Other rows of the table are kept
+    /// Write the fastest implementations to this table, like those in crates/backend/src/cpu/choices. Only operations
+    /// with alternatives are measured. Other rows of the table are kept
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ fn gflop(text: &str) -> Result<f64, String> {
 
 /// Measures the operations and prints the results.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     let usual = args.model.is_empty() && args.shape.is_empty();
     let request = OpsRequest {
         models: if usual { vec!["resnet20".into()] } else { args.model.clone() },
@@ -93,8 +93,8 @@ fn line([op, images, by, forward, weights, input, sum, rate]: [String; 8]) -> St
 }
 
 /// Formats the lines of an operation, one per implementation.
-fn rows(measured: &Measured) -> Vec<String> {
-    let row = |timed: &bench::ops::Timed| {
+fn rows(measured: &OperationTimes) -> Vec<String> {
+    let row = |timed: &bench::ops::ImplementationTimes| {
         let ms = |pass: usize| timed.ms.get(pass).map_or(String::new(), |(_, ms)| format!("{ms:.3}"));
         let rate = measured.gflop * timed.ms.len() as f64 / timed.total() * 1e3;
         let name = if timed.name.is_empty() { "(no choice)" } else { timed.name };
@@ -105,7 +105,7 @@ fn rows(measured: &Measured) -> Vec<String> {
 }
 
 /// Returns one JSON object per implementation and pass.
-fn figures(on: &On, measured: &Measured) -> Vec<serde_json::Value> {
+fn figures(on: &MeasuredOn, measured: &OperationTimes) -> Vec<serde_json::Value> {
     let mut lines = Vec::new();
     for (place, timed) in measured.timed.iter().enumerate() {
         for (pass, ms) in &timed.ms {

@@ -70,7 +70,7 @@ impl From<training::Error> for Failure {
         use training::Error;
         let code = error.code();
         match error {
-            Error::Elsewhere { .. } => Failure { code, message: String::new() },
+            Error::OtherRank { .. } => Failure { code, message: String::new() },
             error => Failure { code, message: error.to_string() },
         }
     }

@@ -7,7 +7,7 @@ use data_tools::ContactSheet;
 use loaders::{overwrite, printable};
 use training::eval::findings::field;
 use training::eval::pictures::pictures;
-use training::eval::predict::{NPY, Npy, Predict, Prediction, Wanted};
+use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
 use training::eval::request::ModelRequest;
 use training::launch;
 use training::train::evaluate::TestTime;
@@ -34,7 +34,7 @@ pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// PNG or JPEG files, folders with such files, patterns such as 'photos/*.jpg', or - to read names from standard
+    /// PNG or JPEG files, folders with such files, or patterns such as 'photos/*.jpg'. - reads names from standard
     /// input, one per line
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
         )));
     }
-    let wanted = Wanted { top: args.top, threshold: args.threshold };
+    let wanted = ClassSelection { top: args.top, threshold: args.threshold };
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
@@ -121,7 +121,7 @@ struct Output<'a> {
     args: &'a Args,
     sheet: Option<ContactSheet>,
     /// Created with the first image, because its features determine the number of columns.
-    table: Option<Npy>,
+    table: Option<NpyWriter>,
 }
 
 impl<'a> Output<'a> {
@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
         if let Some(file) = &self.args.embed {
             let features = predictor.features()?;
             if self.table.is_none() {
-                self.table = Some(Npy::create(file, features.len())?);
+                self.table = Some(NpyWriter::create(file, features.len())?);
             }
             self.table.iter_mut().try_for_each(|table| table.add(&features))?;
         }
@@ -160,7 +160,7 @@ impl<'a> Output<'a> {
         if let Some(sheet) = self.sheet.filter(|sheet| !sheet.is_empty()) {
             sheet.write().map_err(Failure::failed)?;
         }
-        Ok(self.table.map_or(Ok(()), Npy::finish)?)
+        Ok(self.table.map_or(Ok(()), NpyWriter::finish)?)
     }
 }
 

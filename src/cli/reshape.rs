@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Options for writing a data set, and the output format.
 #[derive(Clone, Debug, clap::Args)]
-pub struct How {
+pub struct WriteOptions {
     /// Number of training shards. Every other split gets a quarter as many
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
@@ -52,7 +52,7 @@ pub struct Reshard {
     #[arg(long)]
     pub shuffle: bool,
     #[command(flatten)]
-    pub how: How,
+    pub how: WriteOptions,
 }
 
 /// Arguments of `trireme data merge`.
@@ -71,7 +71,7 @@ pub struct Merge {
     #[arg(value_names = ["DIR", "DIR", "OUT"], required = true, num_args = 3..)]
     pub dirs: Vec<PathBuf>,
     #[command(flatten)]
-    pub how: How,
+    pub how: WriteOptions,
 }
 
 /// Arguments of `trireme data split`.
@@ -97,7 +97,7 @@ pub struct Split {
     #[command(flatten)]
     pub amount: Amount,
     #[command(flatten)]
-    pub how: How,
+    pub how: WriteOptions,
 }
 
 /// Arguments of `trireme data sample`.
@@ -117,7 +117,7 @@ pub struct Sample {
     #[command(flatten)]
     pub amount: Amount,
     #[command(flatten)]
-    pub how: How,
+    pub how: WriteOptions,
 }
 
 /// Arguments of `trireme data export`.
@@ -128,7 +128,7 @@ pub struct Sample {
 Example:
   trireme data export webdataset data/photos photos-wds
 
-Each shard becomes SPLIT-000000.tar with KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image.
+Each shard becomes SPLIT-000000.tar with KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image. \
 classes.txt has the class names."
 )]
 pub struct Export {
@@ -147,7 +147,7 @@ pub struct Export {
     pub json: bool,
 }
 
-impl How {
+impl WriteOptions {
     fn options(&self) -> Reshaping {
         // For the library, 0 means one thread per core.
         Reshaping { shards: self.shards, seed: self.seed, jobs: self.jobs.unwrap_or(0), progress: true }
@@ -170,30 +170,33 @@ fn failure(error: data_tools::Error) -> Failure {
 
 /// Runs a copy. Records are read from mapped files, so this installs the handler for a shard that is truncated
 /// meanwhile.
-fn made(how: &How, make: impl FnOnce(&Reshaping) -> Result<Reshaped, data_tools::Error>) -> Result<(), Failure> {
+fn run_copy(
+    how: &WriteOptions,
+    make: impl FnOnce(&Reshaping) -> Result<Reshaped, data_tools::Error>,
+) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let made = make(&how.options()).map_err(failure)?;
     if how.json { print(made.to_json()) } else { print(made) }
 }
 
 pub fn reshard(args: &Reshard) -> Result<(), Failure> {
-    made(&args.how, |options| data_tools::reshard(&args.dir, &args.out, args.shuffle, options))
+    run_copy(&args.how, |options| data_tools::reshard(&args.dir, &args.out, args.shuffle, options))
 }
 
 pub fn merge(args: &Merge) -> Result<(), Failure> {
     let Some((out, dirs)) = args.dirs.split_last() else { return Err(Failure::usage("give the data sets and OUT")) };
     let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
-    made(&args.how, |options| data_tools::merge(&dirs, out, options))
+    run_copy(&args.how, |options| data_tools::merge(&dirs, out, options))
 }
 
 pub fn split(args: &Split) -> Result<(), Failure> {
     let share = args.amount.share()?;
-    made(&args.how, |options| data_tools::split(&args.dir, &args.out, &args.from, &args.into, share, options))
+    run_copy(&args.how, |options| data_tools::split(&args.dir, &args.out, &args.from, &args.into, share, options))
 }
 
 pub fn sample(args: &Sample) -> Result<(), Failure> {
     let share = args.amount.share()?;
-    made(&args.how, |options| data_tools::sample(&args.dir, &args.out, share, options))
+    run_copy(&args.how, |options| data_tools::sample(&args.dir, &args.out, share, options))
 }
 
 pub fn export(args: &Export) -> Result<(), Failure> {

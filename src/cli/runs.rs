@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use base::screen;
 use loaders::{overwrite, printable};
-use report::history::{Differing, EvalLine, Parting, Run, State, compare};
+use report::history::{EvalLine, KeyDifference, LossComparison, Run, State, compare};
 use report::{history, page};
 
 use super::output::{Failure, print};
@@ -180,26 +180,26 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     first.warnings().iter().chain(&second.warnings()).for_each(|warning| screen::say(warning));
     let keys = compare(&first.recipe, &second.recipe);
     let facts = compare(&first.circumstances(), &second.circumstances());
-    let parting = Parting::of(&first.log, &second.log);
+    let comparison = LossComparison::of(&first.log, &second.log);
     if args.json {
-        return print(diff_object(&first, &second, &keys, &facts, parting));
+        return print(diff_object(&first, &second, &keys, &facts, comparison));
     }
     let mut lines = vec![format!("a  {}", first.folder.display()), format!("b  {}", second.folder.display())];
     lines.extend(section("recipe", &keys));
     lines.extend(section("circumstances", &facts));
     lines.push(String::new());
-    lines.push(losses(parting));
+    lines.push(losses(comparison));
     lines.push(format!("scores: a {}; b {}", score(first.log.evals.last()), score(second.log.evals.last())));
     print(lines.join("\n"))
 }
 
-fn section(name: &str, rows: &[Differing]) -> Vec<String> {
+fn section(name: &str, rows: &[KeyDifference]) -> Vec<String> {
     if rows.is_empty() {
         return vec![String::new(), format!("{name}: the same")];
     }
     let value =
         |value: &Option<String>| value.as_deref().map_or("(not given)".into(), |text| printable(text).to_string());
-    let pair = |row: &Differing| {
+    let pair = |row: &KeyDifference| {
         [
             format!("  {}", printable(&row.key)),
             format!("    a  {}", value(&row.first)),
@@ -209,17 +209,21 @@ fn section(name: &str, rows: &[Differing]) -> Vec<String> {
     [String::new(), format!("{name}:")].into_iter().chain(rows.iter().flat_map(pair)).collect()
 }
 
-fn losses(parting: Parting) -> String {
-    match parting {
-        Parting { shared: 0, .. } => "losses: no step is in both logs".into(),
-        Parting { shared, apart: None, .. } => {
+fn losses(comparison: LossComparison) -> String {
+    match comparison {
+        LossComparison { shared: 0, .. } => "losses: no step is in both logs".into(),
+        LossComparison { shared, first_difference: None, .. } => {
             format!("losses: identical in all {shared} steps that are in both logs")
         }
-        Parting { apart: Some(apart), far: None, .. } => {
-            format!("losses: identical before step {apart}, within 1 % afterwards")
+        LossComparison { first_difference: Some(first_difference), first_large_difference: None, .. } => {
+            format!("losses: identical before step {first_difference}, within 1 % afterwards")
         }
-        Parting { apart: Some(apart), far: Some(far), .. } => {
-            format!("losses: identical before step {apart}, within 1 % before step {far}")
+        LossComparison {
+            first_difference: Some(first_difference),
+            first_large_difference: Some(first_large_difference),
+            ..
+        } => {
+            format!("losses: identical before step {first_difference}, within 1 % before step {first_large_difference}")
         }
     }
 }
@@ -235,12 +239,12 @@ fn score(eval: Option<&EvalLine>) -> String {
 fn diff_object(
     first: &Run,
     second: &Run,
-    keys: &[Differing],
-    facts: &[Differing],
-    parting: Parting,
+    keys: &[KeyDifference],
+    facts: &[KeyDifference],
+    comparison: LossComparison,
 ) -> serde_json::Value {
-    let rows = |rows: &[Differing]| {
-        let row = |row: &Differing| (row.key.clone(), serde_json::json!([row.first, row.second]));
+    let rows = |rows: &[KeyDifference]| {
+        let row = |row: &KeyDifference| (row.key.clone(), serde_json::json!([row.first, row.second]));
         rows.iter().map(row).collect::<serde_json::Map<_, _>>()
     };
     let score = |run: &Run| {
@@ -248,7 +252,8 @@ fn diff_object(
     };
     serde_json::json!({
         "a": first.folder.to_string_lossy(), "b": second.folder.to_string_lossy(), "recipe": rows(keys), "circumstances": rows(facts),
-        "steps_in_both": parting.shared, "losses_differ_from": parting.apart, "losses_differ_by_1_percent_from": parting.far,
+        "steps_in_both": comparison.shared, "losses_differ_from": comparison.first_difference,
+        "losses_differ_by_1_percent_from": comparison.first_large_difference,
         "scores": [score(first), score(second)],
     })
 }

@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 use training::bench::scale::{
-    BEST, Forecast, HeldOut, Link, Measured, Point, Scale, Time, WORST, forecast, held_out, messages,
+    BEST, Forecast, ForecastCheck, Link, Point, ScaleRequest, ScaleResult, StepTime, WORST, forecast, messages,
+    predict_largest,
 };
 use training::{bench, launch};
 
-use super::calm_waiting;
 use super::output::{self, Failure, print};
-use super::value::{DeviceName, link, measured, positive, thread_count};
+use super::set_wait_policy;
+use super::value::{DeviceName, link, measurement_seconds, positive, thread_count};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,9 +18,10 @@ use super::value::{DeviceName, link, measured, positive, thread_count};
     after_help = "\
 Example:
   mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
-  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64
+  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 \\
+      --link 100Gb/s,2us --ranks 8,64
 
-A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as
+A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as \
 much as measured. With at least three numbers of ranks (1, 2 and 4), the largest is also predicted from the others, to check the method."
 )]
 pub struct Args {
@@ -39,10 +41,10 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure for each number of ranks
-    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measurement_seconds)]
     pub seconds: f64,
-    /// Network link between nodes for the forecast: bandwidth in one direction in Gb/s (bits) or GB/s (bytes), and
-    /// latency
+    /// Network link between nodes for the forecast, such as 100Gb/s,2us. The bandwidth is for one direction, in Gb/s
+    /// (bits) or GB/s (bytes)
     #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
     pub link: Option<Link>,
     /// Numbers of ranks for the forecast, with one rank per node. Separate them by commas
@@ -55,8 +57,8 @@ pub struct Args {
 
 /// Measures, and prints a table on a terminal, otherwise one JSON line per number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    calm_waiting()?;
-    let request = Scale {
+    set_wait_policy()?;
+    let request = ScaleRequest {
         model: args.model.clone(),
         batch: args.batch,
         device: args.device.0,
@@ -70,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         args,
         measured: &measured,
         forecasts: args.link.map_or_else(Vec::new, forecasts),
-        held_out: held_out(&measured),
+        forecast_check: predict_largest(&measured),
     };
     match !args.json && output::is_read_by_people() {
         true => print(shown.table()),
@@ -81,9 +83,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// The measurements and forecasts to print.
 struct ScaleReport<'a> {
     args: &'a Args,
-    measured: &'a Measured,
+    measured: &'a ScaleResult,
     forecasts: Vec<Forecast>,
-    held_out: Option<HeldOut>,
+    forecast_check: Option<ForecastCheck>,
 }
 
 impl ScaleReport<'_> {
@@ -98,8 +100,8 @@ impl ScaleReport<'_> {
 
     fn objects(&self) -> Vec<Value> {
         let points = self.measured.points.iter().map(|point| self.point(point));
-        let held_out = self.held_out.iter().map(|held_out| self.check(held_out));
-        points.chain(self.forecasts.iter().map(|forecast| self.forecast(forecast))).chain(held_out).collect()
+        let forecast_check = self.forecast_check.iter().map(|forecast_check| self.check(forecast_check));
+        points.chain(self.forecasts.iter().map(|forecast| self.forecast(forecast))).chain(forecast_check).collect()
     }
 
     fn line(&self, ranks: usize) -> Value {
@@ -129,7 +131,7 @@ impl ScaleReport<'_> {
     /// Converts a forecast to JSON. Each pair has the best and the worst case.
     fn forecast(&self, forecast: &Forecast) -> Value {
         let mut line = self.line(forecast.ranks);
-        let pair = |of: &dyn Fn(Time) -> f64| json!([of(forecast.best), of(forecast.worst)]);
+        let pair = |of: &dyn Fn(StepTime) -> f64| json!([of(forecast.best), of(forecast.worst)]);
         line["forecast"] = true.into();
         line["step_ms"] = pair(&|time| time.step_ms);
         line["comm_ms"] = pair(&|time| time.comm_ms);
@@ -143,17 +145,18 @@ impl ScaleReport<'_> {
         line
     }
 
-    fn check(&self, held_out: &HeldOut) -> Value {
-        let mut line = self.line(held_out.predicted.ranks);
+    fn check(&self, forecast_check: &ForecastCheck) -> Value {
+        let mut line = self.line(forecast_check.predicted.ranks);
         line["held_out"] = true.into();
-        line["step_ms"] = held_out.step_ms.into();
-        line["predicted_step_ms"] = json!([held_out.predicted.best.step_ms, held_out.predicted.worst.step_ms]);
-        line["error"] = held_out.error().into();
+        line["step_ms"] = forecast_check.step_ms.into();
+        line["predicted_step_ms"] =
+            json!([forecast_check.predicted.best.step_ms, forecast_check.predicted.worst.step_ms]);
+        line["error"] = forecast_check.error().into();
         line
     }
 
     fn table(&self) -> String {
-        let Measured { threads, bytes, buckets, memory_mb, .. } = self.measured;
+        let ScaleResult { threads, bytes, buckets, memory_mb, .. } = self.measured;
         let mut lines = vec![
             format!(
                 "{}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums; {}",
@@ -183,21 +186,21 @@ impl ScaleReport<'_> {
             lines.push(format!("  at best: {BEST};"));
             lines.push(format!("  at worst: {WORST}"));
         }
-        lines.extend(self.held_out.iter().map(|held_out| {
-            let HeldOut { predicted, step_ms } = held_out;
+        lines.extend(self.forecast_check.iter().map(|forecast_check| {
+            let ForecastCheck { predicted, step_ms } = forecast_check;
             let (best, worst) = (number(predicted.best.step_ms), number(predicted.worst.step_ms));
             format!(
                 "check: predicted from fewer ranks, {} ranks take {best} to {worst} ms per step; measured {} ms, error {:.0} %",
                 predicted.ranks,
                 number(*step_ms),
-                100.0 * held_out.error()
+                100.0 * forecast_check.error()
             )
         }));
         lines.join("\n")
     }
 
     fn range(&self, forecast: &Forecast) -> String {
-        let pair = |of: &dyn Fn(Time) -> String| format!("{} to {}", of(forecast.best), of(forecast.worst));
+        let pair = |of: &dyn Fn(StepTime) -> String| format!("{} to {}", of(forecast.best), of(forecast.worst));
         row([
             forecast.ranks.to_string(),
             pair(&|time| number(time.step_ms)),
@@ -239,7 +242,7 @@ mod tests {
     use super::super::{Cli, Command, bench::What};
     use super::*;
     use clap::Parser;
-    use training::bench::scale::Fit;
+    use training::bench::scale::LinearFit;
 
     fn args() -> Args {
         let line = "trireme bench scale --link 100Gb/s,2us";
@@ -251,14 +254,14 @@ mod tests {
 
     #[test]
     fn a_table_with_its_assumptions() {
-        let fit = Some(Fit { latency: 0.0, rate: 10e9 });
+        let fit = Some(LinearFit { latency: 0.0, rate: 10e9 });
         let point = |ranks, step_ms, comm_ms, link| Point { ranks, step_ms, comm_ms, link };
         let points = vec![point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, fit), point(4, 260.0, 20.0, fit)];
         let measured =
-            Measured { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
-        let (args, held_out) = (args(), held_out(&measured));
+            ScaleResult { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
+        let (args, forecast_check) = (args(), predict_largest(&measured));
         let forecasts = vec![forecast(&measured, 64, args.link.unwrap())];
-        let shown = ScaleReport { args: &args, measured: &measured, forecasts, held_out };
+        let shown = ScaleReport { args: &args, measured: &measured, forecasts, forecast_check };
         let table = shown.table();
         let words: Vec<&str> = table.lines().nth(3).unwrap().split_whitespace().collect();
         assert_eq!(words, ["2", "137", "16.0", "934", "73", "%", "2"], "{table}");

@@ -6,7 +6,7 @@ use recipe::Changes;
 
 use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
-use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
+use crate::sweep::{Grid, Outcome, Point, Sweep, object, read_states, table};
 
 /// Arguments of `trireme sweep`.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,11 +14,14 @@ use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
     allow_negative_numbers = true,
     after_help = "\
 Example:
-  trireme sweep recipes/fashion-mnist-lenet.toml --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
-  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds -- --max-steps 5000
-  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds --table --json
+  trireme sweep recipes/fashion-mnist-lenet.toml \\
+      --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 \\
+      --out runs/seeds -- --max-steps 5000
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 \\
+      --out runs/seeds --table --json
 
-To continue a sweep, run the same command again: finished trainings are skipped, stopped ones are resumed. Exit codes: 75 if it was
+To continue a sweep, run the same command again: finished trainings are skipped, stopped ones are resumed. Exit codes: 75 if it was \
 stopped, 1 if a training failed."
 )]
 pub struct Args {
@@ -104,7 +107,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return points.iter().try_for_each(|point| print(quoted(line(point))));
     }
     let outcomes = if args.table { Vec::new() } else { sweep.train(&points)? };
-    let all = found(&sweep, &points, &outcomes);
+    let all = read_states(&sweep, &points, &outcomes);
     match args.json {
         true => all.iter().try_for_each(|found| print(object(&sweep, found)))?,
         false => print(table(&grid, &all))?,
@@ -127,7 +130,7 @@ fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     }
 }
 
-/// Quotes a word for a shell.
+/// Quotes a word for a POSIX shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-=/:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }

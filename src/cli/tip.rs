@@ -4,7 +4,7 @@
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use recipe::hint;
-use recipe::hint::Here;
+use recipe::hint::Equivalent;
 
 use super::Cli;
 
@@ -40,8 +40,8 @@ pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let key = match hint::of_option(option)? {
-        Here::Key(key) => key,
-        Here::Sentence(text) => return Some(format!("  tip: {text}")),
+        Equivalent::Key(key) => key,
+        Equivalent::Sentence(text) => return Some(format!("  tip: {text}")),
     };
     let value = line.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option.as_str())? {
         "" => line.get(at + 1).filter(|next| !next.starts_with("--")).map(String::as_str),

@@ -9,15 +9,18 @@ use training::launch;
 use training::train::plan::request::TrainRequest;
 use training::train::save::folder;
 
-use super::calm_waiting;
 use super::output::{Failure, print};
+use super::set_wait_policy;
 use super::value::{DeviceName, Stall, natural, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
 Example:
-  mpirun -n 4 trireme train recipes/cifar10-resnet20.toml --data data/cifar10 --out runs/r20
-  trireme train recipes/fashion-mnist-lenet.toml --set epochs=1 --set schedule.base_lr=0.02 --out runs/try
-  mpirun -n 2 trireme train recipes/cifar10-resnet20.toml --out runs/r20 --resume auto --time-limit 1h30m
+  mpirun -n 4 trireme train recipes/cifar10-resnet20.toml \\
+      --data data/cifar10 --out runs/r20
+  trireme train recipes/fashion-mnist-lenet.toml \\
+      --set epochs=1 --set schedule.base_lr=0.02 --out runs/try
+  mpirun -n 2 trireme train recipes/cifar10-resnet20.toml \\
+      --out runs/r20 --resume auto --time-limit 1h30m
   trireme train recipes/cifar10-resnet20.toml --dry-run";
 
 fn long_help() -> String {
@@ -36,8 +39,8 @@ pub struct Args {
     /// Data set to use instead of the recipe's
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/NAME for a recipe NAME.toml. If
-    /// the recipe is the recipe.toml in a run's folder: that folder]
+    /// Folder for all files of the run [default: runs/NAME for a recipe NAME.toml; for the recipe.toml in a run's
+    /// folder, that folder]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Change a key of the recipe, such as schedule.base_lr=0.4. Can be repeated
@@ -69,21 +72,22 @@ pub struct Args {
     /// Loader threads per rank, like --set loader.threads=N [default: from the cores without compute threads]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
-    /// First copy the data set to this folder on each node's local disk, such as "$TMPDIR". An existing copy is used
-    /// again
+    /// Copy the data set to this folder first. It should be on each node's local disk, such as "$TMPDIR". An existing
+    /// copy is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     /// End after this optimizer step, counted from the start of the run. Schedules do not change. 0 only writes the
     /// initial weights
     #[arg(long, value_name = "N", value_parser = natural::<u64>)]
     pub max_steps: Option<u64>,
-    /// Search for a learning rate: train STEPS steps (at least 20, default 100) with rates from 1e-7 to 10. Prints the
-    /// rate where the loss falls most steeply as an argument for --set, and writes a picture next to OUT. Nothing in
-    /// OUT is changed
+    /// Search for a learning rate instead of training. Trains STEPS steps (at least 20, default 100) with rates from
+    /// 1e-7 to 10, prints the rate where the loss falls most steeply as an argument for --set, and writes a picture
+    /// next to OUT. Nothing in OUT is changed
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "100",
           value_parser = search_steps, conflicts_with_all = ["resume", "max_steps", "trace", "dry_run"])]
     pub find_lr: Option<u64>,
-    /// Write a trace of all ranks to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
+    /// Write a trace of all ranks to this file, for ui.perfetto.dev. It shows layers, data, exchange, update and
+    /// evaluation
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Number of steps, from the first, that the trace shows in full
@@ -105,12 +109,10 @@ pub struct Args {
     pub quiet: bool,
 }
 
-/// The value of `--resume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// The newest checkpoint in the output folder or, without one, the beginning.
     Auto,
-    /// This checkpoint.
     From(PathBuf),
 }
 
@@ -144,7 +146,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
-    calm_waiting()?;
+    set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = TrainRequest {
         recipe: args.recipe.clone(),

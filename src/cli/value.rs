@@ -14,7 +14,6 @@ use training::device::DeviceChoice;
 use training::launch;
 use training::train::observe::watch;
 
-/// The value of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceName(pub DeviceChoice);
 
@@ -104,7 +103,7 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
 }
 
 /// Parses the duration of a measurement in seconds, at most a day.
-pub(super) fn measured(text: &str) -> Result<f64, String> {
+pub(super) fn measurement_seconds(text: &str) -> Result<f64, String> {
     const DAY: f64 = 86_400.0;
     match duration(text)? {
         seconds if seconds <= DAY => Ok(seconds),
@@ -180,8 +179,8 @@ pub(super) fn patience(text: &str) -> Result<Patience, String> {
 /// Options for commands that detect hanging waits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Stall {
-    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, such as 90s or 1h30m,
-    /// or `off`
+    /// Print a warning when a wait lasts this long, such as 90s or 1h30m. It names the ranks that keep the others
+    /// waiting, and what they do. `off` disables it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the run when a wait lasts this long

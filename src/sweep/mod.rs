@@ -20,7 +20,7 @@ const LONGEST: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid(Vec<(String, Vec<String>)>);
 
-/// One combination of values.
+/// One combination of the values in the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Name of its folder. It does not depend on other values in the grid.
@@ -115,7 +115,7 @@ fn plain(value: &str) -> String {
 }
 
 /// The current state of a training.
-pub struct Found {
+pub struct TrainingState {
     pub point: Point,
     /// How it ended, if this process ran it.
     pub outcome: Option<Outcome>,
@@ -124,16 +124,16 @@ pub struct Found {
 }
 
 /// Reads the current state of all trainings. `outcomes` belong to the first ones.
-pub fn found(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<Found> {
+pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<TrainingState> {
     let outcome = |index: usize| outcomes.get(index).copied();
     let of = |(index, point): (usize, &Point)| {
         let run = Run::open(&sweep.folder(point)).ok();
-        Found { point: point.clone(), outcome: outcome(index), run }
+        TrainingState { point: point.clone(), outcome: outcome(index), run }
     };
     points.iter().enumerate().map(of).collect()
 }
 
-impl Found {
+impl TrainingState {
     fn state(&self) -> String {
         let run = self.run.as_ref();
         match (self.outcome, run.map(Run::state)) {
@@ -155,7 +155,7 @@ impl Found {
 }
 
 /// Formats a table with one line per training in the order of the grid, and a line with the best.
-pub fn table(grid: &Grid, all: &[Found]) -> String {
+pub fn table(grid: &Grid, all: &[TrainingState]) -> String {
     let titles = ["state", "steps", "best top-1", "last top-1", "last loss", "training"].map(String::from);
     let header: Vec<String> = grid.titles().into_iter().chain(titles).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(all.iter().map(row)).collect();
@@ -175,7 +175,7 @@ pub fn table(grid: &Grid, all: &[Found]) -> String {
     rows.iter().map(line).chain(best).collect::<Vec<_>>().join("\n")
 }
 
-fn row(found: &Found) -> Vec<String> {
+fn row(found: &TrainingState) -> Vec<String> {
     let of = |eval: Option<&EvalLine>, text: &dyn Fn(&EvalLine) -> String| eval.map_or("-".into(), text);
     let run = found.run.as_ref();
     let values = found.point.values.iter().map(|(_, value)| printable(value).to_string());
@@ -191,7 +191,7 @@ fn row(found: &Found) -> Vec<String> {
 }
 
 /// Returns a training as a JSON object.
-pub fn object(sweep: &Sweep, found: &Found) -> Value {
+pub fn object(sweep: &Sweep, found: &TrainingState) -> Value {
     let score = |eval: Option<&EvalLine>| {
         eval.map(
             |e| json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
@@ -259,8 +259,8 @@ mod table_tests {
     #[test]
     fn a_training_that_never_began_has_a_line() {
         let grid = Grid::parse(&["seed=1,2".into(), "schedule.base_lr=0.1".into()]).unwrap();
-        let found = |point: Point| Found { point, outcome: None, run: None };
-        let all: Vec<Found> = grid.points().into_iter().map(found).collect();
+        let found = |point: Point| TrainingState { point, outcome: None, run: None };
+        let all: Vec<TrainingState> = grid.points().into_iter().map(found).collect();
         let text = table(&grid, &all);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("seed  base_lr  state  steps  best top-1"), "{text}");

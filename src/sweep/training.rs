@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use base::screen;
 use net::models;
-use recipe::{Changes, Known, Recipe};
+use recipe::{Changes, KnownNames, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
@@ -67,7 +67,7 @@ impl Sweep {
     /// Returns the combination and its problem.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
         let (models, transforms) = (models::names(), transform_names());
-        let known = Known { models: &models, transforms: &transforms };
+        let known = KnownNames { models: &models, transforms: &transforms };
         points.iter().try_for_each(|point| {
             let sets = self.changes.sets.iter().cloned().chain(point.sets()).collect();
             let changes = Changes { sets, unsets: self.changes.unsets.clone() };
@@ -95,15 +95,15 @@ impl Sweep {
     ///
     /// Returns an error if a process cannot be started or waited for.
     pub fn train(&self, points: &[Point]) -> Result<Vec<Outcome>, Error> {
-        let asked = Asked::listen()?;
+        let stop_requests = StopRequests::listen()?;
         let mut outcomes = Vec::new();
         for (number, point) in (1..).zip(points) {
-            if asked.to_stop() {
+            if stop_requests.to_stop() {
                 break;
             }
             let (all, sets) = (points.len(), point.sets().join(" "));
             screen::say(&format!("training {number} of {all}: {sets} in {}", self.folder(point).display()));
-            let outcome = self.one(point, &asked)?;
+            let outcome = self.one(point, &stop_requests)?;
             outcomes.push(outcome);
             if outcome == Outcome::Stopped {
                 break;
@@ -113,7 +113,7 @@ impl Sweep {
     }
 
     /// Runs one training to its end.
-    fn one(&self, point: &Point, asked: &Asked) -> Result<Outcome, Error> {
+    fn one(&self, point: &Point, stop_requests: &StopRequests) -> Result<Outcome, Error> {
         let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
@@ -129,13 +129,13 @@ impl Sweep {
             if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
                 return Ok(match outcome(status) {
                     // After a request to stop, any failure counts as stopped.
-                    Outcome::Failed if asked.to_stop() => Outcome::Stopped,
+                    Outcome::Failed if stop_requests.to_stop() => Outcome::Stopped,
                     outcome => outcome,
                 });
             }
-            if asked.to_stop_at_once() {
+            if stop_requests.to_stop_at_once() {
                 send(&child, Signal::INT);
-            } else if asked.to_stop() && told.is_none_or(|told| told.elapsed() >= AGAIN) {
+            } else if stop_requests.to_stop() && told.is_none_or(|told| told.elapsed() >= AGAIN) {
                 told = Some(Instant::now());
                 send(&child, Signal::USR1);
             }
@@ -153,26 +153,26 @@ fn of_grid(point: &Point, why: &str) -> String {
 }
 
 /// The requests that signals have made.
-struct Asked {
+struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
     /// Number of SIGINTs so far. Two signals between two checks count as one.
     interrupts: Cell<u32>,
 }
 
-impl Asked {
+impl StopRequests {
     fn listen() -> Result<Self, Error> {
-        let asked = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
+        let stop_requests = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
         let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
-        listen(SIGINT, &asked.interrupt)?;
+        listen(SIGINT, &stop_requests.interrupt)?;
         // Without handlers, any of these signals would end the sweep but not its training (SIGHUP comes from a closed
         // terminal).
         signals::requests()
             .filter(|signal| *signal != SIGINT)
-            .try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;
+            .try_for_each(|signal| listen(signal, &stop_requests.signal).map(drop))?;
         // Ctrl-\ in a terminal. It too would end the sweep but not its training.
-        listen(SIGQUIT, &asked.signal)?;
-        Ok(asked)
+        listen(SIGQUIT, &stop_requests.signal)?;
+        Ok(stop_requests)
     }
 
     fn to_stop(&self) -> bool {

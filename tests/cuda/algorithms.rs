@@ -133,7 +133,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     for part in
-        ["note: rank(s) 1 choose their own algorithms", "Emulated GPU 0", "not for Emulated GPU 1", "other bits"]
+        ["note: rank(s) 1 choose their own algorithms", "Emulated GPU 0", "not for Emulated GPU 1", "bit-identical"]
     {
         assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
     }

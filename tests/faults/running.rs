@@ -126,7 +126,7 @@ fn startup_checks_are_printed() {
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
         "launch     4 rank(s), started by ",
-        "; known-answer sums right; equal on all: program, recipe, data set",
+        "; MPI sums are correct; equal on all: program, recipe, data set",
         "rank(s) 0-3; cores ",
         "room       ",
         "a checkpoint takes ",

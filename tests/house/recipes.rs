@@ -4,7 +4,7 @@ use comm::codec;
 use engine::optim::schedule::Schedule;
 use loaders::{ImageSpec, Manifest, Pipeline};
 use net::models;
-use recipe::{Changes, Known, Recipe, keys};
+use recipe::{Changes, KnownNames, Recipe, keys};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::path::Path;
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
     let transforms = loaders::transform::names();
-    let known = Known { models: &models, transforms: &transforms };
+    let known = KnownNames { models: &models, transforms: &transforms };
     Recipe::parse(text, name, &Changes::default(), &known).unwrap_or_else(|e| panic!("{e}")).recipe
 }
 

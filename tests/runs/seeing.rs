@@ -190,7 +190,8 @@ fn settings_that_never_act_are_warned_of() {
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {
         let (_, stderr) = train(&setting, "out", &[&set[..], more].concat());
         for warning in [
-            "warning: the rate never falls at epoch 82, 123, because the run has only 2 epochs: give --set schedule.milestones=[1.0, 1.5]",
+            "warning: the learning rate never falls at epoch 82, 123, because the run has only 2 epochs: give --set \
+             schedule.milestones=[1.0, 1.5]",
             "warning: batch = 32 is more than a third of the 80 training images",
         ] {
             assert_eq!(stderr.matches(warning).count(), 1, "{warning} in\n{stderr}");

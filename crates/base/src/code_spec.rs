@@ -5,7 +5,7 @@ use std::ops::Range;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeSpec {
-    /// Elements in the bucket.
+    /// Number of elements in the bucket.
     pub len: usize,
     /// Whether the encoding error of a worker's gradient is added to its next gradient (error feedback).
     pub feedback: bool,
@@ -30,9 +30,9 @@ pub struct IntegerCodes {
     pub workers: usize,
     /// Number of bits by which a sum over all workers can grow.
     pub room: u32,
-    /// Bits per lane.
+    /// Width of a lane in a 64-bit word, in bits.
     pub bits: u32,
-    /// Lanes per 64-bit word.
+    /// Number of lanes in a 64-bit word.
     pub per_word: usize,
     /// Words per block. Lane l of word j holds element l w + j, where w is this number.
     pub block: usize,
@@ -45,9 +45,9 @@ pub struct IntegerCodes {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodedTensor {
-    /// The range in the bucket.
+    /// Range of the tensor's elements in the bucket.
     pub range: Range<usize>,
-    /// Elements without padding.
+    /// Number of elements without padding.
     pub elems: usize,
     /// Parameter index that is part of the key for random draws.
     pub parameter: u16,
@@ -113,7 +113,7 @@ impl Moments {
 pub struct Codes<'a> {
     /// Codes in 32-bit fixed point.
     pub integers: &'a mut [i32],
-    /// Words with lanes of codes.
+    /// 64-bit words with lanes of codes.
     pub words: &'a mut [u64],
     pub halves: &'a mut [u16],
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
     pub host: String,
-    /// Indexes of logical CPUs.
+    /// Indexes of the logical CPUs.
     pub cpus: Vec<usize>,
 }
 

@@ -24,7 +24,7 @@ pub struct LossScale {
     /// Consecutive steps, including the last one, that were skipped because of Inf or NaN. A checkpoint does not store it.
     #[serde(skip)]
     pub bad: u32,
-    /// All skipped steps.
+    /// Number of skipped steps since the run began.
     pub lost: u32,
 }
 

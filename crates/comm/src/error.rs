@@ -75,7 +75,7 @@ pub enum Error {
 /// MPI's thread levels (`MPI_THREAD_*`), lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
-    /// Only one thread may exist.
+    /// The process may have only one thread.
     Single,
     /// Only the thread that initialised MPI may call it.
     Funneled,

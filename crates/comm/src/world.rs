@@ -39,7 +39,7 @@ impl WorldInfo {
 pub struct World {
     communicator: Communicator,
     limit: Cell<usize>,
-    /// Created on first use.
+    /// The sum that MPI knows for bf16, registered on first use.
     sum_bf16: Cell<Option<OwnOp>>,
     traffic: Cell<Traffic>,
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use loaders::transform::canonical;
-use schema::{DefaultValue, shown};
+use schema::{DefaultValue, describe_value};
 use toml::{Table, Value};
 
 use super::error::{Error, Origin};
@@ -88,7 +88,7 @@ fn default_word(path: &str) -> Option<String> {
 }
 
 fn text(value: &Value) -> String {
-    if value.is_str() { value.to_string() } else { shown(value) }
+    if value.is_str() { value.to_string() } else { describe_value(value) }
 }
 
 /// Inserts a value and creates its section if needed.
@@ -136,14 +136,16 @@ impl Recipe {
         let mut shown_paths = BTreeSet::new();
         let paths = paths.filter(|path| shown_paths.insert(*path));
         // If both recipes lack a key, its default can differ only through the kind, which is a key itself.
-        let differ = |path: &&str| lookup(&old, path) != lookup(&new, path) && meant(&old, path) != meant(&new, path);
+        let differ = |path: &&str| {
+            lookup(&old, path) != lookup(&new, path) && value_or_default(&old, path) != value_or_default(&new, path)
+        };
         let different = paths.filter(differ);
         Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
     }
 }
 
 /// Returns the value of a key or its default. Transforms are converted to their canonical spelling.
-fn meant(table: &Table, path: &str) -> Option<Value> {
+fn value_or_default(table: &Table, path: &str) -> Option<Value> {
     let value = lookup(table, path).cloned().or_else(|| default_of(table, path))?;
     match value {
         Value::Array(list) if TRANSFORMS.contains(&path) => {
@@ -166,7 +168,7 @@ fn default_of(table: &Table, path: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Known, Loaded, Recipe};
+    use super::super::{Changes, KnownNames, Loaded, Recipe};
 
     /// Reads a recipe of this length with these changes.
     fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
@@ -178,7 +180,7 @@ mod tests {
             "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
              kind = \"constant\"\nbase_lr = 0.1\n"
         );
-        let known = Known { models: &["lenet"], transforms: &[] };
+        let known = KnownNames { models: &["lenet"], transforms: &[] };
         let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
         let changes = Changes { sets, unsets };
         Recipe::parse(&text, "a.toml", &changes, &known).map_err(|e| e.to_string())

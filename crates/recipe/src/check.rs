@@ -15,15 +15,15 @@ use super::sections::{Recipe, Reduce};
 
 /// The names against which a recipe is checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// Networks of the catalogue.
+pub struct KnownNames<'a> {
+    /// Names of the networks in the catalogue.
     pub models: &'a [&'a str],
     /// Transforms without arguments, such as `pad_crop`.
     pub transforms: &'a [&'a str],
 }
 
 /// Checks a whole recipe and returns the first error.
-pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
+pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
     check_length(recipe, origin)?;
@@ -32,7 +32,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
-    if recipe.balanced() && recipe.mixing() != Shuffle::Full {
+    if recipe.balanced() && recipe.shuffling() != Shuffle::Full {
         let why = "needs the whole split, but a window has only some shards at a time; use shuffle = \"full\"";
         return refuse("balanced", why.into());
     }
@@ -65,7 +65,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         let why = "\"device\" keeps images of one size, but augment.sizes has more; remove one of the two";
         return refuse("loader.cache", why.into());
     }
-    if recipe.augment.repeats() > 1 && recipe.mixing() != Shuffle::Full {
+    if recipe.augment.repeats() > 1 && recipe.shuffling() != Shuffle::Full {
         let why = "a window of shards contains each image once; use shuffle = \"full\", or remove this key";
         return refuse("augment.repeats", why.into());
     }
@@ -298,7 +298,7 @@ pub(super) fn is_file(model: &str) -> bool {
     model.ends_with(".toml") || model.ends_with(".onnx")
 }
 
-fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
+fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
     let of_onnx = recipe.model.ends_with(".onnx");
     if recipe.model_weights.is_some() && !of_onnx {
         return Err("model_weights is only for ONNX files; remove it".into());
@@ -313,7 +313,7 @@ fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
     ))
 }
 
-fn check_transforms(list: &[String], known: &Known) -> Result<(), String> {
+fn check_transforms(list: &[String], known: &KnownNames) -> Result<(), String> {
     for transform in list {
         let name = transform.split('(').next().unwrap_or(transform).trim();
         if !known.transforms.contains(&name) {
@@ -425,7 +425,7 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::super::{Changes, Recipe};
-    use super::Known;
+    use super::KnownNames;
     use super::*;
 
     /// Reads a recipe of three epochs with these lines.
@@ -434,7 +434,7 @@ mod tests {
             "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n{lines}\n[optimizer]\nkind = \"sgd\"\n\
              [schedule]\nkind = \"constant\"\nbase_lr = 0.1\n"
         );
-        let known = Known { models: &["lenet"], transforms: &[] };
+        let known = KnownNames { models: &["lenet"], transforms: &[] };
         Recipe::parse(&text, "a.toml", &Changes::default(), &known)
             .map(|loaded| loaded.recipe)
             .map_err(|e| e.to_string())

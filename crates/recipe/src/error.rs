@@ -29,7 +29,6 @@ pub enum Error {
         /// Line, column and expected syntax.
         why: String,
     },
-    /// A key that does not exist.
     #[error("{place}: unknown key{hint}")]
     UnknownKey {
         /// File and key, or the `--set`.

@@ -6,7 +6,7 @@ use super::keys::{KEYS, Key};
 
 /// The equivalent of another program's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Here {
+pub enum Equivalent {
     Key(&'static str),
     /// A sentence that explains how to get the same effect.
     Sentence(&'static str),
@@ -15,9 +15,9 @@ pub enum Here {
 /// Returns a hint for an unknown key. Tries these in order: the equivalent of another program's setting, the same key in another section,
 /// the most similar path, and a path with a similar last word.
 pub fn of_key(path: &str) -> String {
-    match here(path) {
-        Some(Here::Key(ours)) => return format!("; here it is \"{ours}\""),
-        Some(Here::Sentence(text)) => return format!("; {text}"),
+    match equivalent(path) {
+        Some(Equivalent::Key(ours)) => return format!("; here it is \"{ours}\""),
+        Some(Equivalent::Sentence(text)) => return format!("; {text}"),
         None => {}
     }
     if let Some(key) = of_same_name(path) {
@@ -45,7 +45,7 @@ fn of_same_name(path: &str) -> Option<&'static Key> {
 }
 
 /// Returns the equivalent of an unknown key, if another program has this key.
-pub fn here(path: &str) -> Option<Here> {
+pub fn equivalent(path: &str) -> Option<Equivalent> {
     let whole = plain(path);
     let of_path = PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
     let word = plain(last_word(path));
@@ -53,19 +53,19 @@ pub fn here(path: &str) -> Option<Here> {
     let sentence = || SENTENCES.iter().find(|(words, _)| is_named(words));
     of_path
         .or_else(|| translated(path, FOREIGN_KEYS))
-        .map(Here::Key)
-        .or_else(|| sentence().map(|(_, text)| Here::Sentence(text)))
+        .map(Equivalent::Key)
+        .or_else(|| sentence().map(|(_, text)| Equivalent::Sentence(text)))
 }
 
 /// Returns the equivalent of an unknown command-line option. For `--lr` it is the key `schedule.base_lr`.
-pub fn of_option(option: &str) -> Option<Here> {
+pub fn of_option(option: &str) -> Option<Equivalent> {
     let word = option.trim_start_matches('-').replace('-', "_");
     // in other programs these options set the number of processes that load images
     if ["workers", "j"].contains(&word.as_str()) {
-        return Some(Here::Key("loader.threads"));
+        return Some(Equivalent::Key("loader.threads"));
     }
-    let key = |found: Option<&'static Key>| found.map(|key| Here::Key(&key.path));
-    key(KEYS.iter().find(|key| key.path == word)).or_else(|| here(&word)).or_else(|| key(of_same_name(&word)))
+    let key = |found: Option<&'static Key>| found.map(|key| Equivalent::Key(&key.path));
+    key(KEYS.iter().find(|key| key.path == word)).or_else(|| equivalent(&word)).or_else(|| key(of_same_name(&word)))
 }
 
 /// Returns a hint for an unknown transform.
@@ -479,9 +479,9 @@ mod tests {
         assert_eq!(of_key("early_stopping"), "; here it is \"stop.patience\"");
         assert_eq!(of_key("swa"), "; here it is \"ema.swa_start\"");
         assert_eq!(of_key("monitor"), "; here it is \"checkpoint.best_by\"");
-        assert_eq!(of_option("--epochs"), Some(Here::Key("epochs")));
-        assert_eq!(of_option("--weight-decay"), Some(Here::Key("optimizer.weight_decay")));
-        assert_eq!(of_option("--workers"), Some(Here::Key("loader.threads")));
+        assert_eq!(of_option("--epochs"), Some(Equivalent::Key("epochs")));
+        assert_eq!(of_option("--weight-decay"), Some(Equivalent::Key("optimizer.weight_decay")));
+        assert_eq!(of_option("--workers"), Some(Equivalent::Key("loader.threads")));
         assert_eq!(of_option("--banana"), None);
         assert_eq!(of_key("loader.workers"), "; here it is \"loader.threads\"");
         assert_eq!(of_key("momentum"), "; did you mean \"optimizer.momentum\"?");
@@ -535,7 +535,7 @@ mod tests {
             "mixup_alpha ra_sampler auto_augment random_erase clip_grad_norm grad_accum pretrained device out resume"
                 .split(' ')
         {
-            assert!(here(word).is_some(), "{word}");
+            assert!(equivalent(word).is_some(), "{word}");
         }
     }
 }

@@ -104,14 +104,14 @@ pub fn is_section(name: &str) -> bool {
     sections().any(|(section, _)| section == name)
 }
 
-/// Formats the list of keys for `--help`, one per line.
+/// Formats the list of keys for `--help`: a line with the key, then an indented line with its meaning. clap keeps the
+/// indentation when it wraps the second line.
 pub fn table() -> String {
-    let width = KEYS.iter().map(|key| key.path.len()).max().unwrap_or(0);
-    let line = |key: &Key| {
+    let entry = |key: &Key| {
         let owners = if key.owners.is_empty() { String::new() } else { format!("{}: ", key.owners.join(", ")) };
-        format!("  {:width$}  {owners}{}\n", key.path, key.text())
+        format!("  {}\n      {owners}{}\n", key.path, key.text())
     };
-    KEYS.iter().map(line).collect()
+    KEYS.iter().map(entry).collect()
 }
 
 const INTRODUCTION: &str = "\

@@ -20,7 +20,7 @@ mod tests;
 
 pub use backend::Precision;
 pub use changes::Changes;
-pub use check::Known;
+pub use check::KnownNames;
 pub use engine::optim::OptimizerSpec as Optimizer;
 pub use engine::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use error::Error;
@@ -31,5 +31,5 @@ pub use loss::{ClassWeights, DistillSpec, LossKind, LossSpec, MixSpec, OverClass
 pub use options::{Codec, ImageCache, OnCorrupt, Overlap, Sync, TransportSetting};
 pub use rename::Rename;
 pub use schema::matches;
-pub use scoring::{Eval, Every, ScoredSplits, Stop, judging_split};
+pub use scoring::{Eval, Every, ScoredSplits, Stop, evaluation_split};
 pub use sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Recipe, Reduce};

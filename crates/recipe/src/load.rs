@@ -8,11 +8,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use loaders::text::nearest;
-use schema::{KeyType, Problem, Schema, Section, check_section, shown};
+use schema::{KeyType, Problem, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 
 use super::changes::{self, Changes, insert};
-use super::check::{self, Known};
+use super::check::{self, KnownNames};
 use super::error::{Error, Origin};
 use super::hint;
 use super::keys::{self, Key};
@@ -33,17 +33,17 @@ pub struct Loaded {
 
 impl Recipe {
     /// Reads the file `path`, applies the changes, and checks the result.
-    pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
+    pub fn load(path: &Path, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: cure(path) },
+            ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: suggest_recipes(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;
         Self::parse(&decode(bytes, &file)?, &file, changes, known)
     }
 
     /// Works like [`Recipe::load`] for a text. `file` is the name for messages.
-    pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
+    pub fn parse(text: &str, file: &str, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
         let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
@@ -141,7 +141,7 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
                 return Err(Error::Type {
                     place: origin.of(&path),
                     expected: format!("a section [{name}]"),
-                    got: shown(other),
+                    got: describe_value(other),
                 });
             }
             _ if keys::find(&path).is_none() => {
@@ -182,7 +182,7 @@ const LISTED: usize = 8;
 
 /// Returns a hint for a recipe file that does not exist: a file with a similar name, or the recipes in that folder or
 /// in its folder `recipes`.
-pub fn cure(path: &Path) -> String {
+pub fn suggest_recipes(path: &Path) -> String {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let below = folder.join("recipes");
@@ -287,7 +287,7 @@ mod tests {
                  \"constant\"\nbase_lr = 0.1\n"
             );
             let changes = Changes { sets: sets.iter().map(|set| (*set).into()).collect(), unsets: Vec::new() };
-            let known = Known { models: &["lenet"], transforms: &[] };
+            let known = KnownNames { models: &["lenet"], transforms: &[] };
             let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes, &known).unwrap();
             (PathBuf::from(recipe.data), network, data_beside)
         };
@@ -317,7 +317,7 @@ mod absent_tests {
         let dir = std::env::temp_dir().join(format!("trireme-absent-{}", std::process::id()));
         let below = dir.join("recipes");
         fs::create_dir_all(&below).unwrap();
-        let cure_of = |name: &str| cure(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
+        let cure_of = |name: &str| suggest_recipes(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
         assert_eq!(cure_of("x.toml"), "; recipes are TOML files, and trireme has some in its folder `recipes`");
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
             fs::write(below.join(name), RECIPE).unwrap();

@@ -6,7 +6,6 @@ use loaders::MixSettings;
 use schema::{KeyType, KeyValue, Range, section, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The value of `loss.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
     CrossEntropy,
@@ -106,7 +105,7 @@ pub enum ClassWeights {
     Auto,
     /// 1 / effective number, which is (1 - beta^n) / (1 - beta) for n training images.
     Effective(f64),
-    /// One weight per class.
+    /// One weight per class, in the order of the data set's classes.
     Given(Vec<f64>),
 }
 

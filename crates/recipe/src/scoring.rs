@@ -77,7 +77,7 @@ impl ScoredSplits {
     /// # Errors
     /// Fails if `wanted` does not exist.
     pub fn of_run(wanted: Option<&str>, available: &[&str]) -> Result<Self, Error> {
-        let watched = chosen(wanted, ["validation", "test"], available)?;
+        let watched = choose_split(wanted, ["validation", "test"], available)?;
         let left = watched.as_deref() == Some("validation") && available.contains(&"test");
         Ok(Self { watched, at_end: left.then(|| "test".to_string()) })
     }
@@ -93,11 +93,11 @@ impl ScoredSplits {
 ///
 /// # Errors
 /// Fails if `wanted` does not exist.
-pub fn judging_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
-    chosen(wanted, ["test", "validation"], available)
+pub fn evaluation_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
+    choose_split(wanted, ["test", "validation"], available)
 }
 
-fn chosen(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Result<Option<String>, Error> {
+fn choose_split(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Result<Option<String>, Error> {
     let Some(wanted) = wanted else {
         return Ok(defaults.into_iter().find(|split| available.contains(split)).map(str::to_string));
     };
@@ -113,9 +113,9 @@ fn chosen(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Resu
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     Time(Duration),
-    /// Optimizer steps, >= 1.
+    /// A number of optimizer steps, at least 1.
     Steps(u64),
-    /// Epochs, >= 1.
+    /// A number of epochs, at least 1.
     Epochs(u32),
 }
 

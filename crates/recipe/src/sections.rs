@@ -262,7 +262,7 @@ impl TextForm for Every {
     const EXPECTED: &'static str = "a time such as \"10m\", \"500 steps\" or \"2 epochs\"";
 }
 
-/// The value of `loader.io`.
+/// How records are read: the value of `loader.io`.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct RecordAccess(pub Io);
@@ -294,7 +294,7 @@ section! {
         /// Number of logical parts of each batch, at least the number of ranks.
         absent workers: usize = "the number of ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
-        default shuffle: Parsed<Mixing> = Parsed::new("full", Mixing(Shuffle::Full));
+        default shuffle: Parsed<ShuffleSetting> = Parsed::new("full", ShuffleSetting(Shuffle::Full));
         /// Whether all classes have the same share of an epoch's images. Images of rare classes then appear more than
         /// once, those of frequent classes not in every epoch.
         optional balanced: bool = false;
@@ -351,11 +351,11 @@ section! {
     }
 }
 
-/// The value of `shuffle`.
+/// How samples are shuffled: the value of `shuffle`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mixing(Shuffle);
+pub struct ShuffleSetting(Shuffle);
 
-impl FromStr for Mixing {
+impl FromStr for ShuffleSetting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -363,13 +363,13 @@ impl FromStr for Mixing {
     }
 }
 
-impl TextForm for Mixing {
+impl TextForm for ShuffleSetting {
     const EXPECTED: &'static str = "\"full\" or \"window(k)\"";
 }
 
 impl Recipe {
     /// Returns how the samples of an epoch are shuffled.
-    pub fn mixing(&self) -> Shuffle {
+    pub fn shuffling(&self) -> Shuffle {
         self.shuffle.value().0
     }
 

@@ -8,8 +8,8 @@ use engine::optim::{Lars, OptimizerKind};
 
 use super::*;
 
-const KNOWN: Known =
-    Known { models: &["lenet", "cifarnet", "resnet20"], transforms: &["normalize", "pad_crop", "flip"] };
+const KNOWN: KnownNames =
+    KnownNames { models: &["lenet", "cifarnet", "resnet20"], transforms: &["normalize", "pad_crop", "flip"] };
 
 const SMALL: &str = r#"
 model = "resnet20"
@@ -71,7 +71,7 @@ fn defaults() {
         (recipe.reduce.codec.name, recipe.reduce.bucket_mb, recipe.reduce.overlap),
         ("float", 4.0, Overlap::Auto)
     );
-    assert_eq!((recipe.mixing(), recipe.checkpoint.every()), (loaders::Shuffle::Full, "10m".parse().unwrap()));
+    assert_eq!((recipe.shuffling(), recipe.checkpoint.every()), (loaders::Shuffle::Full, "10m".parse().unwrap()));
     assert_eq!((recipe.loader.threads, recipe.loader.slots), (None, 0));
     assert_eq!((recipe.log.every, recipe.checkpoint.keep), (1, 3));
     assert_eq!(recipe.schedule.kind, ScheduleKind::Step(Step { milestones: vec![82.0, 123.0], gamma: None }));
@@ -148,7 +148,7 @@ fn every_key_is_documented() {
     let paths: BTreeSet<&str> = keys::KEYS.iter().map(|key| key.path.as_str()).collect();
     assert!(paths.contains("optimizer.kind") && paths.contains("schedule.base_lr") && paths.contains("seed"));
     assert!(keys::KEYS.iter().all(|key| key.field.doc.len() > 5), "a key without documentation");
-    assert_eq!(keys::table().lines().count(), keys::KEYS.len());
+    assert_eq!(keys::table().lines().count(), 2 * keys::KEYS.len());
     assert!(keys::is_default("deterministic", "false") && !keys::is_default("deterministic", "true"));
     assert!(!keys::is_default("epochs", "1") && !keys::is_default("nothing", "1"), "no default");
     let momentum: Vec<_> = keys::KEYS.iter().filter(|key| key.path == "optimizer.momentum").collect();
@@ -372,7 +372,7 @@ fn the_splits_to_score() {
     assert_eq!(of_run(None, &["train"]), found("", ""));
     assert_eq!(of_run(Some("train"), &["train", "test"]), found("train", ""));
     assert!(of_run(Some("tset"), &["train", "test"]).unwrap_err().ends_with("did you mean \"test\"?"));
-    let judging = |splits: &[&str]| judging_split(None, splits).unwrap().unwrap_or_default();
+    let judging = |splits: &[&str]| evaluation_split(None, splits).unwrap().unwrap_or_default();
     assert_eq!(judging(&["train", "validation", "test"]), "test");
     assert_eq!([judging(&["train", "validation"]), judging(&["train"])], ["validation", ""]);
 }

@@ -31,7 +31,7 @@ pub struct EvaluationFile {
     pub epoch: u32,
     pub split: String,
     pub classes: Vec<String>,
-    /// Images in each class.
+    /// Number of images in each class.
     pub images: Vec<u64>,
     /// Images predicted as each class.
     pub predicted: Vec<u64>,
@@ -54,12 +54,12 @@ pub struct EvaluationFile {
     pub augmented: Vec<Picture>,
     /// Set for a multi-label split. Then there are no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub several: Option<SeveralLabels>,
+    pub several: Option<MultiLabelScores>,
 }
 
 /// The scores of a multi-label split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SeveralLabels {
+pub struct MultiLabelScores {
     pub images: u64,
     /// Mean of the classes' average precisions.
     pub map: Option<f64>,
@@ -84,7 +84,7 @@ pub struct CalibrationBin {
 pub struct Mistake {
     /// Index of the image in the split.
     pub id: u64,
-    /// The true class.
+    /// The true class, as an index into `classes`.
     pub label: u32,
     /// Rank of the true class among all classes by score, from 1.
     pub place: u32,
@@ -166,7 +166,7 @@ impl EvaluationFile {
         split: &str,
         classes: &[String],
         scores: &[ClassScore],
-        several: SeveralLabels,
+        several: MultiLabelScores,
         macro_f1: f64,
     ) -> Self {
         Self {

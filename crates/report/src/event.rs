@@ -28,9 +28,9 @@ pub enum Event {
 pub struct Start {
     /// Optimizer steps already done: 0, or the step of the checkpoint.
     pub step: u64,
-    /// Epochs already done.
+    /// Number of epochs already done.
     pub epoch: u32,
-    /// Epochs of the whole run.
+    /// Number of epochs in the whole run.
     pub epochs: u32,
     pub steps_per_epoch: u64,
     /// The step at which this run ends.
@@ -63,7 +63,6 @@ pub struct Step {
     pub loss: f64,
     /// Share of correctly classified images, in [0, 1].
     pub top1: f64,
-    /// Learning rate of the step.
     pub lr: f64,
     /// Images per second over all ranks.
     pub img_per_s: f64,
@@ -123,7 +122,7 @@ pub struct Loading {
     pub data_wait_s: f64,
     /// Mean number of ready batches when a batch was taken.
     pub queue_depth: f64,
-    /// Bytes of the records read.
+    /// Bytes of all records that were read.
     pub bytes: u64,
     /// Microseconds per image on one thread for finding, reading and checking records.
     pub read_us: f64,
@@ -139,7 +138,6 @@ pub struct Loading {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Exchange {
     pub step: u64,
-    /// The epoch of these steps.
     pub epoch: u32,
     pub codec: String,
     /// Number of steps that were measured.
@@ -164,7 +162,6 @@ pub struct Exchange {
 pub struct Layers {
     /// Optimizer steps done, including this one.
     pub step: u64,
-    /// The epoch of this step.
     pub epoch: u32,
     /// The parameters in the order of the network.
     pub tensors: Vec<TensorSpread>,
@@ -194,7 +191,7 @@ pub struct Eval {
     /// Share of images with the true class among the five most probable.
     pub top5: f64,
     pub loss: f64,
-    /// Number of images.
+    /// Number of images that were evaluated.
     pub count: u64,
     /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,7 +219,6 @@ pub struct Checkpoint {
     pub step: u64,
     pub epoch: u32,
     pub path: PathBuf,
-    /// Size of the file in bytes.
     pub bytes: u64,
     /// Milliseconds that training waited for the snapshot.
     pub wait_ms: f64,
@@ -244,7 +240,6 @@ pub struct End {
     pub seconds: f64,
     /// Images per second over the training steps of this process.
     pub img_per_s: f64,
-    /// Path of the final model.
     pub model: PathBuf,
     /// Name, value and step of the score that selected the best checkpoint. Only for printed output.
     #[serde(skip)]
@@ -299,7 +294,7 @@ pub struct Spread {
     pub deviation: f64,
     pub least: f64,
     pub most: f64,
-    /// Share of zeros.
+    /// Fraction of the elements that are exactly 0.
     pub zeros: f64,
     /// Number of elements in each bin. Only for TensorBoard.
     #[serde(skip)]

@@ -18,16 +18,15 @@ use super::{Error, Event, Sink};
 /// Each line is written at once with a single system call. So no line is lost in a buffer if the process is killed, and
 /// a reader that follows the file never sees a partial line. This costs microseconds per step.
 pub struct Jsonl {
-    file: Kept,
+    file: LogFile,
     every: u64,
     line: Vec<u8>,
-    /// Start time of the process.
     started: Instant,
 }
 
-/// An event with its time.
+/// A line of the file: an event with its time.
 #[derive(Serialize)]
-struct Stamped<'a> {
+struct TimedEvent<'a> {
     #[serde(flatten)]
     event: &'a Event,
     /// Seconds since the start of the process.
@@ -47,11 +46,11 @@ impl Jsonl {
 
     /// Works like `create`, but keeps the lines of an existing file.
     pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
-        let file = Kept::append(path).map_err(|source| Error { path: path.into(), source })?;
-        Ok(Self::on(file, every, started))
+        let file = LogFile::append(path).map_err(|source| Error { path: path.into(), source })?;
+        Ok(Self::from_file(file, every, started))
     }
 
-    pub(super) fn on(file: Kept, every: u64, started: Instant) -> Self {
+    pub(super) fn from_file(file: LogFile, every: u64, started: Instant) -> Self {
         Jsonl { file, every: every.max(1), line: Vec::new(), started }
     }
 
@@ -60,9 +59,9 @@ impl Jsonl {
         // serde_json writes NaN and infinity as null, so every line is valid JSON.
         let utc = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let t = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3;
-        serde_json::to_writer(&mut self.line, &Stamped { event, t, utc })?;
+        serde_json::to_writer(&mut self.line, &TimedEvent { event, t, utc })?;
         self.line.push(b'\n');
-        self.file.look();
+        self.file.check();
         write_whole(self.file.file(), &self.line)?;
         match event {
             // A network file system may report a full disk only when the file is synced.
@@ -100,27 +99,27 @@ impl Sink for Jsonl {
 }
 
 /// Minimum time between two checks that the file still exists.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An open log. Each write is a single system call, so that lines are never split.
-pub struct Kept {
+pub struct LogFile {
     file: File,
     path: PathBuf,
-    looked: Instant,
+    last_check: Instant,
 }
 
-impl Kept {
+impl LogFile {
     /// Opens the file for appending, or creates it.
     ///
     /// # Errors
     /// Fails if the operating system refuses this.
     pub fn append(path: &Path) -> io::Result<Self> {
-        Ok(Self::on(safe_create::to_append(path)?, path))
+        Ok(Self::from_file(safe_create::to_append(path)?, path))
     }
 
     /// Uses a file that is already open.
-    pub fn on(file: File, path: &Path) -> Self {
-        Self { file, path: path.into(), looked: Instant::now() }
+    pub fn from_file(file: File, path: &Path) -> Self {
+        Self { file, path: path.into(), last_check: Instant::now() }
     }
 
     /// Returns the path of the file.
@@ -134,14 +133,14 @@ impl Kept {
 
     /// Checks that the path still refers to the open file. If the file was removed, creates a new file and copies all lines into it. If it
     /// was replaced, later lines go to the replacement. Does nothing if the folder was removed: other code then ends the run.
-    pub fn look(&mut self) {
-        if self.looked.elapsed() >= LOOK {
-            self.looked = Instant::now();
-            self.keep();
+    pub fn check(&mut self) {
+        if self.last_check.elapsed() >= CHECK_INTERVAL {
+            self.last_check = Instant::now();
+            self.restore();
         }
     }
 
-    fn keep(&mut self) {
+    fn restore(&mut self) {
         let Ok(open) = self.file.metadata() else { return };
         let removed = match fs::symlink_metadata(&self.path) {
             Ok(there) if (there.dev(), there.ino()) == (open.dev(), open.ino()) => return,
@@ -167,9 +166,9 @@ impl Kept {
     }
 }
 
-impl Write for Kept {
+impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.look();
+        self.check();
         self.file.write(bytes)
     }
 
@@ -254,19 +253,19 @@ mod kept_tests {
         let folder = std::env::temp_dir().join(format!("trireme-kept-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("log");
-        let mut log = Kept::append(&path).unwrap();
+        let mut log = LogFile::append(&path).unwrap();
         log.write_all(b"one\n").unwrap();
         fs::remove_file(&path).unwrap();
-        log.keep();
+        log.restore();
         log.write_all(b"two\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
         fs::rename(&path, folder.join("old")).unwrap();
         fs::write(&path, "edited\n").unwrap();
-        log.keep();
+        log.restore();
         log.write_all(b"three\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"edited\nthree\n");
         fs::remove_dir_all(&folder).unwrap();
-        log.keep();
+        log.restore();
         log.write_all(b"four\n").unwrap();
     }
 }

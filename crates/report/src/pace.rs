@@ -65,7 +65,7 @@ impl TimeLeft {
 }
 
 /// Formats a time like `0:07`, `12:30`, `3:04:05` or `2 d 3 h`.
-pub(super) fn shown(time: Duration) -> String {
+pub(super) fn format_time(time: Duration) -> String {
     let seconds = (time.as_secs_f64()).round() as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours) {
@@ -113,7 +113,7 @@ mod time_left_tests {
 
     #[test]
     fn times_for_the_eye() {
-        let times = [0.4, 7.0, 750.0, 11_045.0, 184_000.0].map(|s| shown(Duration::from_secs_f64(s)));
+        let times = [0.4, 7.0, 750.0, 11_045.0, 184_000.0].map(|s| format_time(Duration::from_secs_f64(s)));
         assert_eq!(times, ["0:00", "0:07", "12:30", "3:04:05", "2 d 3 h"]);
     }
 }

@@ -36,15 +36,15 @@ pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> b
     // Data of the runs is inserted last, so that no text in it can be mistaken for a placeholder.
     let page = TEXT.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
     let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
-    head.replace("{{title}}", &escaped(&names.join(", "))) + &inert(&data.to_string()) + tail
+    head.replace("{{title}}", &escape_html(&names.join(", "))) + &escape_json(&data.to_string()) + tail
 }
 
 /// Escapes JSON so that no HTML parser finds markup in it.
-fn inert(json: &str) -> String {
+fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -96,7 +96,7 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
 }
 
 fn curves(steps: &[StepLine], points: usize) -> Value {
-    let curve = |value: fn(&StepLine) -> f64| thinned(steps.iter().map(|step| (step.step, value(step))), points);
+    let curve = |value: fn(&StepLine) -> f64| thin_out(steps.iter().map(|step| (step.step, value(step))), points);
     json!({
         "loss": curve(|step| step.loss),
         "top1": curve(|step| step.top1),
@@ -211,7 +211,7 @@ const CURVES: usize = 7;
 /// Returns `{x, y}` of a curve. If it has more than `most` points, adjacent points are replaced by their mean, with
 /// minimum and maximum as `lo` and `hi`. Values that are not finite become null and are left out of means. A curve
 /// without finite values is null.
-fn thinned(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
+fn thin_out(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
     let points: Vec<(u64, f64)> = points.collect();
     if !points.iter().any(|(_, y)| y.is_finite()) {
         return Value::Null;
@@ -367,11 +367,11 @@ mod series_tests {
 
     #[test]
     fn few_points_stay_and_many_become_means() {
-        assert_eq!(thinned([(1, 0.5), (3, f64::NAN)].into_iter(), 4), json!({"x": [1, 3], "y": [0.5, null]}));
-        let many = thinned((1..=9).map(|step| (step, step as f64)), 3);
+        assert_eq!(thin_out([(1, 0.5), (3, f64::NAN)].into_iter(), 4), json!({"x": [1, 3], "y": [0.5, null]}));
+        let many = thin_out((1..=9).map(|step| (step, step as f64)), 3);
         assert_eq!(many, json!({"x": [3, 6, 9], "y": [2.0, 5.0, 8.0], "lo": [1.0, 4.0, 7.0], "hi": [3.0, 6.0, 9.0]}));
-        let holes = thinned([(1, f64::NAN), (2, f64::NAN), (3, 1.0), (4, f64::INFINITY)].into_iter(), 2);
+        let holes = thin_out([(1, f64::NAN), (2, f64::NAN), (3, 1.0), (4, f64::INFINITY)].into_iter(), 2);
         assert_eq!(holes, json!({"x": [2, 4], "y": [null, 1.0], "lo": [null, 1.0], "hi": [null, 1.0]}));
-        assert_eq!(thinned([(1, f64::NAN)].into_iter(), 2), Value::Null);
+        assert_eq!(thin_out([(1, f64::NAN)].into_iter(), 2), Value::Null);
     }
 }

@@ -10,7 +10,7 @@ const WORSE: f64 = 4.0;
 /// The first steps cannot be suggested, because their smoothed losses average too few values.
 const SKIPPED: usize = 10;
 
-/// The losses of a search.
+/// The losses of a search, one per step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateSearch {
     points: Vec<Point>,
@@ -145,7 +145,7 @@ impl Plot {
         )
     }
 
-    /// Draws the suggested rate.
+    /// Draws a vertical line at the suggested rate.
     fn mark(&self, lr: f64) -> String {
         let (x, bottom) = (self.x(lr), HEIGHT - BELOW);
         format!(

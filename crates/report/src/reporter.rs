@@ -9,7 +9,7 @@ use data_tools::Thumbnail;
 use super::evaluation_file::EvaluationFile;
 use super::event::Event;
 use super::jsonl::Jsonl;
-use super::jsonl::Kept;
+use super::jsonl::LogFile;
 use super::plain::Plain;
 use super::terminal::Terminal;
 
@@ -48,7 +48,7 @@ impl Reporter {
         let metrics =
             if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
         let path = out.join(LOG);
-        let log = Kept::append(&path).map_err(|source| Error { path, source })?;
+        let log = LogFile::append(&path).map_err(|source| Error { path, source })?;
         Ok(Reporter::default()
             .with(screen(verbosity, apart))
             .with(Box::new(metrics))
@@ -161,7 +161,7 @@ pub trait Sink {
 
 pub const LOG: &str = "run.log";
 
-/// How much is printed.
+/// How much a run prints. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     Quiet,
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn a_failing_sink_is_heard() {
         let path = Path::new("/dev/full");
-        let file = Kept::on(std::fs::File::options().write(true).open(path).unwrap(), path);
-        let full = Jsonl::on(file, 1, Instant::now());
+        let file = LogFile::from_file(std::fs::File::options().write(true).open(path).unwrap(), path);
+        let full = Jsonl::from_file(file, 1, Instant::now());
         let mut reporter = Reporter::silent().with(Box::new(full));
         let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
         assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");

@@ -19,7 +19,7 @@ const POINTS_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Tensorboard {
     file: EventFile,
-    /// Shown as hyperparameters.
+    /// The recipe, which the HParams page shows.
     recipe: toml::Table,
     window: Window,
     written: Option<Instant>,

@@ -92,7 +92,7 @@ pub(super) struct Status<'a> {
     pub start: &'a Start,
     /// The means of the steps since the last update.
     pub mean: &'a Step,
-    /// Remaining time of the run.
+    /// Estimated remaining time of the run.
     pub left: Option<Duration>,
     pub best: Option<&'a str>,
 }
@@ -105,7 +105,7 @@ impl Status<'_> {
         let mut lines = vec![self.bar(width)];
         let best = self.best.map(|best| format!("best {best}"));
         let words: Vec<String> = text::numbers(self.mean).into_iter().chain(best).collect();
-        lines.extend(filled(&words, width));
+        lines.extend(fill_lines(&words, width));
         lines
     }
 
@@ -115,7 +115,7 @@ impl Status<'_> {
         let head = format!("epoch {}/{}", mean.epoch + 1, start.epochs);
         let done = mean.step.saturating_sub(u64::from(mean.epoch) * start.steps_per_epoch);
         let steps = format!("{done}/{}", start.steps_per_epoch);
-        let left = left.map_or(String::new(), |left| format!(", {} left", pace::shown(left)));
+        let left = left.map_or(String::new(), |left| format!(", {} left", pace::format_time(left)));
         let percent = 100.0 * mean.step as f64 / start.last_step.max(1) as f64;
         let tails = [format!("{steps}  run {percent:.0} %{left}"), format!("{steps}{left}")];
         let room = |tail: &String| width.saturating_sub(head.len() + tail.len() + " [] ".len());
@@ -134,7 +134,7 @@ fn bar(width: usize, done: u64, of: u64) -> String {
 }
 
 /// Distributes words over as few lines as needed, separated by two spaces.
-fn filled(words: &[String], width: usize) -> Vec<String> {
+fn fill_lines(words: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {

@@ -92,7 +92,7 @@ pub(super) fn step(start: &Start, step: &Step, left: Option<Duration>, verbosity
     if verbosity.shows_facts() {
         words.push(format!("step {step_ms:.1} ms  data wait {data_wait_ms:.1} ms  comm wait {comm_wait_ms:.1} ms"));
     }
-    words.extend(left.map(|left| format!("{} left", pace::shown(left))));
+    words.extend(left.map(|left| format!("{} left", pace::format_time(left))));
     words.join("  ")
 }
 

@@ -20,13 +20,13 @@ pub enum Problem {
     /// The recipe does not have a required key.
     #[error("missing; it is {expected}: {doc}")]
     Missing {
-        /// Describes valid values.
+        /// A description of the valid values.
         expected: String,
         doc: &'static str,
     },
     #[error("expected {expected}, got {got}")]
     Type {
-        /// Describes valid values.
+        /// A description of the valid values.
         expected: String,
         got: String,
     },
@@ -77,7 +77,7 @@ fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
             fault(Problem::Value(format!("{digits} is too large; an integer is at most {}", i64::MAX)))
         }
         Some(value) if !field.value_type.accepts(value) => {
-            fault(Problem::Type { expected: expected(), got: shown(value) })
+            fault(Problem::Type { expected: expected(), got: describe_value(value) })
         }
         Some(value) => check_value(field, value).or_else(|why| fault(Problem::Value(why))),
     }
@@ -133,7 +133,7 @@ fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
 }
 
 /// Formats a value for messages: shortened, and with its type if the text alone could be misleading.
-pub fn shown(value: &Value) -> String {
+pub fn describe_value(value: &Value) -> String {
     let mut text = value.to_string();
     if text.chars().count() > 60 {
         text = text.chars().take(57).collect::<String>() + "...";

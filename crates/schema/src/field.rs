@@ -12,7 +12,7 @@ pub enum KeyType {
         /// Checks a string. The error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// Like `Parsed`, or a list of numbers.
+    /// A string, which must be one of these.
     ParsedOrNumbers {
         /// Description of the notation for error messages.
         expected: &'static str,
@@ -20,12 +20,12 @@ pub enum KeyType {
     },
     /// An integer from 0 to this maximum.
     Count(u64),
-    /// A finite integer or float.
+    /// An integer or a finite float.
     Number,
     Switch,
     /// `true`, `false` or `"auto"`.
     AutoSwitch,
-    /// This word or a number.
+    /// This word, or a finite number.
     WordOrNumber(&'static str),
     Texts,
     Numbers,
@@ -43,7 +43,7 @@ pub enum KeyType {
 pub enum DefaultValue {
     /// A recipe without the key is invalid.
     Required,
-    /// A value, as TOML.
+    /// A fixed value, formatted as TOML.
     Value(fn() -> String),
     /// No fixed value. The text describes what happens.
     Words(&'static str),
@@ -202,7 +202,6 @@ pub fn quoted(words: &[&str]) -> String {
 pub enum Range {
     /// All numbers of the key's type.
     Any,
-    /// At least this number.
     AtLeast(f64),
     /// From the first to the second number, inclusive.
     Between(f64, f64),
@@ -213,7 +212,7 @@ pub enum Range {
     PositiveF32,
     /// From 0 up to, but not including, 1.
     Fraction,
-    /// From 0 to 1, inclusive.
+    /// From 0 to 1, both included.
     Probability,
     /// Between 0 and 1, both excluded. The value is an example for error messages.
     OpenFraction(f64),

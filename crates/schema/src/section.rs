@@ -147,7 +147,7 @@ macro_rules! section {
     };
 }
 
-/// The type of a key's field.
+/// Expands to the type of a key's field in the struct.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! field_type {

@@ -6,7 +6,7 @@ use recipe::Overlap;
 
 pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
-/// Values of `--device`.
+/// The kind of device that `--device` requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// A usable GPU if available, otherwise the CPU.

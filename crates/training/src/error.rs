@@ -9,10 +9,10 @@ use loaders::why;
 /// An error of training or evaluation. [`Error::code`] returns its exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request is invalid.
+    /// The request cannot be carried out, for example because of a wrong option or recipe key. The exit code is 2.
     #[error("{0}")]
     Usage(String),
-    /// Any other failure.
+    /// A failure without a variant of its own. The text is the whole message.
     #[error("{0}")]
     Failed(String),
     /// The ranks were not started correctly. The text includes a remedy.
@@ -36,7 +36,6 @@ pub enum Error {
         task: &'static str,
         source: io::Error,
     },
-    /// A thread ended too early.
     #[error("the thread that {task} has ended unexpectedly")]
     ThreadGone {
         /// The thread's task, as a verb in the third person.
@@ -48,20 +47,20 @@ pub enum Error {
         what: String,
         expected: String,
         got: String,
-        /// A remedy for the user.
+        /// What the user can do about it.
         cure: String,
     },
     /// A data set that training cannot use.
     #[error("data set {data}: {what}")]
     DataSet {
         data: String,
-        /// The problem and a remedy.
+        /// The problem, with a remedy, as the rest of the message.
         what: String,
     },
     /// The loader returned a batch that does not belong to the step. This is a bug.
     #[error("expected a batch of {expected}, got {got}")]
     Batch {
-        /// Epoch, step and worker.
+        /// Epoch, step and worker of the pass that needs the batch.
         expected: String,
         /// Epoch, step and worker of the batch from the loader.
         got: String,
@@ -73,7 +72,6 @@ pub enum Error {
     )]
     NoSpace {
         out: PathBuf,
-        /// Free space as text.
         free: String,
         /// Sizes of the files as text.
         sizes: String,
@@ -82,10 +80,7 @@ pub enum Error {
     #[error(
         "{source}. The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out"
     )]
-    OutputGone {
-        /// The failed write.
-        source: Box<Error>,
-    },
+    OutputGone { source: Box<Error> },
     /// A loss, a parameter or a running statistic is not finite.
     #[error(
         "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}). The last good \
@@ -114,7 +109,7 @@ pub enum Error {
          {scale:e}. So the values themselves are not finite in f16. The last good checkpoint is kept, if there is one. Try precision = \
          \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
     )]
-    Underflow {
+    LossScaleExhausted {
         /// Number of consecutive steps that were skipped.
         steps: u32,
         scale: f32,
@@ -128,13 +123,13 @@ pub enum Error {
     SharedGpu {
         ranks: [usize; 2],
         host: String,
-        /// Name and id.
+        /// Name and id of the GPU, as text.
         gpu: String,
     },
     /// A GPU is gone or failed a call.
     #[error("on {place}: {source}")]
     Gpu {
-        /// Node and GPU.
+        /// The node and, if known, the GPU's name and id.
         place: String,
         source: backend::Error,
     },
@@ -143,7 +138,7 @@ pub enum Error {
     Transport {
         /// The recipe key that requests it, or the name of the attempt.
         transport: String,
-        /// The problem and a remedy.
+        /// The problem, with a remedy, as the rest of the message.
         why: String,
     },
     /// All ranks know this error and end together.
@@ -162,7 +157,7 @@ pub enum Error {
     },
     /// Another rank failed and reports the error.
     #[error("another rank failed")]
-    Elsewhere { code: u8 },
+    OtherRank { code: u8 },
     #[error(transparent)]
     Recipe(#[from] recipe::Error),
     #[error(transparent)]
@@ -193,7 +188,7 @@ pub enum Error {
 impl Error {
     /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
-        matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::Elsewhere { .. })
+        matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })
     }
 
     /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.
@@ -202,8 +197,8 @@ impl Error {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
             Error::Export(error) if error.is_usage() => 2,
             Error::Checkpoint(checkpoint::Error::NoCheckpoint { .. }) => 2,
-            Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_of_the_request(source) => 2,
-            Error::Agreed { code, .. } | Error::Elsewhere { code } => *code,
+            Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_caused_by_request(source) => 2,
+            Error::Agreed { code, .. } | Error::OtherRank { code } => *code,
             _ => 1,
         }
     }
@@ -211,7 +206,7 @@ impl Error {
 
 /// Returns true if an output cannot be written because of the user's request, not because of a full disk or a broken
 /// machine.
-pub(crate) fn is_of_the_request(source: &io::Error) -> bool {
+pub(crate) fn is_caused_by_request(source: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     let kinds = [AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem];
     kinds.contains(&source.kind())

@@ -18,7 +18,7 @@ use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::predict::{Predict, Predictor};
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score::Scored;
+use crate::eval::score::SplitScore;
 use crate::eval::{follow, score};
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
@@ -27,7 +27,7 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::transport;
 use crate::train::start;
 
-/// Values of `--device`. To add a kind of device, change this list, `Found`, `choose` and `on!`.
+/// Values of `--device`. To add a kind of device, change this list, `FoundDevice`, `choose` and `with_device!`.
 pub const CHOICES: &[DeviceChoice] =
     &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
 
@@ -41,30 +41,31 @@ pub fn about(choice: DeviceChoice) -> &'static str {
 }
 
 /// The device to use, or the reason why it is not available.
-enum Found {
+enum FoundDevice {
     Cpu(CpuDevice),
     Cuda(CudaDevice),
     Refused(Error),
 }
 
 /// Finds the requested kind of device. Looks for libraries and counts GPUs, but opens no device.
-fn choose(choice: DeviceChoice) -> Found {
-    let refused =
-        |name: &str, why: String| Found::Refused(Error::Failed(format!("--device {name}: {why}; or use --device cpu")));
+fn choose(choice: DeviceChoice) -> FoundDevice {
+    let refused = |name: &str, why: String| {
+        FoundDevice::Refused(Error::Failed(format!("--device {name}: {why}; or use --device cpu")))
+    };
     let cpu = |notes| match CpuDevice::find(notes) {
-        Ok(device) => Found::Cpu(device),
+        Ok(device) => FoundDevice::Cpu(device),
         // the CPU is always there, so only an environment variable can be wrong
-        Err(unavailable) => Found::Refused(Error::Usage(unavailable.why)),
+        Err(unavailable) => FoundDevice::Refused(Error::Usage(unavailable.why)),
     };
     let cuda = || CudaDevice::find(Vec::new());
     match choice {
         DeviceChoice::Kind(CudaDevice::NAME) => match cuda() {
-            Ok(device) => Found::Cuda(device),
+            Ok(device) => FoundDevice::Cuda(device),
             Err(unavailable) => refused(CudaDevice::NAME, unavailable.why),
         },
         DeviceChoice::Kind(_) => cpu(Vec::new()),
         DeviceChoice::Auto => match cuda() {
-            Ok(device) => Found::Cuda(device),
+            Ok(device) => FoundDevice::Cuda(device),
             Err(Unavailable { why, present: true }) => {
                 cpu(vec![format!("note: this machine has a GPU, but it is not used: {why}")])
             }
@@ -87,18 +88,18 @@ fn refused<T>(error: Error) -> Result<T, Error> {
 }
 
 /// Evaluates `$work` with `$device` bound to the requested device.
-macro_rules! on {
+macro_rules! with_device {
     ($wanted:expr, $device:ident => $work:expr) => {
         match choose($wanted) {
-            Found::Cpu(kind) => {
+            FoundDevice::Cpu(kind) => {
                 let $device = &kind;
                 $work
             }
-            Found::Cuda(kind) => {
+            FoundDevice::Cuda(kind) => {
                 let $device = &kind;
                 $work
             }
-            Found::Refused(error) => refused(error),
+            FoundDevice::Refused(error) => refused(error),
         }
     };
 }
@@ -155,9 +156,9 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
 /// because an MPI library that wrongly claims support crashes the process.
 pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
-        Found::Cuda(device) => device,
-        Found::Refused(error) => return refused(error),
-        Found::Cpu(_) => return refused(Error::Failed("--cuda-aware needs a GPU".into())),
+        FoundDevice::Cuda(device) => device,
+        FoundDevice::Refused(error) => return refused(error),
+        FoundDevice::Cpu(_) => return refused(Error::Failed("--cuda-aware needs a GPU".into())),
     };
     let mut session = Session::join(Comm::launch())?;
     let found = cuda_aware(&device, &mut session, share_gpu);
@@ -177,21 +178,21 @@ fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Re
 
 /// Trains as requested. `started` is the start time of the process. A dry run returns the text that rank 0 prints.
 pub fn train(request: &TrainRequest, started: Instant) -> Result<Option<String>, Error> {
-    on!(request.device, device => start::run(device, request, started))
+    with_device!(request.device, device => start::run(device, request, started))
 }
 
 /// Scores a split with all ranks together.
-pub fn score(request: &EvalRequest) -> Result<Scored, Error> {
-    on!(request.device, device => score::score(device, request))
+pub fn score(request: &EvalRequest) -> Result<SplitScore, Error> {
+    with_device!(request.device, device => score::score(device, request))
 }
 
 /// Scores the files of a run as they appear, see [`follow::follow`].
 pub fn follow(
     request: &EvalRequest,
     once: bool,
-    show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+    show: impl FnMut(&Path, &SplitScore) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    on!(request.device, device => follow::follow(device, request, once, show))
+    with_device!(request.device, device => follow::follow(device, request, once, show))
 }
 
 /// Opens a model that classifies pictures.
@@ -201,12 +202,12 @@ pub fn predictor(
     limits: loaders::Limits,
     test_time: TestTime,
 ) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
+    with_device!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
 }
 
 /// Measures training steps on a synthetic batch.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
-    on!(request.device, device => {
+    with_device!(request.device, device => {
         device.notes(request.precision, request.tf32).iter().for_each(|note| screen::say(note));
         bench::step(device, request, started)
     })
@@ -214,15 +215,15 @@ pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<benc
 
 /// Measures training steps on images from a loader.
 pub fn bench_loader_step(request: &bench::LoaderStepRequest) -> Result<bench::LoaderStepResult, Error> {
-    on!(request.device, device => bench::run_loader_step(device, request))
+    with_device!(request.device, device => bench::run_loader_step(device, request))
 }
 
 /// Measures the CPU implementations of convolutions and linear layers.
 pub fn bench_ops(
     request: &bench::ops::OpsRequest,
-    show: impl FnMut(&bench::ops::On, &bench::ops::Measured) -> Result<(), Error>,
+    show: impl FnMut(&bench::ops::MeasuredOn, &bench::ops::OperationTimes) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    on!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
+    with_device!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
 }
 
 /// Returns true if an MPI launcher started this process.
@@ -236,8 +237,8 @@ pub fn is_first_of_several() -> bool {
 }
 
 /// Measures how the time of a step scales with the number of ranks. Collective. Returns `None` on all ranks except 0.
-pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
-    on!(request.device, device => bench::scale::run(device, request))
+pub fn bench_scale(request: &bench::scale::ScaleRequest) -> Result<Option<bench::scale::ScaleResult>, Error> {
+    with_device!(request.device, device => bench::scale::run(device, request))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub const ENTRY: Entry = Entry {
 /// With more workers, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = 256;
 
-/// The largest code.
+/// The largest absolute value of a code.
 const MOST: f32 = 127.0;
 
 simd! {

@@ -139,7 +139,7 @@ pub struct Tensor {
     pub parameter: u16,
     /// The range in the bucket. Elements beyond `elems` are padding and contain zeros.
     pub range: Range<usize>,
-    /// Elements without padding.
+    /// Number of elements without padding.
     pub elems: usize,
     /// Whether the tensor is sent as in `exact` even if the codec rounds.
     pub exempt: bool,

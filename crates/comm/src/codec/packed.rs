@@ -114,7 +114,6 @@ impl Packed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lanes {
-    /// Bits per lane.
     pub bits: u32,
     /// Lanes per word. The remaining bits stay zero.
     pub per_word: usize,

@@ -22,7 +22,7 @@ pub struct Log {
     pub exchange: Option<ExchangeLine>,
     /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
     pub layers: Layers,
-    /// Scores of the weights.
+    /// Evaluations of the weights themselves, not of their averages.
     pub evals: Vec<EvalLine>,
     /// Scores of the averaged weights (EMA).
     pub averages: Vec<EvalLine>,
@@ -139,7 +139,7 @@ impl Log {
 pub struct Layers {
     kept: Vec<LayersLine>,
     last: Option<LayersLine>,
-    /// Number of lines so far.
+    /// Number of lines so far, kept or not.
     seen: usize,
     /// One out of 2^power lines is kept.
     power: u32,

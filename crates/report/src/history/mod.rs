@@ -57,7 +57,7 @@ pub struct Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The run reached its end.
+    /// The run reached its end with a finite loss.
     Done,
     /// The log has grown in the last two minutes, and the process has not released the folder.
     Running,
@@ -190,7 +190,7 @@ const FAR: f64 = 0.01;
 
 /// A key with different values in two runs. `None` means that the run does not have the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Differing {
+pub struct KeyDifference {
     pub key: String,
     pub first: Option<String>,
     pub second: Option<String>,
@@ -198,41 +198,44 @@ pub struct Differing {
 
 /// Where the losses of two runs begin to differ. Only steps that both runs logged are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parting {
+pub struct LossComparison {
     /// Number of steps that both runs logged.
     pub shared: u64,
     /// First step with losses that are not bit-identical.
-    pub apart: Option<u64>,
+    pub first_difference: Option<u64>,
     /// First step with losses that differ by more than one per cent.
-    pub far: Option<u64>,
+    pub first_large_difference: Option<u64>,
 }
 
 /// Returns the keys with different values, sorted by name.
-pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<Differing> {
+pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<KeyDifference> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
-    let pair =
-        |key: &String| Differing { key: key.clone(), first: first.get(key).cloned(), second: second.get(key).cloned() };
+    let pair = |key: &String| KeyDifference {
+        key: key.clone(),
+        first: first.get(key).cloned(),
+        second: second.get(key).cloned(),
+    };
     differing.map(pair).collect()
 }
 
-impl Parting {
+impl LossComparison {
     pub fn of(first: &Log, second: &Log) -> Self {
         let losses: BTreeMap<u64, f64> = first.steps.iter().map(|step| (step.step, step.loss)).collect();
-        let mut parting = Self::default();
+        let mut comparison = Self::default();
         for step in &second.steps {
             let Some(loss) = losses.get(&step.step) else { continue };
-            parting.shared += 1;
+            comparison.shared += 1;
             let same = loss.to_bits() == step.loss.to_bits();
             let near = same || (loss - step.loss).abs() <= FAR * loss.abs().max(step.loss.abs());
             if !same {
-                parting.apart.get_or_insert(step.step);
+                comparison.first_difference.get_or_insert(step.step);
             }
             if !near {
-                parting.far.get_or_insert(step.step);
+                comparison.first_large_difference.get_or_insert(step.step);
             }
         }
-        parting
+        comparison
     }
 }
 
@@ -315,16 +318,22 @@ mod compare_tests {
     fn losses_part_first_by_a_little() {
         let one = log(&[(1, 2.5), (2, 2.0), (3, 1.5), (4, 1.0)]);
         let two = log(&[(1, 2.5), (3, 1.5000001), (4, 1.2), (9, 1.0)]);
-        assert_eq!(Parting::of(&one, &two), Parting { shared: 3, apart: Some(3), far: Some(4) });
-        assert_eq!(Parting::of(&one, &one), Parting { shared: 4, apart: None, far: None });
-        assert_eq!(Parting::of(&one, &log(&[])).shared, 0);
+        assert_eq!(
+            LossComparison::of(&one, &two),
+            LossComparison { shared: 3, first_difference: Some(3), first_large_difference: Some(4) }
+        );
+        assert_eq!(
+            LossComparison::of(&one, &one),
+            LossComparison { shared: 4, first_difference: None, first_large_difference: None }
+        );
+        assert_eq!(LossComparison::of(&one, &log(&[])).shared, 0);
     }
 
     #[test]
     fn keys_that_differ() {
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let found = compare(&map(&[("a", "1"), ("b", "2")]), &map(&[("a", "1"), ("b", "3"), ("c", "4")]));
-        let row = |key: &str, first: Option<&str>, second: &str| Differing {
+        let row = |key: &str, first: Option<&str>, second: &str| KeyDifference {
             key: key.into(),
             first: first.map(String::from),
             second: Some(second.into()),

@@ -56,7 +56,7 @@ impl Ranking {
     }
 }
 
-/// Ranks NaN last.
+/// Returns the number to rank by. NaN is ranked last.
 fn number(log: f64) -> f64 {
     if log.is_nan() { f64::NEG_INFINITY } else { log }
 }
@@ -123,12 +123,10 @@ pub struct Confusion {
     cells: BTreeMap<(u32, u32), u64>,
 }
 
-/// An entry of the confusion matrix.
+/// An entry of the confusion matrix: how many images with true class `label` were predicted as `taken_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The true class.
     pub label: u32,
-    /// The predicted class.
     pub taken_for: u32,
     pub images: u64,
 }

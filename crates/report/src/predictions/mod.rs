@@ -6,7 +6,7 @@ mod measures;
 pub use measures::{Bin, Confusion, Pair, Ranking, calibration, expected_error};
 
 /// Number of classes stored for each image, the most probable ones.
-const KEPT: usize = 5;
+const TOP_CLASSES: usize = 5;
 
 /// Marks unused entries if the network has fewer classes.
 const NONE: u32 = u32::MAX;
@@ -48,12 +48,12 @@ pub struct Outcome {
     /// the true class is NaN, this is the number of classes.
     pub place: u32,
     pub loss: f64,
-    guesses: [Guess; KEPT],
+    guesses: [Guess; TOP_CLASSES],
 }
 
 impl Outcome {
-    /// Length of the binary form.
-    pub const BYTES: usize = 24 + 8 * KEPT;
+    /// Length of the binary form in bytes.
+    pub const BYTES: usize = 24 + 8 * TOP_CLASSES;
 
     /// Creates the prediction from an image's scores, one per class.
     pub fn new(id: u64, label: u32, scores: &[f32], softmax: Softmax) -> Self {
@@ -86,7 +86,7 @@ impl Outcome {
         self.place == 0
     }
 
-    /// Appends the binary form.
+    /// Appends the binary form, which [`Outcome::read`] parses.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.label.to_le_bytes());
@@ -119,8 +119,8 @@ impl Outcome {
 }
 
 /// Returns the classes with the highest scores. Equal scores are ordered by class index, NaN comes last.
-fn best(scores: &[f32]) -> [u32; KEPT] {
-    let mut best = [NONE; KEPT];
+fn best(scores: &[f32]) -> [u32; TOP_CLASSES] {
+    let mut best = [NONE; TOP_CLASSES];
     let value = |class: u32| scores.get(class as usize).copied().filter(|score| !score.is_nan());
     for class in 0..scores.len() as u32 {
         let beats = |other: u32| match (value(class), value(other)) {
@@ -137,7 +137,7 @@ fn best(scores: &[f32]) -> [u32; KEPT] {
 
 /// The prediction for one image of multi-label data.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeveralOutcome {
+pub struct MultiLabelOutcome {
     /// Index of the image in its split.
     pub id: u64,
     /// Mean binary cross-entropy over the classes.
@@ -153,7 +153,7 @@ pub fn sigmoid(score: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(score)).exp())
 }
 
-impl SeveralOutcome {
+impl MultiLabelOutcome {
     /// Creates the prediction from an image's true classes and its scores, one per class.
     pub fn new(id: u64, loss: f64, labels: &[u32], scores: &[f32]) -> Self {
         let taken = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
@@ -166,7 +166,7 @@ impl SeveralOutcome {
         self.labels.iter().eq(self.predicted.iter().map(|(class, _)| class))
     }
 
-    /// Appends the binary form.
+    /// Appends the binary form, which [`MultiLabelOutcome::read`] parses.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.loss.to_le_bytes());
@@ -199,10 +199,10 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// The scores of one class.
+/// The counts and scores of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassScore {
-    /// Images in the class.
+    /// Number of images in the class.
     pub images: u64,
     /// Images predicted as this class.
     pub predicted: u64,
@@ -345,16 +345,16 @@ mod several_tests {
     #[test]
     fn bytes_come_back() {
         let all = [
-            SeveralOutcome::new(7, 0.5, &[0, 2], &[1.0, -1.0, 0.25]),
-            SeveralOutcome::new(8, 0.25, &[], &[-1.0, 0.0, f32::NAN]),
-            SeveralOutcome::new(9, 0.75, &[1], &[3.0, 0.5, -0.5]),
+            MultiLabelOutcome::new(7, 0.5, &[0, 2], &[1.0, -1.0, 0.25]),
+            MultiLabelOutcome::new(8, 0.25, &[], &[-1.0, 0.0, f32::NAN]),
+            MultiLabelOutcome::new(9, 0.75, &[1], &[3.0, 0.5, -0.5]),
         ];
-        assert_eq!(all.each_ref().map(SeveralOutcome::is_right), [true, true, false]);
+        assert_eq!(all.each_ref().map(MultiLabelOutcome::is_right), [true, true, false]);
         assert_eq!(all[2].predicted[0], (0, sigmoid(3.0) as f32));
         let mut bytes = Vec::new();
         all.iter().for_each(|one| one.write(&mut bytes));
-        assert_eq!(SeveralOutcome::read(&bytes), all);
-        assert_eq!(SeveralOutcome::read(&bytes[..bytes.len() - 1]), all[..2]);
+        assert_eq!(MultiLabelOutcome::read(&bytes), all);
+        assert_eq!(MultiLabelOutcome::read(&bytes[..bytes.len() - 1]), all[..2]);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::train::reduce::bucket_sum::Costs;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
 
-/// Times for a size of gradients. Each is the median of all repeats unless the name says `best`.
+/// Times for one size of gradients. Each is the median of all repeats unless the name says `best`.
 pub struct Sums {
     /// Bytes of all gradients as f32.
     pub bytes: usize,
@@ -30,7 +30,7 @@ pub struct Sums {
     pub plain_ms_best: f64,
     /// Milliseconds of encoding, MPI and decoding, without overlap.
     pub parts_ms: [f64; 3],
-    /// Bytes passed to MPI.
+    /// Bytes that this rank passes to MPI for the whole sum.
     pub wire_bytes: u64,
     /// Name and version of the MPI library.
     pub library: String,
@@ -132,7 +132,7 @@ struct Buckets {
     costs: Costs,
 }
 
-/// The description that all sums use.
+/// The step that all sums belong to: the first one, without loss scaling, comparison with `float` and zero counting.
 const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 

@@ -5,7 +5,7 @@ pub mod operation;
 pub mod ops;
 pub mod roofline;
 pub mod scale;
-mod trained;
+mod trainer;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use engine::{Batch, Graph, NodeCost, NodeTime};
 use loaders::transform::exif_of;
 use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
 use roofline::{Machine, Roofline};
-use trained::{Setting, Synthetic, Trained};
+use trainer::{BenchTrainer, Setting, Synthetic};
 
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
@@ -48,13 +48,13 @@ pub struct StepRequest {
 }
 
 impl StepRequest {
-    fn work<D: Device>(&self) -> trained::Work<'_> {
+    fn work<D: Device>(&self) -> trainer::Workload<'_> {
         let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
         let (batch, precision, tf32) = (*batch, *precision, *tf32);
         let requested = RequestedThreads { compute: *threads, loader: None };
         let threads = Resources::of_process::<D>(requested).compute;
         let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
-        trained::Work { model, size: *size, setting }
+        trainer::Workload { model, size: *size, setting }
     }
 }
 
@@ -63,11 +63,11 @@ pub struct StepResult {
     /// Height and width of the images.
     pub size: usize,
     pub threads: usize,
-    /// Rate of the median step.
+    /// Images per second of the median step.
     pub img_per_s: f64,
-    /// Rate of the fastest step.
+    /// Images per second of the fastest step.
     pub img_per_s_best: f64,
-    /// Time of the median step.
+    /// Duration of the median step in milliseconds.
     pub step_ms: f64,
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
@@ -93,7 +93,7 @@ const WARM_UP: usize = 3;
 
 /// Times and counts of single steps.
 #[derive(Default)]
-struct Taken {
+struct StepTimes {
     times: Vec<Duration>,
     first_step_s: f64,
     /// Kernel launches of the last step.
@@ -104,15 +104,15 @@ struct Taken {
 /// Measures forward, backward and update. All steps use the same synthetic batch.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work::<D>())?;
-    if request.roofline && work.trained.graph.backend().cores().is_none() {
+    if request.roofline && work.trainer.graph.backend().cores().is_none() {
         let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
     }
-    let taken = take_steps(&mut work, request, started)?;
-    let costs = work.trained.graph.profile(false);
-    work.trained.graph.take_notes().iter().for_each(|note| screen::say(note));
-    let graph = &work.trained.graph;
-    let Taken { mut times, first_step_s, launches, regions } = taken;
+    let step_times = take_steps(&mut work, request, started)?;
+    let costs = work.trainer.graph.profile(false);
+    work.trainer.graph.take_notes().iter().for_each(|note| screen::say(note));
+    let graph = &work.trainer.graph;
+    let StepTimes { mut times, first_step_s, launches, regions } = step_times;
     let steps = times.len();
     times.sort_unstable();
     let (rate, median) = (|t: Duration| request.batch as f64 / t.as_secs_f64(), times[steps / 2]);
@@ -124,7 +124,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     };
     Ok(StepResult {
         size: graph.net().input.h,
-        threads: work.trained.threads,
+        threads: work.trainer.threads,
         img_per_s: rate(median),
         img_per_s_best: rate(times[0]),
         step_ms: median.as_secs_f64() * 1e3,
@@ -142,28 +142,32 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
 }
 
 /// Runs the warm-up steps and then steps for the requested time. The result does not include the times of the warm-up.
-fn take_steps<B: Backend>(work: &mut Synthetic<B>, request: &StepRequest, started: Instant) -> Result<Taken, Error> {
-    let (mut taken, mut begin) = (Taken::default(), Instant::now());
-    while taken.times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
-        let (start, launches, regions) = (Instant::now(), work.trained.launches(), work.trained.regions());
+fn take_steps<B: Backend>(
+    work: &mut Synthetic<B>,
+    request: &StepRequest,
+    started: Instant,
+) -> Result<StepTimes, Error> {
+    let (mut step_times, mut begin) = (StepTimes::default(), Instant::now());
+    while step_times.times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
+        let (start, launches, regions) = (Instant::now(), work.trainer.launches(), work.trainer.regions());
         work.step_alone()?;
-        if taken.times.is_empty() {
-            work.trained.finish()?;
+        if step_times.times.is_empty() {
+            work.trainer.finish()?;
         }
-        taken.times.push(start.elapsed());
-        taken.launches = work.trained.launches().zip(launches).map(|(now, before)| now - before);
-        taken.regions = work.trained.regions().zip(regions).map(|(now, before)| now - before);
-        if taken.times.len() == 1 {
-            taken.first_step_s = started.elapsed().as_secs_f64();
+        step_times.times.push(start.elapsed());
+        step_times.launches = work.trainer.launches().zip(launches).map(|(now, before)| now - before);
+        step_times.regions = work.trainer.regions().zip(regions).map(|(now, before)| now - before);
+        if step_times.times.len() == 1 {
+            step_times.first_step_s = started.elapsed().as_secs_f64();
         }
-        if taken.times.len() == WARM_UP {
-            work.trained.graph.profile(request.profile || request.roofline);
+        if step_times.times.len() == WARM_UP {
+            work.trainer.graph.profile(request.profile || request.roofline);
             begin = Instant::now();
         }
     }
-    work.trained.finish()?;
-    taken.times.drain(..WARM_UP);
-    Ok(taken)
+    work.trainer.finish()?;
+    step_times.times.drain(..WARM_UP);
+    Ok(step_times)
 }
 
 fn profile_table<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], steps: usize) -> String {
@@ -232,7 +236,7 @@ pub struct LoaderStepResult {
     /// Mean over the measured time.
     pub img_per_s: f64,
     pub steps: usize,
-    /// Mean time of a step.
+    /// Mean over the measured time.
     pub step_ms: f64,
     /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
     pub data_wait_ms: f64,
@@ -263,25 +267,25 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
     let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
-    let mut trained = Trained::new(device, net, &setting)?;
+    let mut trainer = BenchTrainer::new(device, net, &setting)?;
     // the last batch of an epoch is smaller
-    trained.graph.prepare(split.len() as usize % batch)?;
-    let mut feed = Feed::new(trained.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;
+    trainer.graph.prepare(split.len() as usize % batch)?;
+    let mut feed = Feed::new(trainer.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;
     let (mut begin, mut before) = (Instant::now(), feed.loader.stats());
     let (mut steps, mut images) = (0, 0);
     while steps < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
-        let rows = feed.step(&mut trained)?;
+        let rows = feed.step(&mut trainer)?;
         (steps, images) = (steps + 1, images + rows);
         if steps == WARM_UP {
-            trained.finish()?;
+            trainer.finish()?;
             (begin, before, images) = (Instant::now(), feed.loader.stats(), 0);
         }
     }
-    trained.finish()?;
+    trainer.finish()?;
     let (time, stats, steps) = (begin.elapsed(), feed.loader.stats() - before, steps - WARM_UP);
     let each = |time: Duration| time.as_secs_f64() * 1e3 / steps as f64;
     Ok(LoaderStepResult {
-        threads: trained.threads,
+        threads: trainer.threads,
         loader_threads,
         img_per_s: images as f64 / time.as_secs_f64(),
         steps,
@@ -290,7 +294,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         queue_depth: stats.depth(),
         input: feed.input.describe(),
         device: D::NAME,
-        backend: trained.graph.backend().describe(),
+        backend: trainer.graph.backend().describe(),
         advice: stats.advice(time, loader_threads, feed.loader.maps_local_files()),
     })
 }
@@ -319,21 +323,21 @@ impl Feed {
     }
 
     /// Trains on a batch and returns its number of images.
-    fn step<B: Backend>(&mut self, trained: &mut Trained<B>) -> Result<usize, Error> {
+    fn step<B: Backend>(&mut self, trainer: &mut BenchTrainer<B>) -> Result<usize, Error> {
         let batch = match self.next.take() {
             Some(batch) => Some(batch),
             None => self.loader.next()?,
         };
         let Some(batch) = batch.filter(|batch| !batch.is_empty()) else { return Ok(0) };
-        trained.graph.prepare(batch.len())?;
+        trainer.graph.prepare(batch.len())?;
         let images = self.input.input(&batch);
-        trained.enqueue(Batch { images, labels: batch.labels(), ids: batch.ids(), epoch: batch.epoch() })?;
-        if trained.graph.backend().queue().is_some() && self.loader.is_ready() {
+        trainer.enqueue(Batch { images, labels: batch.labels(), ids: batch.ids(), epoch: batch.epoch() })?;
+        if trainer.graph.backend().queue().is_some() && self.loader.is_ready() {
             self.next = self.loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());
-            next.map_or(Ok(()), |batch| trained.graph.prefetch(self.input.input(batch)))?;
+            next.map_or(Ok(()), |batch| trainer.graph.prefetch(self.input.input(batch)))?;
         }
-        trained.read()?;
+        trainer.read()?;
         Ok(batch.len())
     }
 }

@@ -11,11 +11,10 @@ use net::{Conv, Linear, Op, Shape};
 use crate::error::Error;
 
 /// Number of random values to draw. Longer tensors repeat them.
-const DRAWN: usize = 1 << 16;
+const DISTINCT_VALUES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Computes the output.
     Forward,
     /// Computes the gradients of the parameters.
     Weights,
@@ -60,7 +59,7 @@ impl<B: Backend> Parameters<B> {
 }
 
 /// Tensors that all implementations of an operation share.
-pub struct Work<'a, B: Backend> {
+pub struct Tensors<'a, B: Backend> {
     backend: &'a B,
     x: B::Buf,
     dx: Option<B::Buf>,
@@ -69,7 +68,7 @@ pub struct Work<'a, B: Backend> {
     ids: Vec<u64>,
 }
 
-impl<'a, B: Backend> Work<'a, B> {
+impl<'a, B: Backend> Tensors<'a, B> {
     /// Creates an input with layout `x`, and its gradient if `wants_dx` is set.
     pub fn new(backend: &'a B, x: &TensorDesc, wants_dx: bool) -> Result<Self, backend::Error> {
         let dx = wants_dx.then(|| backend.alloc(x.elems())).transpose()?;
@@ -115,10 +114,10 @@ impl<'a, B: Backend> Work<'a, B> {
 /// Returns a buffer of random values between `-scale` and `scale`.
 fn noise<B: Backend>(backend: &B, elems: usize, scale: f32) -> Result<B::Buf, backend::Error> {
     let mut draws = Draws::new(1, 0, 0, 0);
-    let drawn: Vec<f32> = (0..DRAWN.min(elems)).map(|_| scale * (2.0 * draws.unit() - 1.0)).collect();
+    let drawn: Vec<f32> = (0..DISTINCT_VALUES.min(elems)).map(|_| scale * (2.0 * draws.unit() - 1.0)).collect();
     let mut buffer = backend.alloc(elems)?;
-    for first in (0..elems).step_by(DRAWN) {
-        buffer.write(first, &drawn[..DRAWN.min(elems - first)])?;
+    for first in (0..elems).step_by(DISTINCT_VALUES) {
+        buffer.write(first, &drawn[..DISTINCT_VALUES.min(elems - first)])?;
     }
     Ok(buffer)
 }
@@ -164,7 +163,7 @@ impl std::str::FromStr for Convolution {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub op: Op,
-    /// Shape of an input sample.
+    /// Shape of one input sample, without the batch dimension.
     pub input: Shape,
     /// True if the operation reads the network's image, which needs no gradient.
     pub image: bool,

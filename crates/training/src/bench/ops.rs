@@ -11,22 +11,22 @@ use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
 use net::{Conv, Op, Shape};
 
-use super::operation::{Case, Convolution, Parameters, Pass, Work, cases};
+use super::operation::{Case, Convolution, Parameters, Pass, Tensors, cases};
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 
 /// Minimum number of rounds to measure.
-const ROUNDS: usize = 3;
+const MIN_ROUNDS: usize = 3;
 
 /// An implementation counts as faster only if its time is below this fraction of the current one's time.
-const SCATTER: f64 = 0.97;
+const FASTER_FACTOR: f64 = 0.97;
 
 /// The kind of file that may be overwritten: a table, or rows written by hand. This checks only the beginning of the
 /// file. `run` reads all lines before it measures anything.
 const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
 
 /// Minimum number of images to measure.
-const LEAST: usize = 4;
+const MIN_IMAGES: usize = 4;
 
 /// The options of `trireme bench ops`.
 pub struct OpsRequest {
@@ -44,9 +44,8 @@ pub struct OpsRequest {
     pub table: Option<PathBuf>,
 }
 
-/// An implementation's times.
 #[derive(Clone, Debug)]
-pub struct Timed {
+pub struct ImplementationTimes {
     /// Its name in tables. Empty if there is only one implementation.
     pub name: &'static str,
     /// The primitives that the implementation uses.
@@ -55,7 +54,7 @@ pub struct Timed {
     pub ms: Vec<(Pass, f64)>,
 }
 
-impl Timed {
+impl ImplementationTimes {
     /// Returns the total milliseconds of all passes.
     pub fn total(&self) -> f64 {
         self.ms.iter().map(|(_, ms)| ms).sum()
@@ -64,7 +63,7 @@ impl Timed {
 
 /// The times of an operation at a batch size.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct OperationTimes {
     /// The first layer that uses this operation.
     pub layer: String,
     /// Description of the operation's sizes.
@@ -73,12 +72,12 @@ pub struct Measured {
     /// Multiplications and additions of a pass, in 10^9.
     pub gflop: f64,
     /// All implementations. The first is the one that the device uses now.
-    pub timed: Vec<Timed>,
+    pub timed: Vec<ImplementationTimes>,
 }
 
 /// The device and threads of a measurement.
 #[derive(Clone, Debug)]
-pub struct On {
+pub struct MeasuredOn {
     pub backend: String,
     pub threads: usize,
     /// Peak rate in 10^9 multiplications and additions per second, if the device can measure it.
@@ -89,7 +88,7 @@ pub struct On {
 pub fn run<D: Device>(
     device: &D,
     request: &OpsRequest,
-    show: impl FnMut(&On, &Measured) -> Result<(), Error>,
+    show: impl FnMut(&MeasuredOn, &OperationTimes) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let requested = RequestedThreads { compute: request.threads, loader: None };
     let threads = Resources::of_process::<D>(requested).compute;
@@ -98,7 +97,7 @@ pub fn run<D: Device>(
     device.notes(precision, tf32).iter().for_each(|note| screen::say(note));
     let none = || Error::Usage(format!("{}: this device has only one implementation of each operation", D::NAME));
     let device = backend.implementations().ok_or_else(none)?;
-    let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };
+    let on = MeasuredOn { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };
     let bench = Bench { backend: &backend, device, block: block(&backend)?, request };
     let Some(path) = &request.table else { return bench.all(&on, show).map(drop) };
     overwrite::check(path, &TABLE, &[]).map_err(Error::Usage)?;
@@ -168,13 +167,17 @@ struct Run<B: Backend> {
 
 impl<B: Backend> Bench<'_, B> {
     /// Measures all operations and returns the rows of the table.
-    fn all(&self, on: &On, mut show: impl FnMut(&On, &Measured) -> Result<(), Error>) -> Result<Vec<String>, Error> {
+    fn all(
+        &self,
+        on: &MeasuredOn,
+        mut show: impl FnMut(&MeasuredOn, &OperationTimes) -> Result<(), Error>,
+    ) -> Result<Vec<String>, Error> {
         let mut rows = Vec::new();
         for (layer, case) in cases(&self.request.models, &self.request.convolutions)? {
             if self.request.table.is_some() && !self.has_row(&case)? {
                 continue;
             }
-            let mut all: Vec<Measured> = Vec::new();
+            let mut all: Vec<OperationTimes> = Vec::new();
             for &batch in &self.request.batches {
                 let n = self.images(&case, batch);
                 let measured = match all.last() {
@@ -203,7 +206,7 @@ impl<B: Backend> Bench<'_, B> {
     /// Returns the batch size, reduced to the limit on multiplications and additions.
     fn images(&self, case: &Case, batch: usize) -> usize {
         let most = self.request.most_gflop * 1e9 / (2 * case.macs()) as f64;
-        batch.min((most as usize).max(LEAST))
+        batch.min((most as usize).max(MIN_IMAGES))
     }
 
     fn layout(&self, case: &Case, n: usize) -> TensorDesc {
@@ -212,10 +215,10 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     /// Times all implementations in turn, round after round.
-    fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<Measured, Error> {
+    fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<OperationTimes, Error> {
         let x = self.layout(case, n);
         let all = self.device.all(&case.request(&[x]))?;
-        let mut work = Work::new(self.backend, &x, !case.image)?;
+        let mut work = Tensors::new(self.backend, &x, !case.image)?;
         let mut runs: Vec<Run<B>> = Vec::new();
         for one in all {
             let parameters = Parameters::new(self.backend, one.plan.as_ref())?;
@@ -223,7 +226,7 @@ impl<B: Backend> Bench<'_, B> {
             runs.push(Run { one, parameters, times: passes.map(|pass| (pass, Vec::new())).collect() });
         }
         let (mut round, mut begin) = (0, Instant::now());
-        while round <= ROUNDS || begin.elapsed().as_secs_f64() < self.request.seconds {
+        while round <= MIN_ROUNDS || begin.elapsed().as_secs_f64() < self.request.seconds {
             for Run { one, parameters, times } in &mut runs {
                 for (pass, times) in times {
                     times.push(work.time(one.plan.as_mut(), parameters, *pass)?);
@@ -238,10 +241,10 @@ impl<B: Backend> Bench<'_, B> {
         }
         let timed = runs.into_iter().map(|Run { one, times, .. }| {
             let ms = times.into_iter().map(|(pass, times)| (pass, median(times))).collect();
-            Timed { name: one.name, by: one.plan.implementation(), ms }
+            ImplementationTimes { name: one.name, by: one.plan.implementation(), ms }
         });
         let gflop = (2 * case.macs()) as f64 * n as f64 / 1e9;
-        Ok(Measured { layer: layer.into(), op: case.describe(), batch: n, gflop, timed: timed.collect() })
+        Ok(OperationTimes { layer: layer.into(), op: case.describe(), batch: n, gflop, timed: timed.collect() })
     }
 }
 
@@ -252,15 +255,15 @@ fn median(mut times: Vec<f64>) -> f64 {
 
 /// Returns the implementation with the smallest product of its times over all batch sizes. Also returns, for each batch
 /// size, its time divided by the time of the fastest other implementation. The current implementation is kept unless
-/// another one is faster by the factor [`SCATTER`] on average. Returns `None` if there is only one implementation.
-fn fastest(all: &[Measured]) -> Option<(&'static str, Vec<f64>)> {
+/// another one is faster by the factor [`FASTER_FACTOR`] on average. Returns `None` if there is only one implementation.
+fn fastest(all: &[OperationTimes]) -> Option<(&'static str, Vec<f64>)> {
     let first = all.first().filter(|measured| measured.timed.len() > 1)?;
-    let total = |measured: &Measured, name: &str| {
-        measured.timed.iter().find(|timed| timed.name == name).map_or(f64::INFINITY, Timed::total)
+    let total = |measured: &OperationTimes, name: &str| {
+        measured.timed.iter().find(|timed| timed.name == name).map_or(f64::INFINITY, ImplementationTimes::total)
     };
     let product = |name: &str| all.iter().map(|measured| total(measured, name).ln()).sum::<f64>();
     let mut names: Vec<&'static str> = first.timed.iter().map(|timed| timed.name).collect();
-    let margin = |name: &str| if name == first.timed[0].name { all.len() as f64 * SCATTER.ln() } else { 0.0 };
+    let margin = |name: &str| if name == first.timed[0].name { all.len() as f64 * FASTER_FACTOR.ln() } else { 0.0 };
     names.sort_by(|a, b| (product(a) + margin(a)).total_cmp(&(product(b) + margin(b))));
     let ratios = all.iter().map(|measured| {
         let others = names[1..].iter().map(|name| total(measured, name));
@@ -273,14 +276,14 @@ fn fastest(all: &[Measured]) -> Option<(&'static str, Vec<f64>)> {
 mod tests {
     use super::*;
 
-    fn measured(batch: usize, times: &[(&'static str, f64)]) -> Measured {
-        let timed = |&(name, ms): &(&'static str, f64)| Timed {
+    fn measured(batch: usize, times: &[(&'static str, f64)]) -> OperationTimes {
+        let timed = |&(name, ms): &(&'static str, f64)| ImplementationTimes {
             name,
             by: name.into(),
             ms: vec![(Pass::Forward, ms / 4.0), (Pass::Weights, ms * 3.0 / 4.0)],
         };
         let timed = times.iter().map(timed).collect();
-        Measured { layer: "conv".into(), op: "conv".into(), batch, gflop: 1.0, timed }
+        OperationTimes { layer: "conv".into(), op: "conv".into(), batch, gflop: 1.0, timed }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Layer {
     pub name: String,
     /// Multiplications and additions.
     pub operations: f64,
-    /// Bytes read and written.
+    /// Bytes read and written, counted as described above.
     pub bytes: f64,
     pub seconds: f64,
     /// Number of parallel regions.
@@ -45,7 +45,7 @@ pub struct Layer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roofline {
     pub machine: Machine,
-    /// In forward order.
+    /// The network's layers in forward order.
     pub layers: Vec<Layer>,
     /// Seconds of the step outside the layers, such as batch copy, loss, gradient sums and optimizer.
     pub rest: f64,

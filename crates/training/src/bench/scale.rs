@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use backend::{Backend, Buffer, Precision};
 use comm::{Comm, Error as CommError, World};
 
-use super::trained::{Setting, Synthetic, Work};
+use super::trainer::{Setting, Synthetic, Workload};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
 
 /// The arguments of `trireme bench scale`.
-pub struct Scale {
+pub struct ScaleRequest {
     pub model: String,
     /// Images per step on each rank.
     pub batch: usize,
@@ -36,24 +36,24 @@ pub struct Point {
     /// medians.
     pub comm_ms: f64,
     /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on a single rank.
-    pub link: Option<Fit>,
+    pub link: Option<LinearFit>,
 }
 
-/// A linear model of a transfer: time = latency + bytes / rate.
+/// A linear model of a transfer: time = latency + bytes / rate. The latency is in seconds, the rate in bytes per
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fit {
+pub struct LinearFit {
     pub latency: f64,
-    /// Bytes per second.
     pub rate: f64,
 }
 
 /// The result of `trireme bench scale` on rank 0.
-pub struct Measured {
+pub struct ScaleResult {
     /// Sorted by number of ranks, starting with 1.
     pub points: Vec<Point>,
-    /// Bytes of all gradients.
+    /// Bytes of all gradients as f32.
     pub bytes: usize,
-    /// Number of sums per step.
+    /// Number of gradient buckets, each with a sum of its own.
     pub buckets: usize,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
@@ -63,14 +63,14 @@ pub struct Measured {
 }
 
 const WARM_UP: usize = 3;
-const FEWEST: usize = 5;
+const MIN_STEPS: usize = 5;
 /// Numbers of elements in the sums that [`Point::link`] is fitted to.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
 /// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
-pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, Error> {
+pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let mut session = Session::join(Comm::launch())?;
-    let Scale { model, batch, seconds, share_gpu, device: _, threads: _ } = request;
+    let ScaleRequest { model, batch, seconds, share_gpu, device: _, threads: _ } = request;
     let options =
         format!("trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--share-gpu {share_gpu}");
     session.same_start(D::NAME, &options)?;
@@ -81,12 +81,12 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let (model, batch) = (request.model.as_str(), request.batch);
     let precision = Precision::F32;
     let setting = Setting { batch, threads, precision, tf32: false, node_rank, exchanged: true };
-    let work = Work { model, size: None, setting };
+    let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
-    let checked = gpus::check(&session, device.gpu(work.trained.graph.backend()).as_ref(), request.share_gpu)?;
+    let checked = gpus::check(&session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
     let mut points: Vec<Point> = Vec::new();
-    let mut steps = FEWEST;
+    let mut steps = MIN_STEPS;
     for ranks in counts(session.world.size) {
         let part = session.comm.run("choice of the ranks that work", |world| world.split(ranks))?;
         let mut numbers = [0.0; 4];
@@ -104,17 +104,17 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
         session.comm.run("maximum of the measured times", |world| world.max_f64(&mut numbers))?;
         session.comm.run("end of the chosen ranks", |_| part.free())?;
         let [step_ms, comm_ms, latency, rate] = numbers;
-        steps = ((request.seconds * 1e3 / step_ms) as usize).max(FEWEST);
-        points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
+        steps = ((request.seconds * 1e3 / step_ms) as usize).max(MIN_STEPS);
+        points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(LinearFit { latency, rate }) });
     }
     let mut memory = [super::memory_mb()];
     session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
     session.comm.finish()?;
-    let buckets = &work.trained.graph.layout().buckets;
+    let buckets = &work.trainer.graph.layout().buckets;
     let (bytes, buckets) = (4 * buckets.iter().sum::<usize>(), buckets.len());
     let library = session.world.library.clone();
     let [memory_mb] = memory;
-    let measured = Measured { points, bytes, buckets, memory_mb, threads: work.trained.threads, library };
+    let measured = ScaleResult { points, bytes, buckets, memory_mb, threads: work.trainer.threads, library };
     Ok(session.is_root().then_some(measured))
 }
 
@@ -137,7 +137,7 @@ fn time_steps<B: Backend>(
     let (mut all, mut sums) = (Vec::new(), Vec::new());
     let mut begin = Instant::now();
     let more = |done: usize, begin: Instant| match seconds {
-        Some(seconds) => done < WARM_UP + FEWEST || begin.elapsed().as_secs_f64() < seconds,
+        Some(seconds) => done < WARM_UP + MIN_STEPS || begin.elapsed().as_secs_f64() < seconds,
         None => done < WARM_UP + steps,
     };
     while more(all.len(), begin) {
@@ -171,7 +171,7 @@ fn time_steps<B: Backend>(
 }
 
 /// Measures latency and rate of the sum over the ranks of `part`.
-fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
+fn measure_link(comm: &Comm, part: &World) -> Result<LinearFit, CommError> {
     comm.run("measurement of the link", |_| {
         let mut points = Vec::new();
         for elems in SIZES {
@@ -192,7 +192,7 @@ fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
 
 /// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
 /// ones.
-fn fit(points: &[(f64, f64)]) -> Fit {
+fn fit(points: &[(f64, f64)]) -> LinearFit {
     let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
     let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
     let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
@@ -200,9 +200,9 @@ fn fit(points: &[(f64, f64)]) -> Fit {
     if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
         // times that decrease with the size are noise: use the largest size, which has the smallest relative error
         let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
-        return Fit { latency: 0.0, rate: bytes / seconds };
+        return LinearFit { latency: 0.0, rate: bytes / seconds };
     }
-    Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
+    LinearFit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
 // Forecasts the time of a training step on more ranks than were measured, with a rank per node. The forecast is a
@@ -210,7 +210,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
 // measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
 // to test the forecast.
 
-/// A link between nodes.
+/// The network between two nodes, as the user describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Bytes per second in one direction.
@@ -220,32 +220,32 @@ pub struct Link {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Time {
+pub struct StepTime {
     pub step_ms: f64,
     /// Time for the gradient sum.
     pub comm_ms: f64,
 }
 
-/// A step predicted for a given number of ranks.
+/// Milliseconds of the step for the gradient sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     pub ranks: usize,
     /// No rank waits, and the link runs at full rate.
-    pub best: Time,
+    pub best: StepTime,
     /// Ranks slow each other down as measured, and the link runs at half its rate.
-    pub worst: Time,
+    pub worst: StepTime,
 }
 
-/// A measured number of ranks, predicted from smaller ones.
+/// The largest measured number of ranks, predicted from the smaller ones to check the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HeldOut {
-    /// Prediction for the link that the smaller numbers of ranks used.
+pub struct ForecastCheck {
+    /// Prediction with the speed of the link that was measured on fewer ranks.
     pub predicted: Forecast,
     pub step_ms: f64,
 }
 
 /// Fraction of the link's rate that the worst case assumes.
-const USED: f64 = 0.5;
+const WORST_RATE: f64 = 0.5;
 
 /// Assumptions of the best case.
 pub const BEST: &str = "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate \
@@ -255,29 +255,29 @@ pub const WORST: &str = "ranks slow each other down as they did here, their wait
                          allreduce at half of the link's rate";
 
 /// Forecasts a step on `ranks` ranks with a rank per node.
-pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> Forecast {
-    of_points(&measured.points, measured, ranks, link)
+pub fn forecast(measured: &ScaleResult, ranks: usize, link: Link) -> Forecast {
+    forecast_from(&measured.points, measured, ranks, link)
 }
 
 /// Returns the minimum and maximum number of messages that a rank sends per step: with recursive halving and doubling,
 /// and with rings.
-pub fn messages(measured: &Measured, ranks: usize) -> [u64; 2] {
+pub fn messages(measured: &ScaleResult, ranks: usize) -> [u64; 2] {
     let (sums, ranks) = (measured.buckets as u64, ranks.max(1) as u64);
     [2 * sums * u64::from(ranks.next_power_of_two().ilog2()), 2 * sums * (ranks - 1)]
 }
 
 /// Predicts the largest measured number of ranks from the others. Returns `None` if fewer than three were measured.
-pub fn held_out(measured: &Measured) -> Option<HeldOut> {
+pub fn predict_largest(measured: &ScaleResult) -> Option<ForecastCheck> {
     let [rest @ .., last] = measured.points.as_slice() else { return None };
     let known = rest.last()?;
     let fit = known.link?;
     let n = known.ranks as f64;
     // the link on which a ring over the known number of ranks takes the measured time
     let link = Link { rate: 2.0 * (n - 1.0) / n * fit.rate, latency: fit.latency / (2.0 * n.log2().ceil()) };
-    Some(HeldOut { predicted: of_points(rest, measured, last.ranks, link), step_ms: last.step_ms })
+    Some(ForecastCheck { predicted: forecast_from(rest, measured, last.ranks, link), step_ms: last.step_ms })
 }
 
-impl HeldOut {
+impl ForecastCheck {
     /// Returns the distance from the measured time to the predicted range, as a fraction of the measured time.
     pub fn error(&self) -> f64 {
         let Forecast { best, worst, .. } = self.predicted;
@@ -286,7 +286,7 @@ impl HeldOut {
     }
 }
 
-fn of_points(points: &[Point], measured: &Measured, ranks: usize, link: Link) -> Forecast {
+fn forecast_from(points: &[Point], measured: &ScaleResult, ranks: usize, link: Link) -> Forecast {
     let alone = points.first().map_or(0.0, |point| point.step_ms);
     let ring = ring(measured, ranks, link);
     let compute = points.iter().map(|point| point.step_ms - point.comm_ms).fold(alone, f64::max);
@@ -295,12 +295,12 @@ fn of_points(points: &[Point], measured: &Measured, ranks: usize, link: Link) ->
         waited(measured, point) * more.max(1.0)
     };
     let waits = points.iter().filter(|point| point.ranks > 1).map(grown).fold(0.0, f64::max);
-    let time = |compute: f64, comm_ms: f64| Time { step_ms: compute + comm_ms, comm_ms };
-    Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / USED + waits) }
+    let time = |compute: f64, comm_ms: f64| StepTime { step_ms: compute + comm_ms, comm_ms };
+    Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / WORST_RATE + waits) }
 }
 
 /// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
-fn waited(measured: &Measured, point: &Point) -> f64 {
+fn waited(measured: &ScaleResult, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;
     (point.comm_ms - 1e3 * sum).max(0.0)
@@ -309,7 +309,7 @@ fn waited(measured: &Measured, point: &Point) -> f64 {
 /// Returns the milliseconds of a gradient sum on `ranks` ranks with a rank per node. Each bucket is a ring allreduce at
 /// full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of any
 /// algorithm for reduce-scatter and allgather.
-fn ring(measured: &Measured, ranks: usize, link: Link) -> f64 {
+fn ring(measured: &ScaleResult, ranks: usize, link: Link) -> f64 {
     let n = ranks as f64;
     let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;
     1e3 * (wire + measured.buckets as f64 * 2.0 * n.log2().ceil() * link.latency)
@@ -337,16 +337,16 @@ mod tests {
 
 #[cfg(test)]
 mod forecast_tests {
-    use super::{Fit, *};
+    use super::{LinearFit, *};
 
     const LINK: Link = Link { rate: 10e9, latency: 10e-6 };
 
-    fn measured(points: &[Point]) -> Measured {
+    fn measured(points: &[Point]) -> ScaleResult {
         let (bytes, buckets) = (100_000_000, 25);
-        Measured { points: points.to_vec(), bytes, buckets, memory_mb: 0.0, threads: 1, library: String::new() }
+        ScaleResult { points: points.to_vec(), bytes, buckets, memory_mb: 0.0, threads: 1, library: String::new() }
     }
 
-    fn point(ranks: usize, step_ms: f64, comm_ms: f64, link: Option<Fit>) -> Point {
+    fn point(ranks: usize, step_ms: f64, comm_ms: f64, link: Option<LinearFit>) -> Point {
         Point { ranks, step_ms, comm_ms, link }
     }
 
@@ -370,7 +370,7 @@ mod forecast_tests {
     #[test]
     fn the_range_holds_what_was_measured() {
         // 100 MB at 20 GB/s and 25 latencies of 40 us: the sum itself takes 6 of the 16 ms
-        let fit = Fit { latency: 40e-6, rate: 20e9 };
+        let fit = LinearFit { latency: 40e-6, rate: 20e9 };
         let two = measured(&[point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, Some(fit))]);
         let Forecast { best, worst, .. } = forecast(&two, 64, LINK);
         let ring = 2.0 * 63.0 / 64.0 * 10.0 + 25.0 * 12.0 * 0.01;
@@ -378,17 +378,17 @@ mod forecast_tests {
         // 121 ms of compute, twice the ring, and 10 ms of waiting times six
         assert!((worst.step_ms - (121.0 + 2.0 * ring + 60.0)).abs() < 1e-9, "{worst:?}");
         assert!(100.0 / worst.step_ms < 0.73 && worst.comm_ms < worst.step_ms);
-        assert_eq!(held_out(&two), None);
+        assert_eq!(predict_largest(&two), None);
     }
 
     /// The forecast is right for ranks that behave like the model, and otherwise reports its error.
     #[test]
     fn the_largest_count_is_predicted_from_the_others() {
         let of = |last: f64| {
-            let fit = Fit { latency: 0.0, rate: 10e9 };
+            let fit = LinearFit { latency: 0.0, rate: 10e9 };
             let points =
                 [point(1, 100.0, 0.0, None), point(2, 110.0, 10.0, Some(fit)), point(4, last, 16.0, Some(fit))];
-            held_out(&measured(&points)).unwrap()
+            predict_largest(&measured(&points)).unwrap()
         };
         // a ring of four sends 3/4 * 2 of the bytes and takes 15 ms; the range is from 100 + 15 to 100 + 2 * 15
         let good = of(120.0);

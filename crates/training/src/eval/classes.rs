@@ -11,7 +11,7 @@ use crate::train::save::output::ClassSources;
 
 /// The result of matching classes by name.
 #[derive(Debug)]
-pub struct Matched {
+pub struct ClassMatch {
     /// The images to score, and their labels in the model.
     pub selection: Selection,
     /// Text for the user: the numbers of classes and images.
@@ -20,7 +20,7 @@ pub struct Matched {
 
 /// Returns `None` if the classes are equal. If they differ, matches them by name if `by_name` is set, and otherwise
 /// returns an error. Reads the labels of the split if a class has no match.
-pub fn matched(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<Matched>, Error> {
+pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
         return Err(Error::Failed(format!(
@@ -28,7 +28,7 @@ pub fn matched(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result
              match them by name with --map-classes"
         )));
     }
-    let labels = by_names(sides, split.class_names())?;
+    let labels = labels_by_name(sides, split.class_names())?;
     let found = labels.iter().flatten().count();
     if found == 0 {
         return Err(Error::Failed(format!("--map-classes: no class has a name that the model knows: {difference}")));
@@ -42,11 +42,11 @@ pub fn matched(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result
         sides.model.len(),
         split.len()
     );
-    Ok(Some(Matched { selection: Selection { labels, images }, note }))
+    Ok(Some(ClassMatch { selection: Selection { labels, images }, note }))
 }
 
 /// Returns, for each class in the data set, the label of the model's class with the same name.
-fn by_names(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
+fn labels_by_name(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {
         let pairs = model.get(name).map_or(0, Vec::len);
@@ -102,7 +102,7 @@ mod tests {
     fn mapped(model: &[&str], data: &[&str]) -> Result<Vec<Option<u32>>, String> {
         let model = names(model);
         let sides = ClassSources { model: &model, file: Path::new("model.h5"), data: Path::new("data") };
-        by_names(&sides, &names(data)).map_err(|e| e.to_string())
+        labels_by_name(&sides, &names(data)).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -7,10 +7,10 @@ use data_tools::ContactSheet;
 use formats::checkpoint::LabelScores;
 use loaders::overwrite::Content;
 use loaders::{Limits, printable, replace, shown};
-use report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
+use report::predictions::{ClassScore, MultiLabelOutcome, Pair, calibration, expected_error};
 use serde_json::{Value, json};
 
-use super::score::Scored;
+use super::score::SplitScore;
 use crate::error::Error;
 use crate::train::evaluate::file_name;
 
@@ -24,9 +24,9 @@ const CLASSES: usize = 50;
 const PAIRS: usize = 10;
 
 /// Formats all statistics of the predictions. Returns an empty text if there are no predictions.
-pub fn text(scored: &Scored) -> String {
+pub fn text(scored: &SplitScore) -> String {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
-        return several_text(scored, classes, several);
+        return multi_label_text(scored, classes, several);
     }
     let Some(predictions) = &scored.predictions else { return String::new() };
     let mut text = format!("macro-F1 {}, ", percent(predictions.macro_f1()));
@@ -39,7 +39,7 @@ pub fn text(scored: &Scored) -> String {
 }
 
 /// Formats the statistics of a multi-label model. Omits the table of classes if only the score was requested.
-fn several_text(scored: &Scored, classes: &[ClassScore], several: &LabelScores) -> String {
+fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &LabelScores) -> String {
     let [map, micro, macro_] = [several.map, several.micro_f1, several.macro_f1].map(|share| match share.is_nan() {
         true => "-".into(),
         false => percent(share),
@@ -104,7 +104,7 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
 }
 
 /// Returns the JSON members in addition to the score. `top_k` has the accuracies for k from 1 to `top`.
-pub fn json(scored: &Scored, top: usize) -> Value {
+pub fn json(scored: &SplitScore, top: usize) -> Value {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return json!({
             "map": several.map,
@@ -129,7 +129,7 @@ pub fn json(scored: &Scored, top: usize) -> Value {
     })
 }
 
-fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
+fn per_class(scored: &SplitScore, classes: &[ClassScore]) -> Vec<Value> {
     let row = |(score, name): (&ClassScore, &String)| {
         json!({
             "class": name, "images": score.images, "predicted": score.predicted, "right": score.right,
@@ -145,9 +145,9 @@ fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
 /// # Errors
 ///
 /// Returns an error if the file cannot be written or a shard is missing.
-pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
+pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
     if let Some(outcomes) = &scored.outcomes {
-        return Ok(replace::replace(path, several_csv(scored, outcomes)?.as_bytes())?);
+        return Ok(replace::replace(path, multi_label_csv(scored, outcomes)?.as_bytes())?);
     }
     let Some(predictions) = &scored.predictions else { return Ok(()) };
     let mut text =
@@ -176,7 +176,7 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
 }
 
 /// Formats the table of a multi-label model. A `;` separates the items of a list.
-fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, Error> {
+fn multi_label_csv(scored: &SplitScore, outcomes: &[MultiLabelOutcome]) -> Result<String, Error> {
     let mut text =
         String::from("image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss,file\n");
     let list = |items: &mut dyn Iterator<Item = String>| field(&items.collect::<Vec<_>>().join(";"));
@@ -224,9 +224,9 @@ pub fn check_sheet(path: &Path) -> Result<(), Error> {
 /// # Errors
 ///
 /// Returns an error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
-pub fn write_sheet(scored: &Scored, path: &Path) -> Result<usize, Error> {
+pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
     if let Some(outcomes) = &scored.outcomes {
-        return several(scored, outcomes, path);
+        return multi_label_sheet(scored, outcomes, path);
     }
     let mistakes = scored.predictions.as_ref().map(|predictions| predictions.mistakes()).unwrap_or_default();
     let shown = &mistakes[..mistakes.len().min(PICTURES)];
@@ -246,14 +246,14 @@ pub fn write_sheet(scored: &Scored, path: &Path) -> Result<usize, Error> {
 }
 
 /// Appends a second line with the name of the original file, if the record has it.
-fn with_file(scored: &Scored, id: u64, line: String) -> String {
+fn with_file(scored: &SplitScore, id: u64, line: String) -> String {
     let file = file_name(&scored.images, id);
     if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
 }
 
 /// Writes the sheet of a multi-label model. A mistake is an image with predicted classes that differ from its labels.
-fn several(scored: &Scored, outcomes: &[SeveralOutcome], path: &Path) -> Result<usize, Error> {
-    let mut mistakes: Vec<&SeveralOutcome> = outcomes.iter().filter(|one| !one.is_right()).collect();
+fn multi_label_sheet(scored: &SplitScore, outcomes: &[MultiLabelOutcome], path: &Path) -> Result<usize, Error> {
+    let mut mistakes: Vec<&MultiLabelOutcome> = outcomes.iter().filter(|one| !one.is_right()).collect();
     mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
     mistakes.truncate(PICTURES);
     let refuse = |error: data_tools::Error| Error::Failed(error.to_string());

@@ -22,17 +22,17 @@ use serde::{Deserialize, Serialize};
 use crate::device::Device;
 use crate::error::Error;
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score::Scored;
-use crate::eval::{chosen, model, score};
+use crate::eval::score::SplitScore;
+use crate::eval::{find_model, model, score};
 use crate::signals;
 use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
 
 /// Time between two looks at the directory.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two checks for an interrupt while waiting.
-const NAP: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Exit code after a second interrupt. Shells use the same code for SIGINT.
 const INTERRUPTED: i32 = 130;
@@ -55,11 +55,11 @@ pub fn follow<D: Device>(
     device: &D,
     request: &EvalRequest,
     once: bool,
-    mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+    mut show: impl FnMut(&Path, &SplitScore) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let interrupted = listen()?;
     let comm = Comm::launch();
-    let watch = score::watching(&comm, request);
+    let watch = score::start_watchdog(&comm, request);
     watch.set_activity(Activity::Starting);
     let mut session = Session::join_watched(comm, watch)?;
     let result = score_all(device, &mut session, request, once, &interrupted, &mut show);
@@ -72,7 +72,7 @@ fn score_all<D: Device>(
     request: &EvalRequest,
     once: bool,
     interrupted: &AtomicBool,
-    show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
+    show: &mut dyn FnMut(&Path, &SplitScore) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let command = if once { "eval --follow --once" } else { "eval --follow" };
     session.same_start(D::NAME, &request.compared(command))?;
@@ -96,7 +96,7 @@ fn score_all<D: Device>(
                 show(&this.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !once && passes(session, &error, &this.file, last) => {
+            Err(error) if !once && can_skip(session, &error, &this.file, last) => {
                 // a model that was put aside will be written again under the same name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
@@ -113,7 +113,7 @@ fn score_all<D: Device>(
 
 /// Returns true if all ranks know of the failure and the next file may succeed: the trainer may remove old checkpoints
 /// at any time, and a run that continues puts its model aside.
-fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
+fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
         _ if last => false,
@@ -134,16 +134,16 @@ fn listen() -> Result<Arc<AtomicBool>, Error> {
 }
 
 fn nap(interrupted: &AtomicBool) {
-    let until = Instant::now() + LOOK;
+    let until = Instant::now() + POLL_INTERVAL;
     while Instant::now() < until && !interrupted.load(Ordering::Relaxed) {
-        std::thread::sleep(NAP);
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 
 /// Chooses the next action on rank 0 and broadcasts it. An interrupt on any rank ends all ranks.
 fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
-        true => look(&request.file, once, log),
+        true => find_unscored(&request.file, once, log),
         false => Ok(Next::Wait),
     };
     let next = session.agree(local)?;
@@ -155,7 +155,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
 }
 
 /// Returns the oldest file that is not scored yet. With `once` set, returns the newest file of all.
-fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
+fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let files = files(run);
     if once {
         let newest = files.into_iter().next_back().map(|file| Next::Score { file, last: true });
@@ -186,7 +186,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
         if !files(&request.file).is_empty() {
             return model::data(request);
         }
-        if let Some(data) = chosen::of_run(&request.file) {
+        if let Some(data) = find_model::data_of_run(&request.file) {
             return Ok(data);
         }
         if !std::mem::replace(&mut told, true) {
@@ -195,7 +195,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
                 "waiting for the recipe of the run in {file}, which names the data set. Give --data to name it now"
             ));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -267,7 +267,7 @@ impl Log {
     }
 
     /// Appends a line to the file at `path` with a single write.
-    fn write(path: &Path, request: &EvalRequest, scored: &Scored) -> Result<(), Error> {
+    fn write(path: &Path, request: &EvalRequest, scored: &SplitScore) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {
             step: scored.step,
@@ -319,7 +319,7 @@ mod tests {
             "checkpoints/notes",
         ];
         let run = run(&files);
-        let next = |seen: &[&str], once| look(&run, once, &log(seen)).unwrap();
+        let next = |seen: &[&str], once| find_unscored(&run, once, &log(seen)).unwrap();
         let score = |file: &str, last| Next::Score { file: run.join(file), last };
         assert_eq!(next(&[], false), score(files[1], false));
         assert_eq!(next(&["epoch-0009.h5"], false), score(files[0], false));
@@ -335,9 +335,14 @@ mod tests {
     #[test]
     fn a_run_without_files_is_waited_for_but_not_once() {
         let run = run(&[]);
-        assert_eq!(look(&run, false, &log(&[])).unwrap(), Next::Wait);
-        assert_eq!(look(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
-        assert!(look(&run, true, &log(&[])).unwrap_err().to_string().contains("no model and no checkpoint there yet"));
+        assert_eq!(find_unscored(&run, false, &log(&[])).unwrap(), Next::Wait);
+        assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
+        assert!(
+            find_unscored(&run, true, &log(&[]))
+                .unwrap_err()
+                .to_string()
+                .contains("no model and no checkpoint there yet")
+        );
         fs::remove_dir_all(&run).unwrap();
     }
 }

@@ -12,13 +12,13 @@ use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
 use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
 use net::{NetSpec, Node, Shape, models};
-use recipe::{Changes, Init, Known, Recipe};
+use recipe::{Changes, Init, KnownNames, Recipe};
 
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
-use crate::train::init::fit::{Fit, Match, Taken, classes as count, fit};
-use crate::train::init::{begin, table};
-use crate::train::plan::network::{Defined, network, shape_of};
+use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
+use crate::train::init::{initial_weights, table};
+use crate::train::plan::network::{FileNetwork, network, shape_of};
 use crate::train::plan::source::transform_names;
 use crate::train::save::model;
 
@@ -29,7 +29,7 @@ use crate::train::save::model;
 /// Returns an error if the weights cannot be read, if the network has a tensor that the file lacks, or if the model
 /// file cannot be written.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
-    let Wanted { network: name, transforms, init } = Wanted::from_request(request)?;
+    let ImportSettings { network: name, transforms, init } = ImportSettings::from_request(request)?;
     let classes = request.classes.as_deref().map(read).transpose()?;
     if !request.force && request.out.symlink_metadata().is_ok() {
         let out = request.out.display();
@@ -40,24 +40,24 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
     let weights = interop::read(&request.file, init.key.as_deref())?;
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
-        return graph(request, transforms, classes, &weights);
+        return import_graph(request, transforms, classes, &weights);
     }
-    let told = weights.model.clone();
-    let told = told.as_ref();
-    let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
+    let saved = weights.model.clone();
+    let saved = saved.as_ref();
+    let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         Error::Usage("the network is not known. Give --model NAME (`trireme models` lists them), or --recipe".into())
     })?;
-    let meant = models::input(&name).ok_or_else(|| unknown(&name))?;
-    let pipeline = pipeline(&name, meant, transforms, &weights)?;
-    let classes = classes.or(told.map(|told| told.classes.clone()));
+    let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
+    let pipeline = pipeline(&name, expected, transforms, &weights)?;
+    let classes = classes.or(saved.map(|saved| saved.classes.clone()));
     let any = network(&name, pipeline.output(), models::classes(&name).unwrap_or(1))?;
-    let weights = begin::arranged(&any, weights, &init)?;
-    let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
-    complete(&fit, &weights)?;
+    let weights = initial_weights::to_network_order(&any, weights, &init)?;
+    let (net, fit) = build_and_match(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
+    check_complete(&fit, &weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
-    notes.extend(unusual(&pipeline, &weights));
+    notes.extend(normalization_warning(&pipeline, &weights));
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let classes = classes.unwrap_or_else(|| numbered(shapes[shapes.len() - 1].elems(), &mut notes));
+    let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = head(&name, classes, &pipeline)?;
     let file = ModelFile { layers: layers(&net, &fit, &weights)?, ..head };
     file.write_described(&request.out, &keras::describe(&net, false)?)?;
@@ -65,7 +65,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
 }
 
 /// Writes a model file with the network and the weights of an ONNX graph.
-fn graph(
+fn import_graph(
     request: &ImportRequest,
     transforms: Vec<String>,
     names: Option<Vec<String>>,
@@ -91,36 +91,36 @@ fn graph(
             names.len()
         )));
     }
-    let defined = Defined::read(file, &name, pipeline.output(), own.classes)?;
-    let fit = fit(&defined.net, weights, &Init::default())?;
-    complete(&fit, weights)?;
-    let mut notes: Vec<String> = defined.notes.into_iter().chain(table::rows(&fit, weights)).collect();
-    notes.extend(unusual(&pipeline, weights));
-    let classes = names.unwrap_or_else(|| numbered(own.classes, &mut notes));
+    let file_network = FileNetwork::read(file, &name, pipeline.output(), own.classes)?;
+    let fit = match_tensors(&file_network.net, weights, &Init::default())?;
+    check_complete(&fit, weights)?;
+    let mut notes: Vec<String> = file_network.notes.into_iter().chain(table::rows(&fit, weights)).collect();
+    notes.extend(normalization_warning(&pipeline, weights));
+    let classes = names.unwrap_or_else(|| numbers_as_names(own.classes, &mut notes));
     let head = head(&name, classes, &pipeline)?;
-    let layers = layers(&defined.net, &fit, weights)?;
-    let file = ModelFile { layers, definition: defined.text, ..head };
-    file.write_described(&request.out, &keras::describe(&defined.net, false)?)?;
+    let layers = layers(&file_network.net, &fit, weights)?;
+    let file = ModelFile { layers, definition: file_network.text, ..head };
+    file.write_described(&request.out, &keras::describe(&file_network.net, false)?)?;
     Ok(notes)
 }
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
-fn unusual(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
+fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
     weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), weights)).flatten()
 }
 
 /// Uses the class numbers as class names, and adds a note about it.
-fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
+fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     notes.push("classes: there are no names, so their numbers are used; name them with --classes FILE".into());
     (0..classes).map(|class| class.to_string()).collect()
 }
 
 /// Builds the pipeline from an image file to the network's input, from the given transforms or the transforms in the
-/// file. The network expects images of shape `meant`.
-fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
-    let told = weights.model.as_ref().map(|told| told.preprocess.clone());
-    let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
-    let (edge, size) = (meant.h * 8 / 7, meant.h);
+/// file. The network expects images of shape `expected`.
+fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
+    let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
+    let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
+    let (edge, size) = (expected.h * 8 / 7, expected.h);
     let example = format!(
         "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's weights",
         table::TORCHVISION
@@ -137,7 +137,7 @@ fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weight
             weights.path.display()
         )));
     }
-    let image = ImageSpec::new(meant.h as u32, meant.w as u32, meant.c as u32);
+    let image = ImageSpec::new(expected.h as u32, expected.w as u32, expected.c as u32);
     Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0).map_err(|error| match error.is_usage() {
         true => Error::Usage(error.to_string()),
         false => error.into(),
@@ -162,20 +162,21 @@ fn manifest() -> Manifest {
 
 /// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in
 /// the file.
-fn fitted(
+fn build_and_match(
     model: &str,
     image: ImageSpec,
     names: Option<usize>,
     weights: &Weights,
     init: &Init,
-) -> Result<(NetSpec, Fit), Error> {
+) -> Result<(NetSpec, TensorMatches), Error> {
     let build = |classes: usize| {
         let net = network(model, image, classes)?;
-        let fit = fit(&net, weights, init)?;
+        let fit = match_tensors(&net, weights, init)?;
         Ok::<_, Error>((net, fit))
     };
     let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
-    let there = fit.with(Match::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
+    let there =
+        fit.with(MatchResult::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
@@ -187,8 +188,8 @@ fn fitted(
 }
 
 /// Returns an error unless the file has exactly the tensors of the network.
-fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
-    let left_out = fit.with(Match::Excluded).find(|row| row.shape.is_some());
+fn check_complete(fit: &TensorMatches, weights: &Weights) -> Result<(), Error> {
+    let left_out = fit.with(MatchResult::Excluded).find(|row| row.shape.is_some());
     if let Some(row) = left_out {
         return Err(Error::Usage(format!(
             "--exclude matches {} of the network, which would then have no values. Only tensors that the network does not have may be \
@@ -220,7 +221,7 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
 /// Returns a model file without weights.
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
-    let (mean, std) = scale(&ops, input.channels as usize);
+    let (mean, std) = mean_and_std(&ops, input.channels as usize);
     let image = match pipeline.input() {
         Images::Fixed(image) => [image.channels, image.height, image.width],
         Images::Varied { channels } => [channels, 0, 0],
@@ -249,7 +250,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
 
 /// Returns mean and standard deviation per channel of the last `normalize(...)` with numbers, or 0 and 1 if there is
 /// none.
-fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
+fn mean_and_std(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
     let numbers = ops.iter().rev().find_map(|op| op.strip_prefix("normalize(")?.strip_suffix(')'));
     let numbers: Vec<f64> =
         numbers.into_iter().flat_map(|text| text.split(',')).flat_map(|n| n.trim().parse()).collect();
@@ -263,13 +264,13 @@ fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// Returns the network's layers with the values from the file.
-pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
-    let taken: BTreeMap<&str, Taken<'_>> = fit.taken(weights).collect();
+pub fn layers(net: &NetSpec, fit: &TensorMatches, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
+    let taken: BTreeMap<&str, FileTensor<'_>> = fit.matching_tensors(weights).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
     let layer = |(node, kind): (&Node, Option<LayerKind>)| {
         let kind = kind?;
         let tensor = |field: &str| {
-            let Taken { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
+            let FileTensor { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
             Some((field.to_string(), shape.to_vec(), values.to_vec()))
         };
         let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
@@ -279,7 +280,7 @@ pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWe
 }
 
 /// The request, completed with the values of the recipe.
-pub struct Wanted {
+pub struct ImportSettings {
     pub network: Option<String>,
     /// Transforms from a picture to the input. Empty if not given.
     pub transforms: Vec<String>,
@@ -287,11 +288,11 @@ pub struct Wanted {
     pub init: Init,
 }
 
-impl Wanted {
+impl ImportSettings {
     /// Takes each option that is not given from the recipe, if there is one.
     pub fn from_request(request: &ImportRequest) -> Result<Self, Error> {
         let (names, transforms) = (models::names(), transform_names());
-        let known = Known { models: &names, transforms: &transforms };
+        let known = KnownNames { models: &names, transforms: &transforms };
         let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default(), &known)).transpose()?;
         let recipe = recipe.map(|loaded| loaded.recipe);
         let init = recipe.as_ref().map(|recipe| recipe.init.clone()).unwrap_or_default();

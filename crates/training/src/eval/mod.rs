@@ -1,8 +1,8 @@
 //! Uses of a model: scoring a split, classifying pictures, scoring the files of a run as they appear, export and
 //! import.
 
-pub mod chosen;
 mod classes;
+pub mod find_model;
 pub mod findings;
 pub mod follow;
 pub mod import;
@@ -14,9 +14,9 @@ pub mod score;
 
 use std::path::Path;
 
-use chosen::chosen;
+use find_model::find_model;
 use formats::interop::export::{self, Exported, Settings, Trained};
-use model::{Read, read};
+use model::{LoadedModel, read};
 use request::ModelRequest;
 
 use crate::error::Error;
@@ -30,8 +30,8 @@ use crate::train::save;
 /// Returns an error if the file is not a model, another file would be lost, the format cannot express a layer, or `out`
 /// cannot be written.
 pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
-    export::check(&chosen(request)?.file, out, settings)?;
-    let Read { model, mut notes } = read(request)?;
+    export::check(&find_model(request)?.file, out, settings)?;
+    let LoadedModel { model, mut notes } = read(request)?;
     let net = of_model(&model)?;
     save::model::check(&model, &model.layers, &net)?;
     let exported = export::write(Trained::new(net, model)?, out, settings)?;

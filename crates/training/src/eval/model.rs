@@ -9,7 +9,7 @@ use formats::checkpoint::foreign::{self, Failed, OUTPUT};
 use formats::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
 use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
-use super::chosen::{Chosen, chosen, in_recipe};
+use super::find_model::{FoundModel, data_in_recipe, find_model};
 use super::request::ModelRequest;
 use crate::device::DeviceSettings;
 use crate::error::Error;
@@ -18,11 +18,11 @@ use crate::train::plan::network::of_model;
 use crate::train::save::model;
 
 /// Device settings for inference. Models always run in f32, whatever precision they were trained in.
-pub const SETTINGS: DeviceSettings =
+pub const INFERENCE_SETTINGS: DeviceSettings =
     DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
 /// A model that was read from a file.
-pub struct Read {
+pub struct LoadedModel {
     /// The model with the requested layers.
     pub model: ModelFile,
     /// Messages for the user: the chosen file, and whether another program has written to it.
@@ -30,11 +30,11 @@ pub struct Read {
 }
 
 /// Reads the requested model. If `ema` is set, the averaged weights replace the last ones.
-pub fn read(request: &ModelRequest) -> Result<Read, Error> {
-    let Chosen { file, note } = &chosen(request)?;
+pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
+    let FoundModel { file, note } = &find_model(request)?;
     let mut notes: Vec<String> = note.iter().cloned().collect();
     let opened = match ModelFile::open(file) {
-        Err(checkpoint::Error::Rewritten { .. }) => open(file)?,
+        Err(checkpoint::Error::Rewritten { .. }) => open_rewritten(file)?,
         opened => opened?,
     };
     notes.extend(opened.told(file));
@@ -52,7 +52,7 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
         }
         model.layers = averages;
     }
-    Ok(Read { model, notes })
+    Ok(LoadedModel { model, notes })
 }
 
 /// Returns the data set directory in the recipe of the requested model.
@@ -61,8 +61,8 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
 ///
 /// Returns an error if the file is not a model, or if its recipe has no data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
-    let Read { model, .. } = read(request)?;
-    in_recipe(&model.recipe).ok_or_else(|| {
+    let LoadedModel { model, .. } = read(request)?;
+    data_in_recipe(&model.recipe).ok_or_else(|| {
         Error::Usage(format!("{}: the model's recipe names no data set; give one with --data", request.file.display()))
     })
 }
@@ -132,7 +132,7 @@ fn manifest(model: &ModelFile) -> Manifest {
 /// # Errors
 ///
 /// Returns an error if the child process reports one or was killed, or if data is missing in the file.
-pub fn open(path: &Path) -> Result<Opened, Error> {
+pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
     match foreign::rewritten(path, &[]) {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
         Err(Failed::Io(source)) => Err(Error::File { action: "rewrite", path: path.to_path_buf(), source }),

@@ -17,7 +17,7 @@ use crate::error::Error;
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
-const LONGEST: u64 = 1 << 16;
+const MAX_LINE: u64 = 1 << 16;
 
 /// Expands `given` to picture files, in its order. A file stands for itself. A directory means all pictures at any
 /// depth, sorted by name. A pattern such as `photos/*.jpg` means all matching files. `-` means the names in `list`, one
@@ -31,9 +31,11 @@ pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf
     let mut found = Vec::new();
     for name in given {
         match name.to_str() {
-            Some("-") => found.extend(listed(list)?),
+            Some("-") => found.extend(read_names(list)?),
             _ if name.is_dir() => found.extend(in_folder(name)?),
-            Some(pattern) if !name.exists() && pattern.contains(['*', '?', '[']) => found.extend(fitting(pattern)?),
+            Some(pattern) if !name.exists() && pattern.contains(['*', '?', '[']) => {
+                found.extend(matching_files(pattern)?)
+            }
             _ => found.push(name.clone()),
         }
     }
@@ -41,18 +43,18 @@ pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf
 }
 
 /// Reads names from standard input, one per line.
-fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
+fn read_names(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
     let mut names = Vec::new();
     for number in 1.. {
         let mut line = Vec::new();
-        let read = (&mut list).take(LONGEST).read_until(b'\n', &mut line).map_err(refuse)?;
+        let read = (&mut list).take(MAX_LINE).read_until(b'\n', &mut line).map_err(refuse)?;
         if read == 0 {
             break;
         }
-        if read as u64 == LONGEST {
+        if read as u64 == MAX_LINE {
             return Err(Error::Usage(format!(
-                "-: line {number} of standard input has {LONGEST} bytes or more; expected the name of one picture per line"
+                "-: line {number} of standard input has {MAX_LINE} bytes or more; expected the name of one picture per line"
             )));
         }
         let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
@@ -128,7 +130,7 @@ fn as_a_shell() -> glob::MatchOptions {
     }
 }
 
-fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
+fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let wrong = |error| Error::Usage(format!("{pattern}: not a pattern: {error}"));
     let compiled = glob::Pattern::new(pattern).map_err(wrong)?;
     let mut found = Vec::new();
@@ -191,7 +193,7 @@ mod tests {
         );
         assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file matches"));
         assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
-        let endless = "x".repeat(LONGEST as usize + 1);
+        let endless = "x".repeat(MAX_LINE as usize + 1);
         assert!(
             found(&["-"], &format!("a.png\n\n{endless}")).unwrap_err().contains("line 3 of standard input has 65536")
         );

@@ -15,7 +15,7 @@ use loaders::{Limits, picture};
 use net::Shape;
 use report::predictions::sigmoid;
 
-use super::model::{Read, SETTINGS, graph, pipeline, read, views};
+use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, pipeline, read, views};
 use super::request::ModelRequest;
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub struct Prediction {
 
 /// Selects which classes to report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct ClassSelection {
     /// Maximum number of classes. `None` means five, or no limit for a multi-label model.
     pub top: Option<usize>,
     /// For a multi-label model, the probability that a class must exceed. `None` means 0.5.
@@ -44,7 +44,7 @@ const TOP: usize = 5;
 /// A model that classifies pictures.
 pub trait Predict {
     /// Returns the likeliest classes of a PNG or JPEG file, as selected by `wanted`.
-    fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error>;
+    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns true for a multi-label model.
     fn multi_label(&self) -> bool;
@@ -75,19 +75,19 @@ impl<B: Backend> Predictor<B> {
         limits: Limits,
         test_time: TestTime,
     ) -> Result<Self, Error> {
-        let Read { model, notes } = read(request)?;
+        let LoadedModel { model, notes } = read(request)?;
         let plain = pipeline(&model)?;
         let several = views(&model, &plain, test_time)?;
         let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
         let threads = Resources::of_process::<D>(RequestedThreads::default()).compute;
-        let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
+        let backend = device.open(&DeviceSettings { threads, ..INFERENCE_SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
         Ok(Self { model, graph, views, limits, notes })
     }
 }
 
 impl<B: Backend> Predict for Predictor<B> {
-    fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error> {
+    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
@@ -98,7 +98,7 @@ impl<B: Backend> Predict for Predictor<B> {
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
-        let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
+        let probabilities = if self.model.multi_label { sigmoids(&scores) } else { softmax(&scores) };
         if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
             return Err(Error::Failed(format!(
                 "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
@@ -149,7 +149,7 @@ fn softmax(scores: &[f32]) -> Vec<f64> {
 }
 
 /// Converts scores to independent probabilities per class.
-fn each(scores: &[f32]) -> Vec<f64> {
+fn sigmoids(scores: &[f32]) -> Vec<f64> {
     scores.iter().map(|score| sigmoid(*score)).collect()
 }
 
@@ -157,14 +157,14 @@ fn each(scores: &[f32]) -> Vec<f64> {
 pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
 
 /// A NumPy array that is written row by row. It gets its name when it is complete.
-pub struct Npy {
+pub struct NpyWriter {
     path: PathBuf,
     file: NewFile,
     columns: usize,
     rows: usize,
 }
 
-impl Npy {
+impl NpyWriter {
     /// Creates a temporary file next to `path`.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(&head[10..][..expected.len()], expected.as_bytes());
         assert_eq!((head.len(), head[127]), (128, b'\n'));
         let path = std::env::temp_dir().join(format!("trireme-npy-{}", std::process::id()));
-        let mut table = Npy::create(&path, 2).unwrap();
+        let mut table = NpyWriter::create(&path, 2).unwrap();
         table.add(&[1.0, 2.0]).unwrap();
         table.add(&[3.0, 4.0]).unwrap();
         assert!(table.add(&[5.0]).unwrap_err().to_string().contains("expected 2 values, got 1"));

@@ -36,7 +36,7 @@ pub struct EvalRequest {
     pub sealed: bool,
     /// Whether to match classes by name if the data set's classes differ from the model's.
     pub map_classes: bool,
-    /// Views of each image.
+    /// Which views of an image are scored and averaged.
     pub test_time: TestTime,
     pub data: PathBuf,
     /// True if the command names no data set, so that `data` is the one in the model's recipe. The output then has a
@@ -128,7 +128,6 @@ pub struct ImportRequest {
     pub exclude: Vec<String>,
     /// Key of the dictionary in a .pth file.
     pub key: Option<String>,
-    /// The model file to write.
     pub out: PathBuf,
     /// Whether to replace an existing file.
     pub force: bool,

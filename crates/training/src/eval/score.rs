@@ -9,22 +9,22 @@ use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, Images, Manifest, Options, Split};
-use report::predictions::{ClassScore, Predictions, SeveralOutcome};
+use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
-use super::model::{Read, SETTINGS, graph, images, pipeline, read, views};
+use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, images, pipeline, read, views};
 use super::request::EvalRequest;
 use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
-use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
+use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::ClassSources;
 
 /// The score of a split, and details about model and images.
-pub struct Scored {
+pub struct SplitScore {
     pub score: Score,
     pub split: String,
     pub network: String,
@@ -37,7 +37,7 @@ pub struct Scored {
     /// Scores of each class, for a multi-label model.
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions of a multi-label model, if requested. Only on the rank that prints.
-    pub outcomes: Option<Vec<SeveralOutcome>>,
+    pub outcomes: Option<Vec<MultiLabelOutcome>>,
     pub classes: Vec<String>,
     pub images: Arc<Split>,
     /// True on the rank that prints.
@@ -45,9 +45,9 @@ pub struct Scored {
 }
 
 /// Scores a split with all ranks together.
-pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Error> {
+pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore, Error> {
     let comm = Comm::launch();
-    let watch = watching(&comm, request);
+    let watch = start_watchdog(&comm, request);
     // read the files while MPI starts, but a staged copy needs communication
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     watch.set_activity(Activity::Starting);
@@ -55,14 +55,14 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
         // check before copying the split
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
-        let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
+        let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
     });
     session.conclude(result)
 }
 
 /// Starts a watchdog that reports waits for files and other ranks.
-pub(super) fn watching(comm: &Comm, request: &EvalRequest) -> Watch {
+pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
     let watch = Watch::start(comm, request.stall);
     // there is no first step to wait for
     watch.stepped();
@@ -70,7 +70,7 @@ pub(super) fn watching(comm: &Comm, request: &EvalRequest) -> Watch {
 }
 
 /// Copies the split to this node's disk and opens the copy.
-fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
+fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput, Error> {
     let EvalRequest { data, stage, .. } = request;
     let under = stage.as_deref().unwrap_or(data);
     let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
@@ -88,15 +88,15 @@ fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),
     };
-    recipe::judging_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
+    recipe::evaluation_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
         let data = request.data.display();
         Error::Usage(format!("{data} has no split test or validation; name one with --split"))
     })
 }
 
-fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
+fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let (file, batch) = (&request.file, request.batch);
-    let Read { model, mut notes } = read(&request.model())?;
+    let LoadedModel { model, mut notes } = read(&request.model())?;
     if request.recorded {
         notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
     }
@@ -116,10 +116,10 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
             data.display()
         )));
     }
-    several_fit(&model, &dataset.manifest, request)?;
+    check_label_kinds(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
-    let matched = classes::matched(&classes, &split, request.map_classes)?;
+    let matched = classes::match_classes(&classes, &split, request.map_classes)?;
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
@@ -130,11 +130,11 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     }
     // a larger batch would be planned for images that do not exist
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
-    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
+    Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 
 /// Returns an error if only one of model and data set is multi-label.
-fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
+fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
     let (file, data) = (request.file.display(), request.data.display());
     match (model.multi_label, manifest.multi_label) {
         (true, true) if request.map_classes => Err(Error::Usage(format!(
@@ -154,7 +154,7 @@ fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
 }
 
 /// A model and a split that are ready to be scored.
-struct Opened {
+struct ScoringInput {
     model: ModelFile,
     evaluation: Evaluation,
     text: String,
@@ -177,10 +177,10 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
 fn score_on<D: Device>(
     device: &D,
     session: &mut Session,
-    opened: Result<Opened, Error>,
+    opened: Result<ScoringInput, Error>,
     request: &EvalRequest,
     detail: Detail,
-) -> Result<Scored, Error> {
+) -> Result<SplitScore, Error> {
     let cores = divide_cores(session)?;
     score_opened(device, session, cores, opened, request, detail)
 }
@@ -200,9 +200,9 @@ pub(super) fn score_with<D: Device>(
     session: &Session,
     cores: cores::Cores,
     request: &EvalRequest,
-) -> Result<Scored, Error> {
+) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
-        Some(_) => staged(session, request),
+        Some(_) => open_staged(session, request),
         None => {
             session.watch.set_activity(Activity::Reading);
             let opened = open(request, &request.data);
@@ -217,11 +217,11 @@ fn score_opened<D: Device>(
     device: &D,
     session: &Session,
     cores: cores::Cores,
-    opened: Result<Opened, Error>,
+    opened: Result<ScoringInput, Error>,
     request: &EvalRequest,
     detail: Detail,
-) -> Result<Scored, Error> {
-    let Opened { model, mut evaluation, text, notes: said } = session.agree(opened)?;
+) -> Result<SplitScore, Error> {
+    let ScoringInput { model, mut evaluation, text, notes: said } = session.agree(opened)?;
     session.same(
         "the model, the data set, --split, --batch, --map-classes, --flip, --corners, --shift or --ema",
         &text,
@@ -232,7 +232,7 @@ fn score_opened<D: Device>(
     let threads = resources.compute;
     evaluation.options.threads = resources.loader;
     let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..SETTINGS });
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
     let planned =
@@ -247,11 +247,11 @@ fn score_opened<D: Device>(
     for note in graph.take_notes() {
         screen::say(&format!("{}{note}", session.world.who()));
     }
-    let Evaluated { score, predictions, per_class, outcomes } =
+    let EvaluationResult { score, predictions, per_class, outcomes } =
         evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
     let ModelFile { network, classes, .. } = model;
     let (epoch, step) = (model.epoch as u32, model.step);
     let root = session.is_root();
-    Ok(Scored { score, split, network, epoch, step, predictions, per_class, outcomes, classes, images, root })
+    Ok(SplitScore { score, split, network, epoch, step, predictions, per_class, outcomes, classes, images, root })
 }

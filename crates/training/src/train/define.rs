@@ -8,9 +8,9 @@ use formats::checkpoint::Tensor;
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::plan::census::Census;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
+use crate::train::plan::split_labels::SplitLabels;
 use crate::train::save::folder::NetworkCopy;
 use crate::train::save::snapshot;
 
@@ -24,7 +24,7 @@ pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     if session.world.size == 1 {
         return Ok(());
     }
-    let text = source.defined.as_ref().map(|defined| defined.text.clone());
+    let text = source.file_network.as_ref().map(|file_network| file_network.text.clone());
     let text = session.comm.broadcast("the network", session.is_root().then_some(&text))?;
     let adopted = match text {
         Some(text) if !session.is_root() => source.adopt(&text),
@@ -35,7 +35,12 @@ pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
 
 /// Copies the weights in the network's file to the parameters on all ranks, if the run starts from them. Collective.
 pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
-    let start = run.source.defined.as_mut().map(|defined| std::mem::take(&mut defined.start)).unwrap_or_default();
+    let start = run
+        .source
+        .file_network
+        .as_mut()
+        .map(|file_network| std::mem::take(&mut file_network.start))
+        .unwrap_or_default();
     let starts = session.is_root() && !start.is_empty() && run.recipe.model_weights();
     let starts = match session.world.size {
         1 => starts,
@@ -73,9 +78,9 @@ fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
 
 /// Returns notes about the network's file for the log. `fresh` is false for a resumed run.
 pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
-    source.defined.as_ref().map_or_else(Vec::new, |defined| {
-        let from = (fresh && !defined.start.is_empty() && source.recipe.model_weights()).then(|| {
-            format!("weights: training starts from the {} tensors of {}", defined.start.len(), source.recipe.model)
+    source.file_network.as_ref().map_or_else(Vec::new, |file_network| {
+        let from = (fresh && !file_network.start.is_empty() && source.recipe.model_weights()).then(|| {
+            format!("weights: training starts from the {} tensors of {}", file_network.start.len(), source.recipe.model)
         });
         let bytes = PixelValues::from_transforms(&source.augment.ops());
         let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
@@ -85,15 +90,15 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
                 source.recipe.model
             )
         });
-        defined.notes.iter().cloned().chain(from).chain(warning).collect()
+        file_network.notes.iter().cloned().chain(from).chain(warning).collect()
     })
 }
 
 /// Returns the copy of the network's file for the output directory.
 pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
-    let defined = source.defined.as_ref()?;
-    let text = source.recipe.model.ends_with(".toml").then_some(defined.text.as_bytes());
-    let bytes = defined.copy.as_deref().or(text)?;
+    let file_network = source.file_network.as_ref()?;
+    let text = source.recipe.model.ends_with(".toml").then_some(file_network.text.as_bytes());
+    let bytes = file_network.copy.as_deref().or(text)?;
     Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
 }
 
@@ -103,13 +108,15 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
 ///
 /// Returns an error on all ranks if a record has no label.
 pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error> {
-    if !Census::needed(&source.recipe) {
+    if !SplitLabels::are_needed(&source.recipe) {
         return Ok(());
     }
-    session.agree(if session.is_root() { source.count() } else { Ok(()) })?;
+    session.agree(if session.is_root() { source.read_labels() } else { Ok(()) })?;
     if session.world.size > 1 {
-        let labels = session.comm.broadcast("the labels", source.census.as_ref().map(|census| &census.labels))?;
-        source.census = Some(Census::from_labels(labels, source.train.classes()));
+        let labels = session
+            .comm
+            .broadcast("the labels", source.train_labels.as_ref().map(|train_labels| &train_labels.labels))?;
+        source.train_labels = Some(SplitLabels::from_labels(labels, source.train.classes()));
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
 /// Describes how samples are shuffled.
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
-    match run.recipe.mixing() {
+    match run.recipe.shuffling() {
         Shuffle::Full if run.balanced.is_some() => {
             "balanced: every class has the same share of an epoch's draws".into()
         }
@@ -94,7 +94,7 @@ fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static 
         (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "during backward (the device computes)",
         (_, true, Overlap::Auto) => "during backward (a core is free for MPI)",
         (_, false, Overlap::Auto) => "after backward (no core is free for MPI)",
-        (_, true, _) => "beside backward",
+        (_, true, _) => "during backward",
         (_, false, _) => "after backward",
     }
 }
@@ -185,7 +185,10 @@ pub fn start_event<B: Backend>(
         facts: facts
             .into_iter()
             .chain(
-                run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
+                run.source
+                    .train_labels
+                    .as_ref()
+                    .map(|train_labels| ("classes", train_labels.describe(run.source.train.class_names()))),
             )
             .chain(frozen(run).map(|text| ("frozen", text)))
             .chain(run.source.phases.describe().map(|text| ("sizes", text)))

@@ -12,7 +12,7 @@ use report::{RateSearch, Reporter, Suggestion};
 
 use super::step::Stepper;
 use super::{RunContext, device_input};
-use crate::error::{Error, is_of_the_request};
+use crate::error::{Error, is_caused_by_request};
 use crate::train::agree::Session;
 use crate::train::observe::trace::Trace;
 use crate::train::plan::run::Run;
@@ -67,7 +67,7 @@ fn cause(error: loaders::Error) -> std::io::Error {
 
 /// Returns the error for a picture that cannot be written.
 fn lost(picture: &Path, source: std::io::Error) -> Error {
-    match is_of_the_request(&source) {
+    match is_caused_by_request(&source) {
         true => Error::Usage(format!(
             "cannot write {}: {}. --find-lr writes its picture next to OUT, so choose another --out",
             picture.display(),

@@ -15,15 +15,14 @@ use crate::train::observe::watch::Watch;
 use crate::train::save::output;
 
 /// Time for a run to end by itself after SIGTERM before it looks for a lost rank.
-const FIRST: Duration = Duration::from_millis(200);
-/// Time between two checks.
-const PAUSE: Duration = Duration::from_millis(50);
+const GRACE_TIME: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// If no process is known to be gone, a rank counts as lost after a wait of this length.
-const LONG: Duration = Duration::from_millis(500);
+const LONG_WAIT: Duration = Duration::from_millis(500);
 /// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
-const LAST: Duration = Duration::from_millis(950);
+const TIME_TO_KILL: Duration = Duration::from_millis(950);
 
-/// Prints the message if the run is killed. Dropped when the run ends by itself.
+/// Waits for SIGTERM and then prints the message. Dropping it cancels the message, because the run has ended by itself.
 pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
 impl LostRankMessage {
@@ -32,7 +31,7 @@ impl LostRankMessage {
         let over = Arc::new(AtomicBool::new(false));
         let listener = Listener { watch: watch.clone(), out: out.to_path_buf(), over: over.clone() };
         if let Ok(mut signals) = Signals::new([SIGTERM]) {
-            let listen = move || signals.forever().for_each(|_| listener.look());
+            let listen = move || signals.forever().for_each(|_| listener.report_if_killed());
             let _ = std::thread::Builder::new().name("last words".into()).spawn(listen);
         }
         Self(over)
@@ -53,17 +52,17 @@ struct Listener {
 
 impl Listener {
     /// Runs after SIGTERM. Looks for a lost rank until the run ends by itself.
-    fn look(&self) {
+    fn report_if_killed(&self) {
         let since = Instant::now();
-        std::thread::sleep(FIRST);
-        while since.elapsed() < LAST && !self.over.load(Ordering::Relaxed) {
-            if let Some(why) = self.watch.lost(LONG) {
-                if self.watch.speaks_last() {
+        std::thread::sleep(GRACE_TIME);
+        while since.elapsed() < TIME_TO_KILL && !self.over.load(Ordering::Relaxed) {
+            if let Some(why) = self.watch.lost(LONG_WAIT) {
+                if self.watch.claims_last_message() {
                     screen::say(&format!("{}{why}; {}", comm::rank_prefix(), how_to_go_on(&self.out)));
                 }
                 return;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

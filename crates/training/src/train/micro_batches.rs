@@ -50,18 +50,17 @@ impl UnreadPass {
     }
 }
 
-/// Observers of each pass.
+/// Where the passes report skipped records, waits for data and the rank's activity.
 pub struct Observers<'a> {
-    /// Receives skipped records.
     pub notices: &'a mut Notices,
-    /// Receives waits for data.
     pub trace: &'a Trace,
     /// This rank and its watchdog.
     pub session: &'a Session,
 }
 
 impl MicroBatches {
-    /// Creates the passes. `input` moves batches to the device. The loss uses `smoothing` or `targets`.
+    /// Creates the passes of this rank's workers. `input` moves batches to the device. The loss uses `smoothing` or
+    /// `targets`.
     pub fn new(input: DeviceInput, smoothing: f32, targets: Option<Targets>) -> Self {
         Self { input, next: None, smoothing, targets, early: true }
     }

@@ -52,7 +52,7 @@ use report::{End, Epoch, Exchange, Loading, Reporter, Step};
 use save::lock::OutLock;
 use save::saver::{Moment, RESUMABLE, Saver};
 use save::{output, snapshot};
-use scoring::{Ending, Scored};
+use scoring::{Ending, ScoringResult};
 use step::Stepper;
 
 use crate::error::Error;
@@ -63,15 +63,15 @@ pub struct RunContext<'a> {
     pub session: &'a Session,
     /// Options from the command line.
     pub request: &'a TrainRequest,
-    /// Signals and time limits.
+    /// Requests to stop from signals and time limits.
     pub stop: &'a Stop,
-    /// Start time of the process.
+    /// Start time of this process, not of the whole run.
     pub started: Instant,
     /// Rank 0's lock on the output directory.
     pub lock: Option<&'a OutLock>,
 }
 
-/// A run in progress.
+/// A run in progress: the state of the training loop.
 struct Training<'a, B: Backend> {
     context: RunContext<'a>,
     run: Run<B>,
@@ -85,12 +85,12 @@ struct Training<'a, B: Backend> {
     saver: Saver<'a, B>,
     trace: Trace,
     report: Reporter,
-    shown: PageData,
+    page_data: PageData,
     /// Total time of the training steps.
-    trained: Duration,
+    training_time: Duration,
     /// Approximate time when this process read its first image.
-    touched: Instant,
-    /// The last step in the log.
+    first_image: Instant,
+    /// The last step that was reported to the log.
     reported: u64,
     /// Scores for the split that is evaluated at the end. `None` before that.
     score_at_end: Option<Sums>,
@@ -123,7 +123,7 @@ pub fn train<B: Backend>(
         let _ = training.report.event(lost);
     }
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
-        training.shown.finish(&request.out, &training.run, &mut training.report);
+        training.page_data.finish(&request.out, &training.run, &mut training.report);
     }
     ended
 }
@@ -137,7 +137,7 @@ impl<'a, B: Backend> Training<'a, B> {
         mut report: Reporter,
     ) -> Result<Self, Error> {
         let RunContext { session, request, stop, lock, .. } = context;
-        let touched = Instant::now();
+        let first_image = Instant::now();
         run.schedule.set_drops(at.memory.plateau.map_or(0, |plateau| plateau.drops));
         let input = device_input(session, &run, at.epoch, &mut report)?;
         // the trace starts before the loader, to include its first batches
@@ -156,8 +156,8 @@ impl<'a, B: Backend> Training<'a, B> {
         let ended = scoring::over(&run.recipe, &at);
         let seconds_to_target = at.memory.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
         let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };
-        let (begun, trained) = (at.clone(), Duration::ZERO);
-        let shown = PageData::new(&run, session.is_root());
+        let (begun, training_time) = (at.clone(), Duration::ZERO);
+        let page_data = PageData::new(&run, session.is_root());
         Ok(Self {
             context,
             run,
@@ -170,9 +170,9 @@ impl<'a, B: Backend> Training<'a, B> {
             saver,
             trace,
             report,
-            shown,
-            trained,
-            touched,
+            page_data,
+            training_time,
+            first_image,
             score_at_end: None,
             ended,
             seconds_to_target,
@@ -206,7 +206,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let records = self.stepper.finish_pending(&mut self.run, &mut self.at)?;
         self.report_steps(records.iter().map(|record| record.event()).collect())?;
         let time = start.elapsed();
-        self.trained += time;
+        self.training_time += time;
         self.report_epoch(before, loaded, time)?;
         let mut ranks = MpiRanks::new(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
@@ -222,15 +222,15 @@ impl<'a, B: Backend> Training<'a, B> {
         self.run.resize_for_scoring()?;
         let begin = Instant::now();
         let scored = self.score()?;
-        if scored == Scored::Stopped {
+        if scored == ScoringResult::Stopped {
             let (saver, mut now, report) = self.between_steps();
             saver.stop(&mut now, report)?;
         }
         self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
-        self.tell();
+        self.print_notices();
         let begin = Instant::now();
         let (saver, mut now, report) = self.between_steps();
-        saver.epoch_done(&mut now, scored == Scored::Best, report)?;
+        saver.epoch_done(&mut now, scored == ScoringResult::Best, report)?;
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         // the final model must be the synchronised one
         if self.at.step < self.last {
@@ -256,7 +256,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let epoch = self.at.epoch;
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(Exchange { epoch, ..costs }))?;
         self.stepper.take_layers().into_iter().try_for_each(|layers| self.report.event(layers))?;
-        self.tell();
+        self.print_notices();
         if self.at.step == self.begun.step + 1 {
             self.context.session.watch.stepped();
             let seconds = self.context.started.elapsed().as_secs_f64();
@@ -266,8 +266,8 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// Prints new notices.
-    fn tell(&mut self) {
+    /// Prints the notices since the last call.
+    fn print_notices(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
             // the reporters of other ranks are silent, so these ranks print their own notices
             if self.context.session.is_root() { self.report.note(&notice) } else { screen::say(&notice) }
@@ -297,7 +297,7 @@ impl<'a, B: Backend> Training<'a, B> {
     fn seconds_so_far(&self) -> Option<f64> {
         // the time of a part without a target is unknown
         let before = if self.begun.step == 0 { 0.0 } else { self.begun.memory.seconds? };
-        self.run.recipe.stop.target.map(|_| before + self.touched.elapsed().as_secs_f64())
+        self.run.recipe.stop.target.map(|_| before + self.first_image.elapsed().as_secs_f64())
     }
 
     /// Returns the saver and the state that it needs.
@@ -324,7 +324,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let model = output::model_path(&request.out);
         output::last_model(session, &mut self.run, &self.at, self.score_at_end.as_ref(), &model)?;
         let images = self.at.samples - self.begun.samples;
-        let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
+        let img_per_s = images as f64 / self.training_time.as_secs_f64().max(f64::MIN_POSITIVE);
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
         let digest = if session.is_root() { snapshot::state(&self.run)? } else { String::new() };
         let seconds = started.elapsed().as_secs_f64();

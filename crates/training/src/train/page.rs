@@ -9,7 +9,7 @@ use base::screen;
 use data_tools::{Thumbnail, Thumbnails};
 use formats::checkpoint::{LabelScores, Progress};
 use loaders::replace;
-use report::evaluation_file::SeveralLabels;
+use report::evaluation_file::MultiLabelScores;
 use report::history::Run as FinishedRun;
 use report::predictions::{ClassScore, Predictions};
 use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_file, page};
@@ -39,7 +39,7 @@ pub(super) struct PageData {
     last: Option<EvaluationFile>,
     augmented: Option<Vec<Thumbnail>>,
     /// Time of the last evaluation that was sent to the outputs, and its step.
-    told: Option<(Instant, u64)>,
+    last_sent: Option<(Instant, u64)>,
 }
 
 impl PageData {
@@ -55,7 +55,7 @@ impl PageData {
     }
 
     /// Stores the predictions after an epoch.
-    pub fn evaluated<B: Backend>(
+    pub fn store_predictions<B: Backend>(
         &mut self,
         run: &Run<B>,
         at: &Progress,
@@ -65,11 +65,11 @@ impl PageData {
         let (Some(evaluation), true) = (&run.evaluation, self.root && self.wanted) else { return Ok(()) };
         let split = &evaluation.split;
         let file = EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions);
-        self.take(run, at, file, report)
+        self.store(run, at, file, report)
     }
 
     /// Stores the class scores from a multi-label evaluation.
-    pub fn scored_classes<B: Backend>(
+    pub fn store_class_scores<B: Backend>(
         &mut self,
         run: &Run<B>,
         at: &Progress,
@@ -82,14 +82,14 @@ impl PageData {
         let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
         let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));
         let average_precision = classes.iter().map(|class| class.average_precision).collect();
-        let several = SeveralLabels { images: score.count, map, micro_f1, average_precision };
+        let several = MultiLabelScores { images: score.count, map, micro_f1, average_precision };
         let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
         let names = split.class_names();
         let file = EvaluationFile::of_classes(when, split.name(), names, classes, several, macro_f1);
-        self.take(run, at, file, report)
+        self.store(run, at, file, report)
     }
 
-    fn take<B: Backend>(
+    fn store<B: Backend>(
         &mut self,
         run: &Run<B>,
         at: &Progress,
@@ -101,13 +101,13 @@ impl PageData {
             let pictures = self.augmented.insert(augmented(&run.source));
             report.pictures(at.step, pictures)?;
         }
-        let due = self.told.is_none_or(|(when, _)| when.elapsed() >= APART);
-        if due { self.tell(report) } else { Ok(()) }
+        let due = self.last_sent.is_none_or(|(when, _)| when.elapsed() >= APART);
+        if due { self.send(report) } else { Ok(()) }
     }
 
-    fn tell(&mut self, report: &mut Reporter) -> Result<(), Error> {
+    fn send(&mut self, report: &mut Reporter) -> Result<(), Error> {
         let Some(last) = &self.last else { return Ok(()) };
-        self.told = Some((Instant::now(), last.step));
+        self.last_sent = Some((Instant::now(), last.step));
         Ok(report.evaluation(last)?)
     }
 
@@ -117,8 +117,8 @@ impl PageData {
         if !self.root || !self.wanted {
             return;
         }
-        if self.last.as_ref().map(|last| last.step) != self.told.map(|(_, step)| step)
-            && let Err(error) = self.tell(report)
+        if self.last.as_ref().map(|last| last.step) != self.last_sent.map(|(_, step)| step)
+            && let Err(error) = self.send(report)
         {
             report.note(&format!("warning: {error}"));
         }

@@ -85,7 +85,7 @@ impl<B: Backend> Sam<B> {
         Ok(())
     }
 
-    /// Restores the parameters.
+    /// Restores the parameters from before the move.
     pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let (backend, weights, _) = run.graph.arenas();
         let mut pairs = weights.buckets.iter_mut().zip(&self.before.buckets);

@@ -8,7 +8,7 @@ use recipe::Recipe;
 use report::Eval;
 use report::predictions::{ClassScore, Predictions};
 
-use super::evaluate::{Detail, Evaluated, Score};
+use super::evaluate::{Detail, EvaluationResult, Score};
 use super::{RunContext, Training};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -46,13 +46,15 @@ impl ModelScores {
 
 impl<B: Backend> Training<'_, B> {
     /// Scores the watched split if the data set has one and this epoch is to be scored. Applies the rules that depend on the scores.
-    pub(super) fn score(&mut self) -> Result<Scored, Error> {
+    pub(super) fn score(&mut self) -> Result<ScoringResult, Error> {
         let epoch = self.at.epoch + 1;
         let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
         if self.run.evaluation.is_none() || !due {
-            return Ok(Scored::Other);
+            return Ok(ScoringResult::Other);
         }
-        let Some((mut weights, mut ema)) = self.evaluate_all(ScoredSplit::Watched)? else { return Ok(Scored::Stopped) };
+        let Some((mut weights, mut ema)) = self.evaluate_all(ScoredSplit::Watched)? else {
+            return Ok(ScoringResult::Stopped);
+        };
         self.at.score = Some(weights.sums);
         // --max-steps can add this evaluation or end its epoch early. The score may be the best, but [stop] and the plateau schedule skip
         // it. So the continued run is the same as one without --max-steps.
@@ -67,9 +69,11 @@ impl<B: Backend> Training<'_, B> {
         for ModelScores { eval, predictions, per_class, .. } in std::iter::once(weights).chain(ema) {
             let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
             self.report.event(eval)?;
-            shown.map_or(Ok(()), |found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report))?;
+            shown.map_or(Ok(()), |found| {
+                self.page_data.store_predictions(&self.run, &self.at, &found, &mut self.report)
+            })?;
             if let Some(classes) = classes {
-                self.shown.scored_classes(&self.run, &self.at, &classes, &mut self.report)?;
+                self.page_data.store_class_scores(&self.run, &self.at, &classes, &mut self.report)?;
             }
         }
         if let Some(lost) = lost {
@@ -78,7 +82,7 @@ impl<B: Backend> Training<'_, B> {
         if whole {
             self.follow();
         }
-        Ok(if best { Scored::Best } else { Scored::Other })
+        Ok(if best { ScoringResult::Best } else { ScoringResult::Other })
     }
 
     /// Scores the split that is evaluated at the end of the run, if there is one. Returns false if a rank received a request to stop.
@@ -119,7 +123,7 @@ impl<B: Backend> Training<'_, B> {
             (true, ..) => Detail::Precisions,
             (_, true, _) => Detail::Outcomes,
             (false, false, true) => Detail::Score,
-            (false, false, false) if which == ScoredSplit::Watched => self.shown.detail(),
+            (false, false, false) if which == ScoredSplit::Watched => self.page_data.detail(),
             (false, false, false) => Detail::Score,
         };
         let goes_by = [used(Measure::MacroF1), used(Measure::Map)];
@@ -136,7 +140,7 @@ impl<B: Backend> Training<'_, B> {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(Evaluated { score, predictions, per_class, .. }) = evaluated else { return Ok(None) };
+        let Some(EvaluationResult { score, predictions, per_class, .. }) = evaluated else { return Ok(None) };
         let Score { top1, top5, loss, count, several } = score;
         let [macro_f1, map] = match several {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
@@ -213,7 +217,7 @@ fn over_classes(
 
 /// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scored {
+pub enum ScoringResult {
     /// A rank received a request to stop before the end.
     Stopped,
     /// The score is the best so far.
@@ -347,7 +351,7 @@ mod tests {
         Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
     }
 
-    /// Calls both functions, as training does.
+    /// Records the score and then decides whether it is the best, as training does.
     fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -> bool {
         remember(recipe, at, scoring, warm);
         take_best(recipe, at, scoring)

@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::train;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus, preflight};
-use crate::train::init::begin::Begin;
-use crate::train::init::{begin, whiten};
+use crate::train::init::initial_weights::InitialWeights;
+use crate::train::init::{initial_weights, whiten};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::plan::build::{Place, build};
@@ -34,7 +34,7 @@ use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
 /// A planned run on this rank.
-struct Planned<B: Backend> {
+struct PlannedRun<B: Backend> {
     run: Run<B>,
     resources: Resources,
     resume: Option<Resume>,
@@ -121,7 +121,7 @@ fn plan_alone<D: Device>(
     request: &TrainRequest,
     source: Result<Source, Error>,
     watch: &Watch,
-) -> Result<Planned<D::Backend>, Error> {
+) -> Result<PlannedRun<D::Backend>, Error> {
     watch.set_activity(Activity::Reading);
     let mut source = source?;
     source.recipe.adapt_to(D::NAME);
@@ -129,13 +129,13 @@ fn plan_alone<D: Device>(
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     source.define()?;
-    source.count()?;
+    source.read_labels()?;
     watch.set_activity(Activity::Starting);
     let requested = RequestedThreads { compute: request.threads, loader: source.recipe.loader.threads };
     let resources = Resources::of_process::<D>(requested);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
-    Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
+    Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, lock })
 }
 
 /// Plans together with other ranks.
@@ -144,7 +144,7 @@ fn plan_together<D: Device>(
     session: &mut Session,
     source: impl FnOnce(&Session) -> Result<Source, Error>,
     request: &TrainRequest,
-) -> Result<Planned<D::Backend>, Error> {
+) -> Result<PlannedRun<D::Backend>, Error> {
     let mut source = session.agree(source(session))?;
     source.recipe.adapt_to(D::NAME);
     // the following steps depend on the recipe
@@ -169,14 +169,14 @@ fn plan_together<D: Device>(
     let planned = |backend| build(source, backend, place).map_err(here);
     let (run, notes) = algorithms::plan(session, backend, planned, |run| run.graph.backend())?;
     session.notes.extend(notes);
-    Ok(Planned { run, resources, resume, lock })
+    Ok(PlannedRun { run, resources, resume, lock })
 }
 
 /// Runs a planned training. Errors of the device get its location.
 fn begin<D: Device>(
     device: &D,
     session: &mut Session,
-    planned: Planned<D::Backend>,
+    planned: PlannedRun<D::Backend>,
     invocation: Invocation<'_>,
 ) -> Result<Option<String>, Error> {
     let (gpu, host) = (device.gpu(planned.run.graph.backend()), session.world.host.clone());
@@ -190,12 +190,12 @@ fn begin<D: Device>(
 /// layouts.
 fn start<B: Backend>(
     session: &mut Session,
-    planned: Planned<B>,
+    planned: PlannedRun<B>,
     invocation: Invocation<'_>,
     gpu: Option<&Gpu>,
     layout_cure: &str,
 ) -> Result<Option<String>, Error> {
-    let Planned { mut run, resources, resume, lock } = planned;
+    let PlannedRun { mut run, resources, resume, lock } = planned;
     let Invocation { request, stop, started } = invocation;
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
@@ -207,7 +207,7 @@ fn start<B: Backend>(
     let warnings: Vec<String> = warnings.collect();
     // a resumed run already has its weights
     session.watch.set_activity(Activity::Reading);
-    let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
+    let begin = if resume.is_none() { initial_weights::prepare(session, &run)? } else { None };
     session.watch.set_activity(Activity::Starting);
     if request.dry_run {
         warnings.iter().filter(|_| session.is_root()).for_each(|warning| screen::say(warning));
@@ -219,17 +219,17 @@ fn start<B: Backend>(
     if request.find_lr.is_some() {
         return search(session, run, begin, invocation, TransportPlace { overlap, shared: gpus.shared });
     }
-    if let Some(text) = complete(session, &run, request, resume.as_ref())? {
+    if let Some(text) = finished_message(session, &run, request, resume.as_ref())? {
         return Ok(session.is_root().then_some(text));
     }
-    session.notes.extend(begin.iter().flat_map(Begin::notes));
+    session.notes.extend(begin.iter().flat_map(InitialWeights::notes));
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let (at, note) = match resume {
-        Some(resume) => restored(session, &mut run, resume, &request.out)?,
-        None => (begun(session, &mut run, begin)?, None),
+        Some(resume) => restore_run(session, &mut run, resume, &request.out)?,
+        None => (start_new_run(session, &mut run, begin)?, None),
     };
     let at = Progress { teacher, ..at };
     note.iter().for_each(|note| report.note(note));
@@ -253,7 +253,7 @@ fn start<B: Backend>(
 struct TransportPlace {
     /// Whether buckets are summed during backward.
     overlap: bool,
-    /// Whether ranks share a GPU.
+    /// Whether two ranks share a GPU.
     shared: bool,
 }
 
@@ -261,7 +261,7 @@ struct TransportPlace {
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
-    begin: Option<Begin>,
+    begin: Option<InitialWeights>,
     invocation: Invocation<'_>,
     place: TransportPlace,
 ) -> Result<Option<String>, Error> {
@@ -280,7 +280,7 @@ fn search<B: Backend>(
 }
 
 /// Returns the message for a run that is already finished. The result is the same on all ranks. Collective.
-fn complete<B: Backend>(
+fn finished_message<B: Backend>(
     session: &Session,
     run: &Run<B>,
     request: &TrainRequest,
@@ -302,7 +302,7 @@ fn complete<B: Backend>(
 
 /// The opened output directory.
 struct Output {
-    /// Only on rank 0.
+    /// The lock on the directory, only on rank 0.
     lock: Option<OutLock>,
     report: Reporter,
 }
@@ -435,24 +435,28 @@ fn newest(run: &Path) -> String {
 }
 
 /// Sets the first weights of a new run and returns its progress. Collective.
-pub fn begun<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<Progress, Error> {
+pub fn start_new_run<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    begin: Option<InitialWeights>,
+) -> Result<Progress, Error> {
     weights(session, run, begin)?;
     Ok(Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() })
 }
 
 /// Restores a run that continues in `out`. Also returns a note if its best checkpoint is gone. Collective.
-pub fn restored<B: Backend>(
+pub fn restore_run<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
     resume: Resume,
     out: &Path,
 ) -> Result<(Progress, Option<String>), Error> {
-    let (best, note) = saver::carried(session, out, &resume.head)?;
+    let (best, note) = saver::carry_best(session, out, &resume.head)?;
     Ok((Progress { best, ..resume.restore(session, run)? }, note))
 }
 
 /// Replaces random weights by weights from the network's file, then by weights from `[init]`. Collective.
-pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
+pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<InitialWeights>) -> Result<(), Error> {
     define::begin(session, run)?;
     begin.map_or(Ok(()), |begin| begin.apply(session, run))?;
     run.recipe.init.whiten.clone().map_or(Ok(()), |layer| whiten::apply(session, run, &layer))

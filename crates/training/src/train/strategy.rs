@@ -66,7 +66,6 @@ pub trait Strategy<B: Backend> {
 // Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always hold the same
 // model, so there is nothing else to synchronise.
 
-/// The default strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Allreduce;
 
@@ -162,7 +161,7 @@ pub struct Easgd<B: Backend> {
     period: u64,
     /// Fraction of the distance to the centre that a synchronisation removes.
     alpha: f32,
-    /// Equal on all ranks.
+    /// The centre c, which is equal on all ranks.
     centre: Arena<B>,
     /// The difference x_i - c before the current step.
     distance: Arena<B>,

@@ -11,7 +11,7 @@ use net::NetSpec;
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::plan::network::{is_there, of_model, shape_of};
+use crate::train::plan::network::{check_exists, of_model, shape_of};
 use crate::train::plan::phases::plan_size;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{Agreement, PixelValues};
@@ -21,9 +21,9 @@ use crate::train::save::resume::Head;
 
 /// Facts about the loaded teacher.
 pub struct LoadedTeacher {
-    /// Text for the log.
+    /// The line for the log that describes the teacher.
     pub note: String,
-    /// Checksum of the weights.
+    /// Checksum of the weights, to detect that the file has changed.
     pub checksum: String,
 }
 
@@ -72,7 +72,7 @@ fn file(given: &Path) -> PathBuf {
 }
 
 fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
-    is_there("distill.teacher: cannot read", path, "name the folder of a run, or the model.h5 in it")?;
+    check_exists("distill.teacher: cannot read", path, "name the folder of a run, or the model.h5 in it")?;
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.multi_label {
         return Err(Error::Usage(format!(

@@ -74,7 +74,9 @@ fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
 }
 
 fn for_themselves(reason: &str) -> String {
-    format!("choose their own algorithms (rank 0's {reason}), so another number of ranks may give other bits")
+    format!(
+        "choose their own algorithms (rank 0's {reason}), so results on another number of ranks may not be bit-identical"
+    )
 }
 
 /// Returns the device's algorithms, or `None` if it has no choice.

@@ -64,8 +64,8 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     if kinds.len() > 1 {
         let kinds: Vec<&str> = kinds.into_iter().collect();
         notes.push(format!(
-            "note: the ranks have {} kinds of GPU ({}). Another number of ranks may give other bits, and every step takes as long as on \
-             the slowest GPU",
+            "note: the ranks have {} kinds of GPU ({}). Results on another number of ranks may not be bit-identical, and every \
+             step takes as long as on the slowest GPU",
             kinds.len(),
             kinds.join(", ")
         ));

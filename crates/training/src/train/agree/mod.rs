@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Checks on all ranks whether all of them succeeded. If not, rank 0 gets the first failing rank's error and the
-    /// others get [`Error::Elsewhere`], so that only one message is printed and every rank ends.
+    /// others get [`Error::OtherRank`], so that only one message is printed and every rank ends.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
         if self.world.size == 1 || local.as_ref().is_err_and(Error::is_agreed) {
             // there is no other rank, or all ranks know this error already
@@ -61,7 +61,7 @@ impl Session {
         match (first_failure(all), local) {
             (None, local) => local,
             (Some(Failure { code, text }), _) if self.is_root() => Err(Error::Agreed { code, text }),
-            (Some(Failure { code, .. }), _) => Err(Error::Elsewhere { code }),
+            (Some(Failure { code, .. }), _) => Err(Error::OtherRank { code }),
         }
     }
 
@@ -71,11 +71,11 @@ impl Session {
         let result = match result {
             Err(error @ (Error::Agreed { .. } | Error::Diverged { .. })) => {
                 screen::say(&error.to_string());
-                Err(Error::Elsewhere { code: error.code() })
+                Err(Error::OtherRank { code: error.code() })
             }
             other => other,
         };
-        if matches!(&result, Ok(_) | Err(Error::Elsewhere { .. })) {
+        if matches!(&result, Ok(_) | Err(Error::OtherRank { .. })) {
             self.comm.finish()?;
         }
         self.watch.stop(result.is_ok());

@@ -35,7 +35,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
     let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
-    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{equal}")];
+    let mut rows = vec![format!("launch     {size} rank(s), {started}; MPI sums are correct{equal}")];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)
@@ -74,9 +74,9 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     all.dedup();
     let cores = match seats {
         [_] => String::new(),
-        _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", free for all its ranks".into(),
+        _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", all of them for each rank".into(),
         _ if listed == all.len() => format!(", {} for each rank", each(seats.iter().map(|seat| seat.cpus.len()))),
-        _ => ", partly shared".into(),
+        _ => ", some shared by ranks".into(),
     };
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
@@ -104,14 +104,14 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
 
 /// Sizes of a run's files, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct DiskNeed {
     pub checkpoint: u64,
     pub model: u64,
     /// Number of checkpoints to keep.
     pub keep: u64,
 }
 
-impl Need {
+impl DiskNeed {
     /// Returns the bytes of one checkpoint and the model. A run must not start with less free space.
     fn least(&self) -> u64 {
         self.checkpoint + self.model
@@ -129,7 +129,7 @@ impl Need {
 /// # Errors
 ///
 /// Returns an error if one checkpoint and the model do not fit.
-pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
+pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     let disk = FileSystem::of(there).map_err(|source| Error::File {
@@ -144,7 +144,7 @@ pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
     judge(out, &disk.name, disk.free, need)
 }
 
-fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Option<String>), Error> {
+fn judge(out: &Path, disk: &str, free: u64, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     let sizes = format!("a checkpoint takes {}, model.h5 {}", mb(need.checkpoint), mb(need.model));
     if free < need.least() {
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn many_ranks_of_a_host_make_one_line() {
         let free: Vec<RankRow> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
-        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, free for all its ranks; cpu"]);
+        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, all of them for each rank; cpu"]);
         let bound = [seat(0, "n2", &[0, 1]), seat(1, "n1", &[0]), seat(2, "n2", &[2, 3]), seat(3, "n1", &[0, 1])];
         assert_eq!(
             hosts(&bound),
             [
                 "n2         rank(s) 0,2; cores 0-3, 2 for each rank; cpu",
-                "n1         rank(s) 1,3; cores 0-1, partly shared; cpu"
+                "n1         rank(s) 1,3; cores 0-1, some shared by ranks; cpu"
             ]
         );
         let many: Vec<RankRow> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_refused_and_a_tight_one_warned_of() {
-        let need = Need { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
+        let need = DiskNeed { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
         let at = |free| judge(Path::new("runs/a"), "ext4", free, need);
         let refused = at(14_999_999).unwrap_err().to_string();
         assert!(
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn a_folder_to_be_made_is_looked_for_above() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
-        let (row, _) = room(&out, Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");
-        let (row, _) = room(Path::new("/proc/not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        let (row, _) = room(Path::new("/proc/not-there"), DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert_eq!(row, "room       none");
-        room(Path::new("not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        room(Path::new("not-there"), DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
     }
 }

@@ -4,12 +4,12 @@ use backend::place_of_best;
 use comm::Comm;
 use formats::checkpoint::LabelScores;
 use loaders::LabelSets;
-use report::predictions::{ClassScore, Outcome, Predictions, Ranking, SeveralOutcome, Softmax};
+use report::predictions::{ClassScore, MultiLabelOutcome, Outcome, Predictions, Ranking, Softmax};
 
 use crate::error::Error;
 
 /// Maximum number of probabilities to keep for average precisions, over all ranks. Needs 1 GiB.
-const MOST_KEPT: u64 = 1 << 27;
+const MAX_VALUES: u64 = 1 << 27;
 
 /// The results of an evaluation that are needed in addition to the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub enum Detail {
 /// Collects this rank's results for single-label images.
 pub(super) struct Collector {
     classes: usize,
-    /// Encoded [`Outcome`]s.
+    /// The outcomes in their binary form, see [`Outcome::write`].
     outcomes: Vec<u8>,
-    logs: Option<Ranks>,
+    logs: Option<ClassValues>,
 }
 
 /// Values that rank the images for each class: a row of log-probabilities or scores per image.
 #[derive(Default)]
-pub(super) struct Ranks {
+pub(super) struct ClassValues {
     sets: LabelSets,
     values: Vec<f64>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Ranks {
 impl Collector {
     /// Creates a collector, or `None` if only the score is needed. `images` is the number of images on all ranks.
     pub fn new(detail: Detail, classes: usize, images: u64) -> Option<Self> {
-        let logs = Ranks::fitting(classes, images).filter(|_| detail == Detail::Precisions);
+        let logs = ClassValues::fitting(classes, images).filter(|_| detail == Detail::Precisions);
         (detail != Detail::Score).then(|| Self { classes, outcomes: Vec::new(), logs })
     }
 
@@ -66,14 +66,14 @@ impl Collector {
 }
 
 /// Returns true if average precisions of this size are computed.
-pub fn ranks_fit(classes: usize, images: u64) -> bool {
-    images.saturating_mul(classes as u64) <= MOST_KEPT
+pub fn precisions_fit(classes: usize, images: u64) -> bool {
+    images.saturating_mul(classes as u64) <= MAX_VALUES
 }
 
-impl Ranks {
+impl ClassValues {
     /// Creates an empty table, or returns `None` if the values of all images need too much memory.
     pub fn fitting(classes: usize, images: u64) -> Option<Self> {
-        ranks_fit(classes, images).then(Self::default)
+        precisions_fit(classes, images).then(Self::default)
     }
 
     /// Adds an image with its labels and its values.
@@ -115,7 +115,7 @@ impl Ranks {
         counts
     }
 
-    /// Works like [`Ranks::precisions`] for a single rank.
+    /// Works like [`ClassValues::precisions`] for a single rank.
     #[cfg(test)]
     pub fn alone(&self, classes: usize) -> Vec<Option<f64>> {
         let ranking = ranking(classes, &self.own(classes));
@@ -134,7 +134,7 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
 
 /// What a batch adds to the sums of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Part {
+pub(super) struct BatchScore {
     /// Sum over the images of binary cross-entropy, which is a mean over the classes.
     pub loss: f64,
     /// Images for which a label has the highest score.
@@ -145,34 +145,34 @@ pub(super) struct Part {
 }
 
 /// Collects this rank's results for multi-label images.
-pub(super) struct SeveralCollector {
+pub(super) struct MultiLabelCollector {
     /// Per class: its images, images with a probability above 0.5, and images with both.
     counts: Vec<[u64; 3]>,
     /// Present if average precisions can be computed.
-    ranks: Option<Ranks>,
+    ranks: Option<ClassValues>,
     /// Encoded predictions for each image, if requested.
     outcomes: Option<Vec<u8>>,
 }
 
-/// Results of all ranks.
-pub(super) struct Gathered {
+/// The gathered results of a multi-label evaluation.
+pub(super) struct MultiLabelResults {
     /// The scores of each class. Equal on every rank.
     pub per_class: Vec<ClassScore>,
     /// Predictions for each image in the order of the split, if requested. Only on rank 0.
-    pub outcomes: Option<Vec<SeveralOutcome>>,
+    pub outcomes: Option<Vec<MultiLabelOutcome>>,
 }
 
-impl SeveralCollector {
+impl MultiLabelCollector {
     /// Creates a collector. `images` is the number of images on all ranks. `each` requests the prediction for each
     /// image.
     pub fn new(classes: usize, images: u64, each: bool) -> Self {
         let outcomes = each.then(Vec::new);
-        Self { counts: vec![[0; 3]; classes], ranks: Ranks::fitting(classes, images), outcomes }
+        Self { counts: vec![[0; 3]; classes], ranks: ClassValues::fitting(classes, images), outcomes }
     }
 
     /// Adds images with their labels and a row of scores per image.
-    pub fn add(&mut self, ids: &[u64], sets: &LabelSets, scores: &[f32]) -> Part {
-        let (classes, mut part) = (self.counts.len(), Part::default());
+    pub fn add(&mut self, ids: &[u64], sets: &LabelSets, scores: &[f32]) -> BatchScore {
+        let (classes, mut part) = (self.counts.len(), BatchScore::default());
         for ((id, own), row) in ids.iter().zip(sets.iter()).zip(scores.chunks_exact(classes.max(1))) {
             let (place, loss) = (place(own, row), loss(own, row));
             part.top1 += u64::from(place.is_some_and(|place| place < 1));
@@ -187,7 +187,7 @@ impl SeveralCollector {
                 counts[2] += u64::from(is_own && is_taken);
             }
             if let Some(outcomes) = &mut self.outcomes {
-                SeveralOutcome::new(*id, loss, own, row).write(outcomes);
+                MultiLabelOutcome::new(*id, loss, own, row).write(outcomes);
             }
             if let Some(ranks) = &mut self.ranks {
                 ranks.add(own, row.iter().map(|score| f64::from(*score)));
@@ -197,20 +197,21 @@ impl SeveralCollector {
     }
 
     /// Gathers the results of all ranks. Collective.
-    pub fn gather(self, comm: &Comm) -> Result<Gathered, Error> {
+    pub fn gather(self, comm: &Comm) -> Result<MultiLabelResults, Error> {
         let Self { counts, ranks, outcomes } = self;
         let precisions = ranks.map(|ranks| ranks.precisions(comm, counts.len())).transpose()?;
         let mut flat = counts.concat();
         comm.run("sum of counts of classes", |world| world.sum_u64(&mut flat))?;
         let per_class = class_scores(flat.as_chunks().0, precisions.as_deref());
-        let Some(own) = outcomes else { return Ok(Gathered { per_class, outcomes: None }) };
+        let Some(own) = outcomes else { return Ok(MultiLabelResults { per_class, outcomes: None }) };
         let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
         let outcomes = all.map(|ranks| {
-            let mut all: Vec<SeveralOutcome> = ranks.iter().flat_map(|bytes| SeveralOutcome::read(bytes)).collect();
+            let mut all: Vec<MultiLabelOutcome> =
+                ranks.iter().flat_map(|bytes| MultiLabelOutcome::read(bytes)).collect();
             all.sort_by_key(|one| one.id);
             all
         });
-        Ok(Gathered { per_class, outcomes })
+        Ok(MultiLabelResults { per_class, outcomes })
     }
 }
 
@@ -283,11 +284,11 @@ mod tests {
         top1: f64,
     }
 
-    fn collected(sets: &[&[u32]], scores: &[f32], classes: usize) -> (SeveralCollector, Part) {
+    fn collected(sets: &[&[u32]], scores: &[f32], classes: usize) -> (MultiLabelCollector, BatchScore) {
         let mut all = LabelSets::default();
         sets.iter().for_each(|set| all.push(set.iter().copied()));
         let ids: Vec<u64> = (0..sets.len() as u64).collect();
-        let mut collector = SeveralCollector::new(classes, ids.len() as u64, true);
+        let mut collector = MultiLabelCollector::new(classes, ids.len() as u64, true);
         let part = collector.add(&ids, &all, scores);
         (collector, part)
     }

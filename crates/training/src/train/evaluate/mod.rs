@@ -8,12 +8,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use backend::{Backend, LossSums};
-use collector::{Collector, Gathered, Part, SeveralCollector, over_classes, sets_of};
+use collector::{BatchScore, Collector, MultiLabelCollector, MultiLabelResults, over_classes, sets_of};
 use comm::Comm;
 use engine::{Batch, Graph};
 use formats::checkpoint::LabelScores;
 use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
-use report::predictions::{ClassScore, Predictions, SeveralOutcome};
+use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -21,7 +21,7 @@ use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
-pub use collector::{Detail, ranks_fit};
+pub use collector::{Detail, precisions_fit};
 pub use views::{TestTime, Views};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,14 +40,14 @@ pub struct Score {
 
 /// The results of an evaluation.
 #[derive(Clone, Debug)]
-pub struct Evaluated {
+pub struct EvaluationResult {
     pub score: Score,
     /// Predictions for single-label images, if requested. Only on rank 0.
     pub predictions: Option<Predictions>,
     /// Scores of each class, for multi-label images.
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions for multi-label images, if average precisions are requested. Only on rank 0.
-    pub outcomes: Option<Vec<SeveralOutcome>>,
+    pub outcomes: Option<Vec<MultiLabelOutcome>>,
 }
 
 /// Sums of a score, first over this rank and then over all ranks. Each batch has its own slot for the loss, and the
@@ -60,7 +60,6 @@ struct ScoreSums {
     count: f64,
     /// Number of ranks that received a request to stop.
     stop: f64,
-    /// One slot per batch.
     losses: Vec<f64>,
 }
 
@@ -76,7 +75,7 @@ impl ScoreSums {
     }
 
     /// Adds the results of a batch.
-    fn add(&mut self, batch: u64, part: Part) {
+    fn add(&mut self, batch: u64, part: BatchScore) {
         self.top1 += part.top1 as f64;
         self.top5 += part.top5 as f64;
         self.count += part.count as f64;
@@ -102,17 +101,18 @@ impl ScoreSums {
 }
 
 /// Collectors for the results of each image. At most one of them is present.
-struct Notes {
+struct Collectors {
     one: Option<Collector>,
-    several: Option<SeveralCollector>,
+    several: Option<MultiLabelCollector>,
 }
 
-impl Notes {
+impl Collectors {
     fn new(detail: Detail, multi_label: bool, classes: usize, images: u64) -> Self {
         match multi_label {
-            true => {
-                Self { one: None, several: Some(SeveralCollector::new(classes, images, detail == Detail::Precisions)) }
-            }
+            true => Self {
+                one: None,
+                several: Some(MultiLabelCollector::new(classes, images, detail == Detail::Precisions)),
+            },
             false => Self { one: Collector::new(detail, classes, images), several: None },
         }
     }
@@ -193,22 +193,22 @@ impl Evaluation {
         graph: &mut Graph<B>,
         stop: &Stop,
         detail: Detail,
-    ) -> Result<Option<Evaluated>, Error> {
-        let mut notes = Notes::new(detail, self.split.multi_label(), graph.classes(), self.images());
+    ) -> Result<Option<EvaluationResult>, Error> {
+        let mut collectors = Collectors::new(detail, self.split.multi_label(), graph.classes(), self.images());
         session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut sums = match self.views.is_empty() {
-            true => self.plain(session, graph, stop, &mut notes)?,
-            false => self.by_views(session, graph, stop, &mut notes)?,
+            true => self.plain(session, graph, stop, &mut collectors)?,
+            false => self.by_views(session, graph, stop, &mut collectors)?,
         };
         sums.sum(&session.comm)?;
         let Some(score) = sums.score() else { return Ok(None) };
-        let predictions = notes.one.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
-        let Some(collector) = notes.several else {
-            return Ok(Some(Evaluated { score, predictions, per_class: None, outcomes: None }));
+        let predictions = collectors.one.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
+        let Some(collector) = collectors.several else {
+            return Ok(Some(EvaluationResult { score, predictions, per_class: None, outcomes: None }));
         };
-        let Gathered { per_class, outcomes } = collector.gather(&session.comm)?;
+        let MultiLabelResults { per_class, outcomes } = collector.gather(&session.comm)?;
         let score = Score { several: Some(over_classes(&per_class)), ..score };
-        Ok(Some(Evaluated { score, predictions, per_class: Some(per_class), outcomes }))
+        Ok(Some(EvaluationResult { score, predictions, per_class: Some(per_class), outcomes }))
     }
 
     /// Scores this rank's batches with the plain view only.
@@ -217,7 +217,7 @@ impl Evaluation {
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-        notes: &mut Notes,
+        collectors: &mut Collectors,
     ) -> Result<ScoreSums, Error> {
         let input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
@@ -229,12 +229,12 @@ impl Evaluation {
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
-            let part = match &mut notes.several {
+            let part = match &mut collectors.several {
                 Some(collector) => collector.add(batch.ids(), &sets_of(&batch), &graph.output(scores)?),
-                None => Part { loss, top1, top5, count },
+                None => BatchScore { loss, top1, top5, count },
             };
             sums.add(batch.step(), part);
-            if let Some(collector) = &mut notes.one {
+            if let Some(collector) = &mut collectors.one {
                 collector.add(batch.ids(), &labels, &graph.output(scores)?);
             }
             if stop.requested() {

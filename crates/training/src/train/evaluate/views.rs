@@ -9,8 +9,8 @@ use loaders::transform::HEAD_WORDS;
 use loaders::{Images, LabelSets, Manifest, Pipeline};
 use report::predictions::{Outcome, Softmax};
 
-use super::collector::{Part, sets_of};
-use super::{Evaluation, Notes, ScoreSums};
+use super::collector::{BatchScore, sets_of};
+use super::{Collectors, Evaluation, ScoreSums};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
@@ -26,13 +26,13 @@ struct ScoredBatch {
 }
 
 impl Evaluation {
-    /// Scores this rank's images with several views each. `notes` collects the result for each image.
+    /// Scores this rank's images with several views each. `collectors` gets the result of each image.
     pub(super) fn by_views<B: Backend>(
         &self,
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-        notes: &mut Notes,
+        collectors: &mut Collectors,
     ) -> Result<ScoreSums, Error> {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
@@ -46,16 +46,16 @@ impl Evaluation {
             }
         }
         for (step, ScoredBatch { ids, labels, sets, sums: scores }) in seen {
-            if let Some(collector) = &mut notes.several {
+            if let Some(collector) = &mut collectors.several {
                 sums.add(step, collector.add(&ids, &sets, &scores));
                 continue;
             }
             for ((id, label), row) in ids.iter().zip(&labels).zip(scores.chunks_exact(classes.max(1))) {
                 let outcome = Outcome::new(*id, *label, row, Softmax::of(row));
                 let [top1, top5] = [1, 5].map(|most| u64::from(outcome.place < most));
-                sums.add(step, Part { loss: outcome.loss, top1, top5, count: 1 });
+                sums.add(step, BatchScore { loss: outcome.loss, top1, top5, count: 1 });
             }
-            notes.one.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
+            collectors.one.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
         }
         Ok(sums)
     }

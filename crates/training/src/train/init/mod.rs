@@ -10,7 +10,7 @@
 //! Only rank 0 reads the file, so it does not need to exist on other nodes, and all ranks start from the same bits. A
 //! resumed run does not read the file.
 
-pub mod begin;
-pub mod fit;
+pub mod initial_weights;
+pub mod matching;
 pub mod table;
 pub mod whiten;

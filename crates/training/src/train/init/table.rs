@@ -7,61 +7,63 @@ use formats::interop::{Model, Weights};
 use loaders::printable;
 use recipe::Recipe;
 
-use super::fit::{Fit, Match, Row};
+use super::matching::{MatchResult, TensorMatch, TensorMatches};
 use crate::error::Error;
 use crate::train::plan::source::{Agreement, PixelValues, Source};
 use crate::train::save::output::ClassSources;
 
 /// The words of the table, in its order.
-const WORDS: [(Match, &str); 6] = [
-    (Match::Taken, "taken"),
-    (Match::Excluded, "excluded"),
-    (Match::Replaced, "replaced"),
-    (Match::Shape, "wrong shape"),
-    (Match::Missing, "missing"),
-    (Match::Left, "left"),
+const WORDS: [(MatchResult, &str); 6] = [
+    (MatchResult::Taken, "taken"),
+    (MatchResult::Excluded, "excluded"),
+    (MatchResult::Replaced, "replaced"),
+    (MatchResult::Shape, "wrong shape"),
+    (MatchResult::Missing, "missing"),
+    (MatchResult::Left, "left"),
 ];
 
 /// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
 /// Returns a line per kind of result: how many tensors, and which.
-pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
+pub fn short(fit: &TensorMatches, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
 }
 
 /// Returns the lines of [`short`] without the line about the file.
-pub fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
-    WORDS.iter().filter_map(|(fate, word)| {
-        let rows: Vec<&Row> = fit.with(*fate).collect();
-        let names = if *fate == Match::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
+pub fn rows(fit: &TensorMatches, weights: &Weights) -> impl Iterator<Item = String> {
+    WORDS.iter().filter_map(|(result, word)| {
+        let rows: Vec<&TensorMatch> = fit.with(*result).collect();
+        let names = if *result == MatchResult::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
         let plural = if rows.len() == 1 { "" } else { "s" };
         (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
     })
 }
 
-fn listed(rows: &[&Row], weights: &Weights) -> String {
-    let one = |row: &&Row| format!("{}{}", printable(&row.name), shapes(row, weights));
+fn listed(rows: &[&TensorMatch], weights: &Weights) -> String {
+    let one = |row: &&TensorMatch| format!("{}{}", printable(&row.name), shapes(row, weights));
     let more = if rows.len() > MOST { format!(" and {} more", rows.len() - MOST) } else { String::new() };
     format!("{}{more}", rows.iter().take(MOST).map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the shapes in network and file, if they are the problem.
-fn shapes(row: &Row, weights: &Weights) -> String {
+fn shapes(row: &TensorMatch, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
-    match (row.fate, &row.shape, found) {
-        (Match::Shape | Match::Replaced, Some(own), Some(found)) => format!(" ({own:?} here, {found:?} in the file)"),
+    match (row.result, &row.shape, found) {
+        (MatchResult::Shape | MatchResult::Replaced, Some(own), Some(found)) => {
+            format!(" ({own:?} here, {found:?} in the file)")
+        }
         _ => String::new(),
     }
 }
 
 /// Returns the table with a line per tensor for `--dry-run`.
-pub fn whole(fit: &Fit, weights: &Weights) -> String {
+pub fn whole(fit: &TensorMatches, weights: &Weights) -> String {
     let mut text =
         format!("{:<44} {:<12} {:<20} in {} ({})\n", "tensor", "init", "shape", weights.path.display(), weights.format);
     for row in &fit.rows {
-        let word = WORDS.iter().find(|(fate, _)| *fate == row.fate).map_or("", |(_, word)| word);
+        let word = WORDS.iter().find(|(result, _)| *result == row.result).map_or("", |(_, word)| word);
         let shape = row.shape.as_ref().map_or("-".into(), |shape| format!("{shape:?}"));
         let file = row.found.map_or("-".into(), |index| {
             let (name, shape, _) = &weights.tensors[index];
@@ -73,8 +75,10 @@ pub fn whole(fit: &Fit, weights: &Weights) -> String {
 }
 
 /// Returns an error if `strict` is set and a tensor does not fit.
-pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
-    let odd = [Match::Shape, Match::Missing, Match::Left].into_iter().any(|fate| fit.with(fate).next().is_some());
+pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(), Error> {
+    let odd = [MatchResult::Shape, MatchResult::Missing, MatchResult::Left]
+        .into_iter()
+        .any(|result| fit.with(result).next().is_some());
     if !strict || !odd {
         return Ok(());
     }
@@ -91,7 +95,7 @@ pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
 /// # Errors
 ///
 /// Returns an error if classifiers are used with other classes, or if the normalization is not stated.
-pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec<String>, Error> {
+pub fn check_origin(source: &Source, fit: &TensorMatches, weights: &Weights) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
             states_mean_and_std(&source.recipe, weights)?;
@@ -102,7 +106,7 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
             let sides =
                 ClassSources { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
             let difference = sides.difference(source.train.class_names());
-            let taken = |layer: &&String| fit.with(Match::Taken).any(|row| row.name == format!("{layer}.weight"));
+            let taken = |layer: &&String| fit.with(MatchResult::Taken).any(|row| row.name == format!("{layer}.weight"));
             let taken: Vec<String> =
                 fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
@@ -120,13 +124,13 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
 }
 
 /// Returns a note about layers that compute scores and start at random.
-fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
+fn replaced(fit: &TensorMatches, difference: Option<String>) -> Vec<String> {
     let why = difference.map_or_else(
         || "the number of classes differs".into(),
         |difference| format!("the classes differ: {difference}"),
     );
     let layers: BTreeSet<&str> =
-        fit.with(Match::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
+        fit.with(MatchResult::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
     let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
     match &layers[..] {
         [] => Vec::new(),

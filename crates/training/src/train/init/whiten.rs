@@ -185,7 +185,7 @@ impl Moments {
     }
 }
 
-/// Maximum number of Jacobi sweeps. A matrix with 64 rows needs less than ten.
+/// Maximum number of Jacobi sweeps. A matrix with 64 rows needs fewer than ten.
 const SWEEPS: usize = 60;
 
 /// An eigenvalue and its vector. The vector has length 1, and its largest component is positive.

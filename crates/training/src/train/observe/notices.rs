@@ -66,7 +66,7 @@ impl Notices {
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => Error::NotFinite { step: done + 1, origin, lr, f16: precision == Precision::F16 },
-        Ok(None) => Error::Elsewhere { code: 1 },
+        Ok(None) => Error::OtherRank { code: 1 },
         Err(error) => error.into(),
     }
 }
@@ -76,7 +76,7 @@ pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f6
 pub fn in_codec(comm: &Comm, error: &impl Display, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => Error::Diverged { text: format!("{error} ({origin})") },
-        Ok(None) => Error::Elsewhere { code: 1 },
+        Ok(None) => Error::OtherRank { code: 1 },
         Err(error) => error.into(),
     }
 }
@@ -88,11 +88,11 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     if scale >= LossScale::LEAST {
         return None;
     }
-    let error = Error::Underflow { steps: bad, scale };
+    let error = Error::LossScaleExhausted { steps: bad, scale };
     Some(match (alone, world.rank) {
         (true, _) => error,
         (false, 0) => Error::Diverged { text: error.to_string() },
-        (false, _) => Error::Elsewhere { code: error.code() },
+        (false, _) => Error::OtherRank { code: error.code() },
     })
 }
 
@@ -103,7 +103,7 @@ pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64)
         0 => Error::Diverged {
             text: format!("training has diverged: after step {step} {}", lost_score(whose, split, loss)),
         },
-        _ => Error::Elsewhere { code: 1 },
+        _ => Error::OtherRank { code: 1 },
     }
 }
 

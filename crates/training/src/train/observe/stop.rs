@@ -42,7 +42,7 @@ pub struct Stop {
     signal: Arc<AtomicUsize>,
     limit: Option<Limit>,
     processor: Option<ProcessorLimit>,
-    /// Longest step so far.
+    /// Duration of the longest step so far.
     step: Cell<Duration>,
     /// Number and total time of the steps after the first one, which also prepares things that later steps reuse.
     later: Cell<(u32, Duration)>,

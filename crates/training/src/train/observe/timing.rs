@@ -31,7 +31,7 @@ impl RankTiming {
 }
 
 /// Returns minimum, median and maximum. For an even number of values, the median is the lower one.
-pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+pub fn min_median_max(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     match values.as_slice() {
@@ -66,12 +66,12 @@ impl EpochTiming {
         }
         let a_step = |sum: f64| sum / self.steps as f64;
         let (slow, timing) = self.ranks.iter().enumerate().max_by(|a, b| a.1.own().total_cmp(&b.1.own()))?;
-        let [_, median, _] = spread(self.ranks.iter().map(|r| a_step(r.own())));
-        let [_, data, _] = spread(self.ranks.iter().map(|r| a_step(r.data)));
+        let [_, median, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.own())));
+        let [_, data, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.data)));
         let (own, loader) = (a_step(timing.own()), a_step(timing.data));
         let reason = if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "compute" };
-        let others = spread(self.ranks.iter().map(|r| a_step(r.comm)))[2];
-        let longest = spread(self.ranks.iter().map(|r| a_step(r.step)))[2];
+        let others = min_median_max(self.ranks.iter().map(|r| a_step(r.comm)))[2];
+        let longest = min_median_max(self.ranks.iter().map(|r| a_step(r.step)))[2];
         let text = format!(
             "slowest rank: {slow}. Without waits for other ranks its steps take {own:.1} ms (median of all ranks {median:.1} ms), of \
              which its loader takes {loader:.1} ms. The cause is {reason}, and other ranks wait up to {others:.1} ms per step"
@@ -104,7 +104,7 @@ pub struct StepRecord {
 impl StepRecord {
     /// Returns the event for metrics.jsonl.
     pub fn event(&self) -> Step {
-        let ranks = |of: fn(&RankTiming) -> f64| spread(self.timings.iter().map(of));
+        let ranks = |of: fn(&RankTiming) -> f64| min_median_max(self.timings.iter().map(of));
         let (data_wait_ranks, comm_wait_ranks) = (ranks(|t| t.data), ranks(|t| t.comm));
         let count = self.loss.count.max(1) as f64;
         Step {
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn spreads() {
-        assert_eq!(spread([3.0, 1.0, 2.0].into_iter()), [1.0, 2.0, 3.0]);
-        assert_eq!(spread([4.0].into_iter()), [4.0; 3]);
+        assert_eq!(min_median_max([3.0, 1.0, 2.0].into_iter()), [1.0, 2.0, 3.0]);
+        assert_eq!(min_median_max([4.0].into_iter()), [4.0; 3]);
     }
 }
 

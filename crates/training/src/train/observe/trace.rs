@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Maximum number of spans per rank. They need about 20 MB of text.
 const MOST: usize = 200_000;
 
-/// The first bytes of a file.
+/// The first bytes of a trace file.
 const HEAD: &str = "{\"displayTimeUnit\":";
 
 /// The kind of file that a trace may overwrite.

@@ -26,7 +26,7 @@ use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
 /// Lowest priority, so that loader threads do not delay compute threads, which wait for the slowest at barriers.
 pub const LOADER_NICE: i32 = 19;
 
-/// The rank that plans.
+/// The rank that a run is planned for.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub rank: usize,
@@ -72,7 +72,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     source.notes.extend(notes);
     let mut optimizer = optimizer(&named, &graph)?;
     if let Some(epochs) = recipe.freeze.epochs {
-        thaws(&graph, &optimizer)?;
+        check_thaw(&graph, &optimizer)?;
         optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
     }
     let balanced = balanced(&recipe, &source)?;
@@ -98,8 +98,8 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
 
 /// Returns the order in which every class has an equal share of an epoch, if the recipe requests it.
 fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, Error> {
-    let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
-    let balanced = Balanced::new(recipe.seed, &census.labels);
+    let Some(train_labels) = source.train_labels.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
+    let balanced = Balanced::new(recipe.seed, &train_labels.labels);
     if balanced.is_empty() {
         let what = "balanced: no training record has a label".into();
         return Err(Error::DataSet { data: recipe.data.clone(), what });
@@ -120,7 +120,7 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
         slots: recipe.loader.slots,
         nice: LOADER_NICE,
         io: recipe.loader.io.0,
-        open: recipe.mixing().open(division.mine.len()),
+        open: recipe.shuffling().open(division.mine.len()),
         buffer: (recipe.loader.buffer_mb * 1e6) as usize,
         skip: recipe.loader.on_corrupt == OnCorrupt::Skip,
     }
@@ -165,8 +165,8 @@ fn name_parameters<B: Backend>(recipe: &mut Recipe, graph: &Graph<B>) -> Vec<Str
     let of = format!("network {}", graph.net().name);
     let mut notes = Vec::new();
     let mut name = |key: &str, list: &mut Vec<String>| {
-        notes.extend(network::counted(key, list, &all));
-        *list = network::expanded(list, &all);
+        notes.extend(network::describe_matches(key, list, &all));
+        *list = network::expand_keywords(list, &all);
         notes.extend(network::notes(key, list, &names, &of));
     };
     let o = &mut recipe.optimizer;
@@ -208,7 +208,7 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
 
 /// Returns an error if frozen parameters are trained later and would then need a different step count in the optimizer.
 /// A device with a queue has a single count for all parameters.
-fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), Error> {
+fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), Error> {
     if graph.backend().queue().is_none() || !optimizer.counts_steps() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ pub struct Division {
     pub batch: usize,
     /// Number of workers. Each step is divided among them.
     pub workers: usize,
-    /// The workers of this rank.
+    /// Indexes of this rank's workers.
     pub mine: std::ops::Range<usize>,
     /// Steps per epoch, including a shorter last step.
     pub steps_per_epoch: u64,

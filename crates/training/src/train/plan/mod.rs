@@ -1,7 +1,6 @@
 //! Plans a run from a request. This code does not communicate with other ranks.
 
 pub mod build;
-pub mod census;
 pub mod division;
 pub mod network;
 pub mod phases;
@@ -9,4 +8,5 @@ pub mod request;
 pub mod run;
 pub mod settings;
 pub mod source;
+pub mod split_labels;
 pub mod targets;

@@ -21,7 +21,7 @@ use crate::error::Error;
 
 /// A network that was read from a file.
 #[derive(Clone, Debug)]
-pub struct Defined {
+pub struct FileNetwork {
     pub net: NetSpec,
     /// The complete description as text.
     pub text: String,
@@ -43,7 +43,7 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
 /// # Errors
 ///
 /// Returns an error with the smallest possible size and a remedy.
-pub fn fitting(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
+pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
     let Err(error) = net.shapes() else { return Ok(net) };
     let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));
@@ -75,14 +75,18 @@ pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
     }
 }
 
-impl Defined {
+impl FileNetwork {
     /// Reads a network's file and builds it for these images and classes.
     ///
     /// # Errors
     ///
     /// Returns an error with file, line and node if the file is invalid.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
-        is_there("cannot read the network", path, "name a file next to the recipe, or a network of `trireme models`")?;
+        check_exists(
+            "cannot read the network",
+            path,
+            "name a file next to the recipe, or a network of `trireme models`",
+        )?;
         let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
@@ -191,7 +195,7 @@ impl Parameter<'_> {
 }
 
 /// Replaces the keywords "norm" and "bias" in a list with the names of the parameters.
-pub fn expanded(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
+pub fn expand_keywords(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     let names = |word: &String| {
         let of_kind: Vec<String> =
             parameters.iter().filter(|one| one.is_of_kind(word)).map(|one| one.name.to_string()).collect();
@@ -201,7 +205,7 @@ pub fn expanded(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
 }
 
 /// Formats how many parameters each entry of a list selects, for the log. Returns `None` for an empty list.
-pub fn counted(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Option<String> {
+pub fn describe_matches(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Option<String> {
     let named = |one: &&Parameter<'_>, word: &str| one.is_of_kind(word) || matches(word, one.name);
     let count = |word: &String| {
         let count = parameters.iter().filter(|one| named(one, word)).count();
@@ -219,7 +223,7 @@ const MOST: usize = 12;
 pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
     let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
     odd.map_or(Ok(()), |pattern| {
-        Err(Error::Usage(format!("{key}: \"{pattern}\" matches nothing in {of}; {}", near(pattern, names))))
+        Err(Error::Usage(format!("{key}: \"{pattern}\" matches nothing in {of}; {}", nearest_name(pattern, names))))
     })
 }
 
@@ -231,7 +235,7 @@ pub fn notes(key: &str, patterns: &[String], names: &[&str], of: &str) -> Vec<St
 }
 
 /// Returns a hint with the name most similar to a pattern.
-pub fn near(pattern: &str, names: &[&str]) -> String {
+pub fn nearest_name(pattern: &str, names: &[&str]) -> String {
     let modules: BTreeSet<&str> = names.iter().flat_map(|name| prefixes(name)).collect();
     let words: Vec<&str> = modules.iter().copied().collect();
     let bare = pattern.trim_matches('*').trim_matches('.');
@@ -281,7 +285,7 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
 /// # Errors
 ///
 /// Returns an error with a similar name if the path does not exist.
-pub fn is_there(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
+pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Err(Error::Usage(format!("{cannot} {}: {}; {cure}", path.display(), why(path, &error))))
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn images_that_are_too_small_are_told_the_least_size() {
-        let of = |model, side| fitting(model, ImageSpec::new(side, side, 3), 10);
+        let of = |model, side| build_checked(model, ImageSpec::new(side, side, 3), 10);
         let error = of("alexnet", 32).unwrap_err();
         let text = error.to_string();
         for part in ["network alexnet", "63 x 63", "32 x 32", "256x1x1", "augment.train"] {
@@ -323,12 +327,12 @@ mod patterns_tests {
     fn kinds_stand_for_the_parameters_that_are_of_them() {
         let parameters = NAMES.map(|name| Parameter { name, norm: name.starts_with("bn") });
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
-        assert_eq!(expanded(&list(&["norm", "fc.*"]), &parameters), ["bn1.weight", "bn1.bias", "fc.*"]);
-        assert_eq!(expanded(&list(&["bias"]), &parameters), ["bn1.bias"]);
-        assert_eq!(expanded(&list(&["bias"]), &parameters[..1]), ["bias"]);
-        let told = counted("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
+        assert_eq!(expand_keywords(&list(&["norm", "fc.*"]), &parameters), ["bn1.weight", "bn1.bias", "fc.*"]);
+        assert_eq!(expand_keywords(&list(&["bias"]), &parameters), ["bn1.bias"]);
+        assert_eq!(expand_keywords(&list(&["bias"]), &parameters[..1]), ["bias"]);
+        let told = describe_matches("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
         assert_eq!(told.unwrap(), "optimizer.no_decay: of 6 tensors \"norm\" 2, \"bias\" 1, \"*conv1*\" 3");
-        assert_eq!(counted("optimizer.no_decay", &[], &parameters), None);
+        assert_eq!(describe_matches("optimizer.no_decay", &[], &parameters), None);
     }
 
     #[test]
@@ -354,9 +358,9 @@ mod named_file_tests {
 
     #[test]
     fn what_leads_to_nothing_is_a_fault_of_the_recipe() {
-        let error = is_there("init.from: cannot read", Path::new("/nowhere.pth"), "name a file").unwrap_err();
+        let error = check_exists("init.from: cannot read", Path::new("/nowhere.pth"), "name a file").unwrap_err();
         let text = "init.from: cannot read /nowhere.pth: No such file or directory (os error 2); name a file";
         assert_eq!((error.code(), error.to_string().as_str()), (2, text));
-        assert!(is_there("cannot read", Path::new("/"), "").is_ok());
+        assert!(check_exists("cannot read", Path::new("/"), "").is_ok());
     }
 }

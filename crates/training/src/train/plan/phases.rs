@@ -101,8 +101,10 @@ impl Phases {
 /// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not
 /// change. `named` adds the recipe key to an error.
 ///
-/// # Errors Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the
-/// graph's input.
+/// # Errors
+///
+/// Returns an error if the shape of a parameter depends on the image size, or if the images are larger than the graph's
+/// input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

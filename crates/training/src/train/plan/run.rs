@@ -16,7 +16,7 @@ use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::settings::{Length, warning, warnings};
+use crate::train::plan::settings::{RunFacts, single_value_warning, warnings};
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -49,7 +49,7 @@ pub struct Run<B: Backend> {
     pub options: Options,
 }
 
-/// Memory of the loaders.
+/// Memory that the loaders need.
 pub struct Footprints {
     pub training: Footprint,
     /// Memory for evaluations. If two splits are scored, this is the larger amount.
@@ -121,7 +121,7 @@ impl<B: Backend> Run<B> {
             (epoch, step),
             self.source.phases.end(epoch).unwrap_or(u32::MAX).min(self.epochs()),
         )
-        .shuffled(self.recipe.mixing(), &counts);
+        .shuffled(self.recipe.shuffling(), &counts);
         let order = match &self.balanced {
             Some(balanced) => order.balanced(balanced.clone()),
             None => order,
@@ -133,9 +133,10 @@ impl<B: Backend> Run<B> {
     pub fn warnings(&self, request: &TrainRequest) -> Vec<String> {
         // a learning-rate search does not compute scores, so missing scores need no warning
         let scored = self.evaluation.is_some() || request.find_lr.is_some();
-        let length = Length { images: self.division.images, max_steps: request.max_steps, scored };
+        let length = RunFacts { images: self.division.images, max_steps: request.max_steps, scored };
         let of_settings = warnings(&self.recipe, self.graph.net(), &self.schedule, length);
-        let of_settings = of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn));
+        let of_settings =
+            of_settings.into_iter().chain(single_value_warning(self.graph.net(), &self.division, self.recipe.sync_bn));
         of_settings.chain(self.small_passes()).collect()
     }
 

@@ -10,7 +10,7 @@ use recipe::{LossKind, Recipe};
 
 use super::division::Division;
 use crate::error::Error;
-use crate::train::evaluate::ranks_fit;
+use crate::train::evaluate::precisions_fit;
 
 /// A learning rate this many times the base rate needs a warm-up.
 const STEEP: f64 = 10.0;
@@ -23,7 +23,7 @@ const FEW_IMAGES: usize = 2;
 
 /// Facts about a run that are not in its recipe.
 #[derive(Clone, Copy, Debug)]
-pub struct Length {
+pub struct RunFacts {
     /// Images in the training split.
     pub images: u64,
     /// Step at which the run ends early, if requested.
@@ -33,15 +33,15 @@ pub struct Length {
 }
 
 /// Returns a warning for each setting that has no effect, or not the intended one.
-pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, length: Length) -> Vec<String> {
+pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunFacts) -> Vec<String> {
     let found = [
         milestones(recipe, schedule),
-        warm_up(schedule, length),
-        batch(recipe, length),
+        warm_up(schedule, facts),
+        batch(recipe, facts),
         rate(recipe, schedule),
         sizes(recipe, schedule),
         stop(recipe),
-        unscored(recipe, length),
+        unscored(recipe, facts),
         repeats(recipe),
     ];
     found.into_iter().flatten().chain(without_layers(recipe, net)).map(|text| format!("warning: {text}")).collect()
@@ -70,10 +70,11 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
-    // suggest milestones at the same fractions of the actual run
+    // suggest milestones in the same proportions, the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more epochs",
+        "the learning rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more \
+        epochs",
         late.join(", "),
         epochs,
         scaled.join(", ")
@@ -81,20 +82,20 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
 }
 
 /// Warns if `--max-steps` ends the run during its warm-up. If the epochs end there, the recipe is an error.
-fn warm_up(schedule: &Schedule, length: Length) -> Option<String> {
-    let (steps, warmup) = (length.max_steps?, schedule.warmup_steps());
+fn warm_up(schedule: &Schedule, facts: RunFacts) -> Option<String> {
+    let (steps, warmup) = (facts.max_steps?, schedule.warmup_steps());
     (steps < warmup).then(|| {
         format!(
-            "the rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or give a \
-             shorter schedule.warmup_epochs",
+            "the learning rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or \
+             give a shorter schedule.warmup_epochs",
             schedule.target()
         )
     })
 }
 
 /// Warns about a batch that is a large part of the data.
-fn batch(recipe: &Recipe, length: Length) -> Option<String> {
-    let Length { images, .. } = length;
+fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
+    let RunFacts { images, .. } = facts;
     let steps = images.div_ceil(recipe.batch as u64);
     (recipe.batch as u64 * FEW > images).then(|| {
         let plural = if steps == 1 { "" } else { "s" };
@@ -114,12 +115,12 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or leave \
-             schedule.reference_batch out",
+            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or \
+             leave schedule.reference_batch out",
             why()
         )),
         (false, true) => Some(format!(
-            "the rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
+            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
              schedule.warmup_epochs=5, or a smaller batch",
             why()
         )),
@@ -159,8 +160,8 @@ fn repeats(recipe: &Recipe) -> Option<String> {
 }
 
 /// Warns if no split can be scored.
-fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
-    (!length.scored).then(|| {
+fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
+    (!facts.scored).then(|| {
         format!(
             "nothing is scored: {} has no images in {}; split some off with `trireme data split DIR OUT --fraction 0.1`, or convert the \
              photos again with --validation-fraction 0.1",
@@ -174,7 +175,7 @@ fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
 // image, and the variance cannot be estimated. PyTorch refuses such batches.
 
 /// Returns the warning if a worker gets only one image in some step. `across`: batch norm uses the images of all workers together.
-pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
+pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
     let least = |step: u64| {
         let images = division.images_of(step);
         let shares = (0..division.workers).map(|v| worker_positions(images, v, division.workers).len());
@@ -248,7 +249,7 @@ pub fn check_scores(recipe: &Recipe, eval: Option<&Split>) -> Result<(), Error> 
     let key = recipe.scores_used().into_iter().find(|(_, name)| name.measure == Measure::Map).map(|(key, _)| key);
     let (Some(key), Some(eval)) = (key, eval) else { return Ok(()) };
     let (images, classes) = (recipe.eval.limit.map_or(eval.len(), |most| most.min(eval.len())), eval.classes());
-    if ranks_fit(classes, images) {
+    if precisions_fit(classes, images) {
         return Ok(());
     }
     Err(Error::Usage(format!(
@@ -272,7 +273,7 @@ mod tests {
         let steps = images.div_ceil(recipe.batch as u64);
         let schedule = Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps), steps).unwrap();
         let net = models::build(&recipe.model, Shape::image(3, 32, 32), 10).unwrap();
-        warnings(&recipe, &net, &schedule, Length { images, max_steps, scored: true })
+        warnings(&recipe, &net, &schedule, RunFacts { images, max_steps, scored: true })
     }
 
     #[track_caller]
@@ -376,7 +377,7 @@ mod tests {
         let text = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 10\n[optimizer]\nkind = \"sgd\"\n\
                     [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
         let recipe = Recipe::from_toml(text).unwrap();
-        let of = |scored| unscored(&recipe, Length { images: 1000, max_steps: None, scored });
+        let of = |scored| unscored(&recipe, RunFacts { images: 1000, max_steps: None, scored });
         assert!(of(false).is_some_and(|text| text.contains("nothing is scored: d has") && text.contains("--validation-fraction")));
         assert_eq!(of(true), None);
     }
@@ -412,7 +413,7 @@ mod one_value_tests {
 
     fn warned(model: &str, images: u64, batch: usize, workers: usize, across: bool) -> Option<String> {
         let net = models::build(model, net::Shape { c: 3, h: 32, w: 32 }, 10).unwrap();
-        warning(&net, &Division::new(images, batch, workers, 0, 1), across)
+        single_value_warning(&net, &Division::new(images, batch, workers, 0, 1), across)
     }
 
     #[test]

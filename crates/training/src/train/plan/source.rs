@@ -7,12 +7,12 @@ use std::sync::Arc;
 use loaders::transform::exif_of;
 use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
-use recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
+use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
 
-use super::census::Census;
-use super::network::{Defined, fitting, shape_of};
+use super::network::{FileNetwork, build_checked, shape_of};
 use super::phases::Phases;
 use super::request::TrainRequest;
+use super::split_labels::SplitLabels;
 use super::{network, settings};
 use crate::error::Error;
 
@@ -25,11 +25,11 @@ pub struct Source {
     /// The network's file, if the network is not from the catalogue.
     pub file: Option<PathBuf>,
     /// The network that the file describes. Set by [`Source::define`].
-    pub defined: Option<Defined>,
+    pub file_network: Option<FileNetwork>,
     pub manifest: Manifest,
     pub train: Arc<Split>,
-    /// Labels of the training split. Set by [`Source::count`].
-    pub census: Option<Census>,
+    /// Labels of the training split. Set by [`Source::read_labels`].
+    pub train_labels: Option<SplitLabels>,
     /// The split to score after each epoch, if there is one.
     pub eval: Option<Arc<Split>>,
     /// Another split, to score at the end of the run.
@@ -38,7 +38,7 @@ pub struct Source {
     pub augment: Pipeline,
     /// The epochs in which training images have other sizes.
     pub phases: Phases,
-    /// Transforms for evaluation.
+    /// Transforms for evaluation and prediction.
     pub preprocess: Pipeline,
 }
 
@@ -56,16 +56,16 @@ impl Source {
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
         let (models, transforms) = (models::names(), transform_names());
-        let known = Known { models: &models, transforms: &transforms };
+        let known = KnownNames { models: &models, transforms: &transforms };
         Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
     }
 
     /// Opens the recipe's data set in `dir`, which may be a copy.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
         let Loaded { recipe, notes, network: file, data_beside } = loaded;
-        data_is_there(dir, data_beside.as_deref())?;
+        check_data_exists(dir, data_beside.as_deref())?;
         let dataset = Dataset::open(dir)?;
-        let train = Arc::new(match recipe.mixing() {
+        let train = Arc::new(match recipe.shuffling() {
             Shuffle::Full => dataset.split("train")?,
             Shuffle::Window(_) => dataset.split_lazily("train")?,
         });
@@ -73,7 +73,7 @@ impl Source {
             return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
         }
         settings::check(&recipe, &dataset.manifest)?;
-        class_weights_fit(&recipe, &train)?;
+        check_class_weights(&recipe, &train)?;
         let [eval, eval_at_end] = scored_splits(&recipe, &dataset)?;
         settings::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
@@ -92,19 +92,19 @@ impl Source {
         let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
-        scored.into_iter().flatten().try_for_each(|split| one_size(&recipe.data, split, &preprocess, images))?;
-        let told = [lists_fit(&augment, &preprocess)?, values_agree(&augment, &preprocess)?];
+        scored.into_iter().flatten().try_for_each(|split| check_one_size(&recipe.data, split, &preprocess, images))?;
+        let told = [check_output_sizes(&augment, &preprocess)?, check_pixel_values(&augment, &preprocess)?];
         let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
-        let (defined, census) = (None, None);
+        let (file_network, train_labels) = (None, None);
         Ok(Self {
             recipe,
             notes,
             file,
-            defined,
+            file_network,
             manifest,
             train,
-            census,
+            train_labels,
             eval,
             eval_at_end,
             augment,
@@ -126,16 +126,16 @@ impl Source {
     /// Returns an error if the file is invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
-        let read = || Defined::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
-        match &mut self.defined {
-            None => self.defined = Some(read()?),
-            Some(defined) => {
-                if read().is_ok_and(|now| now.text != defined.text) {
+        let read = || FileNetwork::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
+        match &mut self.file_network {
+            None => self.file_network = Some(read()?),
+            Some(file_network) => {
+                if read().is_ok_and(|now| now.text != file_network.text) {
                     let file = file.display();
                     let note = format!(
                         "warning: {file} has changed since the run began; the run continues with the network in its checkpoint"
                     );
-                    defined.notes.push(note);
+                    file_network.notes.push(note);
                 }
             }
         }
@@ -147,18 +147,18 @@ impl Source {
     /// # Errors
     ///
     /// Returns an error if a record has no label, unless such records are skipped.
-    pub fn count(&mut self) -> Result<(), Error> {
-        if Census::needed(&self.recipe) && self.census.is_none() {
-            self.census = Some(Census::read(&self.train, &self.recipe)?);
+    pub fn read_labels(&mut self) -> Result<(), Error> {
+        if SplitLabels::are_needed(&self.recipe) && self.train_labels.is_none() {
+            self.train_labels = Some(SplitLabels::read(&self.train, &self.recipe)?);
         }
         Ok(())
     }
 
-    /// Returns the weight of each class in the loss, or `None` if all are equal. Call [`Source::count`] first.
+    /// Returns the weight of each class in the loss, or `None` if all are equal. Call [`Source::read_labels`] first.
     pub fn class_weights(&self) -> Option<Vec<f64>> {
         match self.recipe.loss.class_weights.as_ref()? {
             ClassWeights::Given(weights) => Some(weights.clone()),
-            rule => Some(self.census.as_ref()?.weights(rule)),
+            rule => Some(self.train_labels.as_ref()?.weights(rule)),
         }
     }
 
@@ -169,20 +169,20 @@ impl Source {
     /// Returns an error if the description is invalid.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
         let (name, image) = (&self.recipe.model, self.preprocess.output());
-        self.defined = Some(Defined::from_checkpoint(text, name, image, self.train.classes())?);
+        self.file_network = Some(FileNetwork::from_checkpoint(text, name, image, self.train.classes())?);
         Ok(())
     }
 
     /// Returns the network's complete description for files. Empty if the network is from the catalogue.
     pub fn definition(&self) -> String {
-        self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
+        self.file_network.as_ref().map_or_else(String::new, |file_network| file_network.text.clone())
     }
 
     /// Builds the network for the size of evaluation images.
     pub fn network(&self) -> Result<NetSpec, Error> {
-        let mut net = match &self.defined {
-            Some(defined) => defined.net.clone(),
-            None => fitting(&self.recipe.model, self.preprocess.output(), self.train.classes())?,
+        let mut net = match &self.file_network {
+            Some(file_network) => file_network.net.clone(),
+            None => build_checked(&self.recipe.model, self.preprocess.output(), self.train.classes())?,
         };
         if self.recipe.zero_init_residual {
             net.zero_init_residual();
@@ -224,7 +224,7 @@ fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split
 }
 
 /// Returns an error unless each class has one weight.
-fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
+fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
     let (given, classes) = (weights.len(), train.classes());
     if given == classes {
@@ -250,7 +250,7 @@ pub fn digest(manifest: &Manifest) -> Result<String, Error> {
 }
 
 /// Returns an error if the data set exists neither in `dir` nor in the recipe's folder (`beside`).
-pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
+pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
     Err(Error::Usage(format!(
         "data: there is no folder {} (relative to the recipe) and no {} (relative to the current directory); name the data set with \
@@ -261,7 +261,7 @@ pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
 }
 
 /// Returns an error if the list accepts a single image size and the split's images differ from those of `train`, which are `images`.
-pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
+pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
         return Ok(());
@@ -275,7 +275,7 @@ pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images
 
 /// Returns an error if the lists produce different numbers of channels, or if neither size contains the other. Otherwise returns a note if
 /// the sizes differ.
-pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+pub fn check_output_sizes(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(Pipeline::output);
     if train == eval {
         return Ok(None);
@@ -292,7 +292,7 @@ pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<Str
 
 /// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
 /// differently.
-pub fn values_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::from_transforms(&pipeline.ops()));
     let what = format!("augment.train makes {train}, but augment.eval makes {eval}");
     match train.agreement(&eval) {

@@ -54,7 +54,7 @@ pub struct Targets {
     folded: bool,
     /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
-    /// Sum of the rows' weights.
+    /// Sum of the rows' weights in the last table that was filled.
     total: f64,
 }
 

@@ -16,7 +16,7 @@ use super::lock::OutLock;
 use super::output;
 use super::resume::{self, Head};
 use crate::error::Error;
-use crate::train::agree::preflight::Need;
+use crate::train::agree::preflight::DiskNeed;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 
@@ -24,13 +24,13 @@ use crate::train::plan::run::Run;
 const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];
 
 /// Returns the sizes of the files that the run will write.
-pub fn need<B: Backend>(run: &Run<B>) -> Need {
+pub fn need<B: Backend>(run: &Run<B>) -> DiskNeed {
     let weights = run.graph.layout().buckets.iter().sum::<usize>() as u64 * 4;
     let averages = u64::from(run.ema.is_some());
     let model = weights * (1 + averages) + run.graph.running().len() as u64 * 4;
     let residuals = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };
     let others = run.optimizer.slots().count() + residuals;
-    Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
+    DiskNeed { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
 /// A copy of the network's file for the output directory, where the recipe refers to it.

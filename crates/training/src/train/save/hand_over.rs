@@ -60,7 +60,7 @@ impl<J, A> HandOver<J, A> {
 }
 
 impl<J, A> Drop for HandOver<J, A> {
-    /// Waits for the current job.
+    /// Waits until the thread has finished its current job.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {

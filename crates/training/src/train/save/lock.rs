@@ -22,12 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 /// How many times to check a lock without a name. Its holder may be about to write the name, or to replace the lock.
-const TRIES: u32 = 20;
+const START_TRIES: u32 = 20;
 /// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
 /// which needs seconds on a busy machine.
-const ENDING: u32 = 600;
-/// Time between two checks.
-const NAP: Duration = Duration::from_millis(50);
+const END_TRIES: u32 = 600;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Advice for the user if another run uses the directory.
 const WAIT: &str = "wait until it ends, or choose another --out";
 /// Maximum length of a holder's description in bytes.
@@ -46,7 +45,7 @@ enum LockState {
     Locked(OutLock),
     /// The holder has ended, or the user forces this.
     Replace(PathBuf),
-    /// Check again later.
+    /// Another process is creating, naming or replacing the file right now. Check again later.
     Again,
     /// The holder is about to end. If it does not, this is the error.
     Ending(Error),
@@ -63,10 +62,10 @@ impl OutLock {
         let path = out.join(".trireme-lock");
         let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
         let me = Holder::me();
-        let mut left = ENDING;
-        let mut beginning = TRIES;
+        let mut left = END_TRIES;
+        let mut beginning = START_TRIES;
         loop {
-            let held = match look(out, &path, &me, steal)? {
+            let held = match try_lock(out, &path, &me, steal)? {
                 LockState::Locked(lock) => {
                     lock.write(&me).map_err(refuse)?;
                     return Ok(lock);
@@ -75,14 +74,14 @@ impl OutLock {
                 LockState::Ending(held) => held,
                 LockState::Again => {
                     beginning -= 1;
-                    taken(out, "another run that is just starting", WAIT)
+                    in_use_error(out, "another run that is just starting", WAIT)
                 }
             };
             left -= 1;
             if left.min(beginning) == 0 {
                 return Err(held);
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -141,7 +140,7 @@ impl Drop for OutLock {
 }
 
 /// Checks the lock file once. Creates it if it is missing.
-fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
+fn try_lock(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
     let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
     let answer = answer(&file).map_err(|error| refuse(error.into()))?;
@@ -158,9 +157,9 @@ fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, 
         Claim::Free => Ok(LockState::Locked(OutLock { file, path: path.to_path_buf() })),
         Claim::Left => Ok(LockState::Replace(path.to_path_buf())),
         Claim::Unknown if steal => Ok(LockState::Replace(path.to_path_buf())),
-        Claim::Held if ending => Ok(LockState::Ending(taken(out, &who, WAIT))),
-        Claim::Held => Err(taken(out, &who, WAIT)),
-        Claim::Unknown => Err(taken(
+        Claim::Held if ending => Ok(LockState::Ending(in_use_error(out, &who, WAIT))),
+        Claim::Held => Err(in_use_error(out, &who, WAIT)),
+        Claim::Unknown => Err(in_use_error(
             out,
             &who,
             "wait until it ends, or choose another --out. That host cannot be checked from here: if you know that the run has ended, \
@@ -169,7 +168,7 @@ fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, 
     }
 }
 
-fn taken(out: &Path, who: &str, cure: &str) -> Error {
+fn in_use_error(out: &Path, who: &str, cure: &str) -> Error {
     Error::Usage(format!("{} is in use by {who}; {cure}", out.display()))
 }
 
@@ -208,7 +207,7 @@ pub struct Holder {
     pub ticks: u64,
     /// Time when it took the directory, in seconds since 1970.
     pub since: u64,
-    /// Its Slurm job, if any.
+    /// Its Slurm job, if it runs in one.
     pub job: Option<Job>,
 }
 
@@ -233,18 +232,18 @@ pub enum Answer {
 /// Whether a directory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// No run uses it.
+    /// No running process uses the directory.
     Free,
     /// The holder has ended, but its lock still exists.
     Left,
-    /// The holder is running.
+    /// The holder is still running.
     Held,
     /// The holder is on another host and cannot be checked from here.
     Unknown,
 }
 
 impl Holder {
-    /// Describes this process.
+    /// Returns the description of this process.
     pub fn me() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let process = std::process::id();

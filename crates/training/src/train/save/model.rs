@@ -100,7 +100,7 @@ pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
 // Converts flat memory to plain tensors with the names, shapes and layouts of a network. It does not need the graph, so that another
 // thread can do the work while training continues.
 
-/// A layer with weights.
+/// A layer with weights, and where its values are in an arena.
 struct Layer<B: Backend> {
     name: String,
     kind: LayerKind,

@@ -24,14 +24,14 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::device::elements;
 use crate::train::save::output::ClassSources;
-use crate::train::save::snapshot::{spread, spread_values};
+use crate::train::save::snapshot::{broadcast_arena, broadcast_values};
 use crate::train::save::{model, output};
 
 /// The part of the checkpoint that all ranks know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
     pub path: PathBuf,
-    /// The recipe in the file.
+    /// The recipe in the file, as TOML.
     recipe: String,
     /// Description of the network. Empty if it is from the catalogue.
     network: String,
@@ -198,12 +198,12 @@ impl Resume {
             // a smaller scale would end the run again before its first step
             scaling.set_scale(LossScale { scale: kept.scale.max(LossScale::LEAST), bad: 0, ..kept })?;
         }
-        spread(session, run.graph.arenas().1)?;
-        spread_values(session, run.graph.running_mut())?;
-        run.optimizer.slots_mut().try_for_each(|(_, arena)| spread(session, arena))?;
+        broadcast_arena(session, run.graph.arenas().1)?;
+        broadcast_values(session, run.graph.running_mut())?;
+        run.optimizer.slots_mut().try_for_each(|(_, arena)| broadcast_arena(session, arena))?;
         if let Some(ema) = &mut run.ema {
-            spread(session, &mut ema.weights)?;
-            spread_values(session, &mut ema.running)?;
+            broadcast_arena(session, &mut ema.weights)?;
+            broadcast_values(session, &mut ema.running)?;
         }
         if run.reduction.settings.error_feedback {
             let residuals = state.map_or_else(Vec::new, |state| state.residuals);
@@ -270,7 +270,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
             Error::Mismatch { what: format!("residuals/{worker}"), expected, got, cure }
         };
         session.agree(packed.map_err(odd))?;
-        spread(session, &mut arena)?;
+        broadcast_arena(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
         for (sum, bucket) in run.reduction.sums.iter_mut().zip(&arena.buckets).filter(|_| own) {
             sum.set_residual(worker, &elements(bucket)?)?;

@@ -25,7 +25,7 @@ use crate::train::reduce::ranks::MpiRanks;
 use crate::train::save::lock::OutLock;
 use crate::train::save::output::{self, list, path_of};
 use crate::train::save::resume::Head;
-use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
+use crate::train::save::snapshot::{CheckpointJob, Snapshot, Writer, WrittenCheckpoint};
 
 /// Exit code of a run that stopped early and can be resumed.
 pub const RESUMABLE: u8 = 75;
@@ -34,36 +34,35 @@ pub const RESUMABLE: u8 = 75;
 const DISK: f64 = 100e6;
 
 /// Time between two checks of the output directory.
-const LOOK: Duration = Duration::from_secs(5);
+const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes the checkpoints of a run.
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
-    /// Only on rank 0.
+    /// The lock on the output directory, only on rank 0.
     lock: Option<&'a OutLock>,
     /// Time when the output directory was last checked.
-    seen: Instant,
+    last_check: Instant,
     every: Every,
     keep: usize,
     folder: PathBuf,
-    /// Only on rank 0.
+    /// The thread that writes checkpoints, only on rank 0.
     writer: Option<Writer<B>>,
     head: ModelFile,
-    /// Time of the last snapshot.
-    since: Instant,
+    last_snapshot: Instant,
     /// Step at which this process took its last snapshot.
     taken: Option<u64>,
     /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
-    /// True once the user was told about that.
+    /// True once the user was told about the late checkpoint.
     late_told: bool,
     /// True if all ranks have agreed on a checkpoint at the end of the epoch.
     due: bool,
     /// The best checkpoint that was written. A better model may exist for which there was no disk space.
     best: Option<Best>,
-    /// Error of the last write.
-    failed: Option<Error>,
+    /// The error of the last write, if it failed.
+    last_error: Option<Error>,
 }
 
 /// The state of a run between two steps.
@@ -78,7 +77,7 @@ pub struct Moment<'a, B: Backend> {
 
 /// Returns the best checkpoint that exists once the current checkpoint is written. `before` is the best that exists so
 /// far. A better checkpoint between them may have failed to be written.
-fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
+fn best_after_write(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
     // a best model by another score does not count
     let before = before.filter(|before| before.by == best.by);
@@ -103,19 +102,19 @@ impl<'a, B: Backend> Saver<'a, B> {
             session,
             stop,
             lock,
-            seen: Instant::now(),
+            last_check: Instant::now(),
             every: run.recipe.checkpoint.every(),
             keep: run.recipe.checkpoint.keep,
             folder: request.out.join("checkpoints"),
             writer: root.then(|| Writer::start(run)).transpose()?,
             head: output::head(run)?,
-            since: Instant::now(),
+            last_snapshot: Instant::now(),
             taken: None,
             late: false,
             late_told: false,
             due: false,
             best: at.best.clone(),
-            failed: None,
+            last_error: None,
         })
     }
 
@@ -126,16 +125,16 @@ impl<'a, B: Backend> Saver<'a, B> {
 
     /// Returns this rank's requests for the step that comes next.
     pub fn requests(&mut self, at: &Progress) -> Requests {
-        self.look();
+        self.check_folder();
         Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
     }
 
     /// Requests a stop if the output directory is gone, because the results could not be stored.
-    fn look(&mut self) {
+    fn check_folder(&mut self) {
         if let Some(lock) = self.lock
-            && self.seen.elapsed() >= LOOK
+            && self.last_check.elapsed() >= FOLDER_CHECK_INTERVAL
         {
-            self.seen = Instant::now();
+            self.last_check = Instant::now();
             self.stop.note_folder(lock.is_gone());
         }
     }
@@ -143,7 +142,7 @@ impl<'a, B: Backend> Saver<'a, B> {
     fn wants(&mut self, step: u64) -> bool {
         let Some(writer) = &self.writer else { return false };
         let due = match self.every {
-            Every::Time(time) => self.since.elapsed() >= time,
+            Every::Time(time) => self.last_snapshot.elapsed() >= time,
             Every::Steps(n) => self.late || step.is_multiple_of(n),
             Every::Epochs(_) => false,
         };
@@ -199,14 +198,14 @@ impl<'a, B: Backend> Saver<'a, B> {
     pub fn stop(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         self.save(now, report)?;
         self.poll(true, report)?;
-        let written = match self.failed.take() {
+        let written = match self.last_error.take() {
             Some(error) => Err(error),
             None => Ok(()),
         };
         // no rank may exit before the file is complete, because launchers kill the other ranks then
         self.session.agree(written)?;
         if !self.session.is_root() {
-            return Err(Error::Elsewhere { code: RESUMABLE });
+            return Err(Error::OtherRank { code: RESUMABLE });
         }
         let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
         let text = format!(
@@ -268,18 +267,20 @@ impl<'a, B: Backend> Saver<'a, B> {
         let progress = Progress {
             loss_scale,
             algorithms: backend.algorithm_choice().map_or(String::new(), |choice| choice.used().to_string()),
-            best: best_there(at, self.best.as_ref()),
+            best: best_after_write(at, self.best.as_ref()),
             ..at.clone()
         };
         let waited = begin.elapsed();
-        self.since = Instant::now();
-        writer.write(Job { snapshot, head, progress, residuals, path, waited })
+        self.last_snapshot = Instant::now();
+        writer.write(CheckpointJob { snapshot, head, progress, residuals, path, waited })
     }
 
     /// Reports a finished write. With `wait` set, waits for the current write.
     fn poll(&mut self, wait: bool, report: &mut Reporter) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let Some(Written { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else { return Ok(()) };
+        let Some(WrittenCheckpoint { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else {
+            return Ok(());
+        };
         writer.give_back(snapshot);
         let event = report::Checkpoint {
             step: progress.step,
@@ -292,7 +293,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         match result {
             Ok(bytes) => {
                 self.stop.note_checkpoint(waited + took);
-                (self.best, self.failed) = (progress.best.clone(), None);
+                (self.best, self.last_error) = (progress.best.clone(), None);
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
             }
@@ -302,7 +303,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             }
             Err(error) => {
                 report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;
-                self.failed = Some(error);
+                self.last_error = Some(error);
             }
         }
         Ok(())
@@ -322,9 +323,9 @@ impl<'a, B: Backend> Saver<'a, B> {
 
 /// Returns the best model so far if its checkpoint is in OUT. Rank 0 copies it there if it is next to the checkpoint
 /// that the run resumes from. Otherwise returns `None` and a note, and the next score counts as the best. Collective.
-pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
+pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
-    let taken = if session.is_root() { take(out, head, best.step) } else { Ok(()) };
+    let taken = if session.is_root() { copy_best(out, head, best.step) } else { Ok(()) };
     let why =
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
@@ -337,7 +338,7 @@ pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Bes
 }
 
 /// Makes sure that the checkpoint of this step is in OUT. The error says why it is not.
-fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
+fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     let path = path_of(&out.join("checkpoints"), step);
     if path.exists() {
         return Ok(());
@@ -366,13 +367,13 @@ mod tests {
         let mut there = Vec::new();
         // a best model by another score does not count
         let other = Best { by: "top1".into(), score: 0.9, step: 2 };
-        assert_eq!(best_there(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
+        assert_eq!(best_after_write(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
         // no best model yet, the first one, a better one that is not written, no better one, another better one
         for (step, best, written) in
             [(3, None, true), (6, Some(6), true), (12, Some(12), false), (18, Some(12), true), (24, Some(24), true)]
         {
             let at = Progress { step, best: best.and_then(scored), ..Progress::default() };
-            let now = best_there(&at, before.as_ref());
+            let now = best_after_write(&at, before.as_ref());
             if written {
                 before = now.clone();
                 there.push(now.map(|best| best.step));
@@ -396,7 +397,7 @@ mod best_tests {
             std::fs::write(path_of(&old, step), step.to_string()).unwrap();
         }
         let head = Head::at(path_of(&old, 20), Progress { step: 20, ..Progress::default() });
-        let taken = |step| take(&root.join("new"), &head, step).is_ok();
+        let taken = |step| copy_best(&root.join("new"), &head, step).is_ok();
         let content = |step| std::fs::read_to_string(path_of(&new, step)).ok();
         assert_eq!((taken(10), content(10)), (true, Some("10".into())));
         assert_eq!((taken(20), content(20)), (true, Some("20".into())));
@@ -404,7 +405,7 @@ mod best_tests {
         std::fs::remove_file(path_of(&old, 10)).unwrap();
         assert!(taken(10), "it is there already");
         // a file has the name of the required directory
-        let why = take(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
+        let why = copy_best(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
         assert!(why.starts_with("cannot copy "), "{why}");
         std::fs::remove_dir_all(&root).unwrap();
     }

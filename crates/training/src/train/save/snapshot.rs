@@ -49,7 +49,7 @@ impl<B: Backend> Snapshot<B> {
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
     }
 
-    /// Copies the state of `run`.
+    /// Copies the state of `run` into this memory.
     pub fn take(&mut self, run: &Run<B>) -> Result<(), Error> {
         let (backend, mut pairs) = (run.graph.backend(), Vec::new());
         pair(backend, &mut self.weights, run.graph.weights(), &mut pairs)?;
@@ -112,8 +112,8 @@ fn copy(pairs: Pairs<'_>) {
     });
 }
 
-/// A checkpoint to write.
-pub struct Job<B: Backend> {
+/// A checkpoint to write, with everything that the thread needs for it.
+pub struct CheckpointJob<B: Backend> {
     pub snapshot: Snapshot<B>,
     /// The model file without weights.
     pub head: ModelFile,
@@ -126,20 +126,20 @@ pub struct Job<B: Backend> {
 }
 
 /// The result of writing a checkpoint.
-pub struct Written<B: Backend> {
-    /// The memory, to be reused.
+pub struct WrittenCheckpoint<B: Backend> {
+    /// The memory, to be reused for the next snapshot.
     pub snapshot: Snapshot<B>,
     pub progress: Progress,
     pub path: PathBuf,
     pub waited: Duration,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub result: Result<u64, Error>,
     pub took: Duration,
 }
 
 /// The thread that writes checkpoints.
 pub struct Writer<B: Backend> {
-    thread: HandOver<Job<B>, Written<B>>,
+    thread: HandOver<CheckpointJob<B>, WrittenCheckpoint<B>>,
     /// Receives the first snapshot's memory when the thread has touched its pages.
     fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
     idle: Option<Snapshot<B>>,
@@ -157,11 +157,11 @@ impl<B: Backend> Writer<B> {
             // the receiver may be gone
             let _ = fresh_in.send(touched.map(|()| first));
         };
-        let work = move |job: Job<B>| {
+        let work = move |job: CheckpointJob<B>| {
             let begin = Instant::now();
             let result = write(&job, &exporter, &buckets);
-            let Job { snapshot, progress, path, waited, .. } = job;
-            Written { snapshot, progress, path, waited, result, took: begin.elapsed() }
+            let CheckpointJob { snapshot, progress, path, waited, .. } = job;
+            WrittenCheckpoint { snapshot, progress, path, waited, result, took: begin.elapsed() }
         };
         let thread = HandOver::start("checkpoint", touch, work);
         Ok(Self { thread: thread.map_err(|source| Error::Thread { task: TASK, source })?, fresh, idle: None })
@@ -173,7 +173,7 @@ impl<B: Backend> Writer<B> {
     }
 
     /// Returns the result of the last job if it is ready. With `wait` set, waits for it.
-    pub fn poll(&mut self, wait: bool) -> Option<Written<B>> {
+    pub fn poll(&mut self, wait: bool) -> Option<WrittenCheckpoint<B>> {
         self.thread.poll(wait)
     }
 
@@ -187,7 +187,7 @@ impl<B: Backend> Writer<B> {
         self.idle = Some(snapshot);
     }
 
-    pub fn write(&mut self, job: Job<B>) -> Result<(), Error> {
+    pub fn write(&mut self, job: CheckpointJob<B>) -> Result<(), Error> {
         self.thread.give(job).map_err(|_| gone())
     }
 }
@@ -196,7 +196,7 @@ fn gone() -> Error {
     Error::ThreadGone { task: TASK }
 }
 
-fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, buckets: &[usize]) -> Result<u64, Error> {
+fn write<B: Backend>(job: &CheckpointJob<B>, exporter: &Exporter<B>, buckets: &[usize]) -> Result<u64, Error> {
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
     let layers = exporter.layers(weights, running)?;
     let ema = ema.as_ref().map(|(weights, running)| exporter.layers(weights, running)).transpose()?;
@@ -254,24 +254,24 @@ fn extend(crc: u32, name: &str, values: &[f32]) -> u32 {
 }
 
 /// Broadcasts rank 0's arena. Collective.
-pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
+pub fn broadcast_arena<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
     arena.buckets.iter_mut().filter(|_| session.world.size > 1).try_for_each(|bucket| {
         bucket.fetch()?;
-        spread_values(session, bucket.staged()?)?;
+        broadcast_values(session, bucket.staged()?)?;
         Ok(bucket.unstage()?)
     })
 }
 
 /// Broadcasts rank 0's weights and running statistics. Averages and the strategy restart from them. Collective.
 pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
-    spread(session, run.graph.arenas().1)?;
-    spread_values(session, run.graph.running_mut())?;
+    broadcast_arena(session, run.graph.arenas().1)?;
+    broadcast_values(session, run.graph.running_mut())?;
     run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
     Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
 }
 
 /// Broadcasts rank 0's values. Collective.
-pub fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
+pub fn broadcast_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
     if session.world.size == 1 {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use backend::{Arena, Error};
 use super::{Easgd, LocalSgd, Strategy, pool};
 use crate::train::reduce::ranks::RankSum;
 
-/// The ranks of a test.
+/// The ranks of a test, one per thread.
 #[derive(Clone)]
 struct Threads {
     sums: Arc<Mutex<Vec<f64>>>,

@@ -2,11 +2,11 @@
 //! rank hang.
 //!
 //! Each rank records its activity ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads observe
-//! this. The *beacon* thread shares it through small files in OUT/.ranks. It cannot use MPI, which may block or allow
+//! this. The *status* thread shares it through small files in OUT/.ranks. It cannot use MPI, which may block or allow
 //! only one thread. The *watchdog* thread decides with data in memory only, so that it works even if the file system
 //! hangs. `verdict` has the rules and messages.
 
-mod beacon;
+mod status_files;
 mod verdict;
 
 use std::path::Path;
@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::screen;
-use beacon::{Beacon, Peer, Status};
 use comm::Comm;
+use status_files::{Peer, Status, StatusFiles};
 
 /// Handle to a rank's watchdog. Clones share the same watchdog. The default value has no watchdog.
 #[derive(Clone, Default)]
@@ -30,9 +30,9 @@ struct Shared {
     /// Whether the first step is done.
     stepped: AtomicBool,
     /// Status files, once the output directory exists.
-    beacon: OnceLock<Beacon>,
-    /// Whether the beacon thread should read the other ranks' statuses.
-    curious: AtomicBool,
+    status_files: OnceLock<StatusFiles>,
+    /// Whether the status thread should read the other ranks' statuses.
+    reads_peers: AtomicBool,
     peers: Mutex<Vec<Peer>>,
     ended: Mutex<bool>,
     end: Condvar,
@@ -51,8 +51,8 @@ impl Watch {
             started: Instant::now(),
             activity: Mutex::new((Activity::Reading, Instant::now())),
             stepped: AtomicBool::new(false),
-            beacon: OnceLock::new(),
-            curious: AtomicBool::new(false),
+            status_files: OnceLock::new(),
+            reads_peers: AtomicBool::new(false),
             peers: Mutex::default(),
             ended: Mutex::new(false),
             end: Condvar::new(),
@@ -64,13 +64,15 @@ impl Watch {
 
     /// Starts to share this rank's status in `out`. All ranks call this, rank 0 first. A second call does nothing.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
-        let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.beacon.get().is_none()) else { return };
-        let beacon = Beacon::new(out, rank, ranks);
-        *lock(&shared.peers) = vec![Peer::unheard(Instant::now()); ranks];
-        if shared.beacon.set(beacon).is_ok() {
+        let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
+            return;
+        };
+        let status_files = StatusFiles::new(out, rank, ranks);
+        *lock(&shared.peers) = vec![Peer::without_status(Instant::now()); ranks];
+        if shared.status_files.set(status_files).is_ok() {
             let shared = shared.clone();
             // if this fails, the other ranks report that this one gives no sign of life
-            let _ = std::thread::Builder::new().name("beacon".into()).spawn(move || shine(&shared));
+            let _ = std::thread::Builder::new().name("status".into()).spawn(move || share_status(&shared));
         }
     }
 
@@ -91,7 +93,7 @@ impl Watch {
     pub fn lost(&self, long: Duration) -> Option<String> {
         let shared = self.0.as_ref()?;
         let ranks = lock(&shared.peers).len();
-        let gone: Vec<String> = shared.beacon.get().map_or(Vec::new(), |beacon| beacon.gone(ranks));
+        let gone: Vec<String> = shared.status_files.get().map_or(Vec::new(), |status_files| status_files.gone(ranks));
         if !gone.is_empty() {
             return Some(format!(
                 "{} gone, and the run with {}",
@@ -99,14 +101,14 @@ impl Watch {
                 if gone.len() == 1 { "it" } else { "them" }
             ));
         }
-        let news = shared.news();
-        let waits = news.waits(false).filter(|(_, waited)| news.inside && *waited >= long.as_secs_f64());
+        let status = shared.status();
+        let waits = status.waits(false).filter(|(_, waited)| status.inside && *waited >= long.as_secs_f64());
         waits.map(|(what, _)| format!("received SIGTERM while waiting in {what}, so the run may be ending"))
     }
 
     /// Returns true if this rank may print the message when the run is killed.
-    pub fn speaks_last(&self) -> bool {
-        self.0.as_ref().and_then(|shared| shared.beacon.get()).is_none_or(Beacon::speaks_last)
+    pub fn claims_last_message(&self) -> bool {
+        self.0.as_ref().and_then(|shared| shared.status_files.get()).is_none_or(StatusFiles::claims_last_message)
     }
 
     /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
@@ -114,8 +116,8 @@ impl Watch {
         let Some(shared) = &self.0 else { return };
         *lock(&shared.ended) = true;
         shared.end.notify_all();
-        if let Some(beacon) = shared.beacon.get().filter(|_| clean) {
-            beacon.remove();
+        if let Some(status_files) = shared.status_files.get().filter(|_| clean) {
+            status_files.remove();
         }
     }
 }
@@ -130,7 +132,7 @@ impl Shared {
 
     /// Prints what rank 0 does if the first step takes long. Before MPI is up, the rank is known from the launcher's
     /// variables.
-    fn speak_of_a_long_start(&self, first: &mut FirstStep) {
+    fn report_long_start(&self, first: &mut FirstStep) {
         let prefix = comm::rank_prefix();
         let is_root = prefix.is_empty() || prefix.starts_with("rank 0:");
         if self.stepped.load(Ordering::Relaxed) || !is_root {
@@ -143,7 +145,7 @@ impl Shared {
     }
 
     /// Returns this rank's status.
-    fn news(&self) -> Status {
+    fn status(&self) -> Status {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
         Status {
@@ -166,19 +168,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the beacon thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs them.
-fn shine(shared: &Shared) {
-    let Some(beacon) = shared.beacon.get() else { return };
+/// Runs the status thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs them.
+fn share_status(shared: &Shared) {
+    let Some(status_files) = shared.status_files.get() else { return };
     let mut beat = 0;
     loop {
         beat += 1;
-        beacon.write(Status { beat, ..shared.news() });
-        if shared.curious.load(Ordering::Relaxed) {
+        status_files.write(Status { beat, ..shared.status() });
+        if shared.reads_peers.load(Ordering::Relaxed) {
             let ranks = lock(&shared.peers).len();
             for rank in 0..ranks {
                 // reads without the lock, because the file system may hang
-                if let Some(news) = beacon.read(rank) {
-                    lock(&shared.peers)[rank].hear(news, Instant::now());
+                if let Some(status) = status_files.read(rank) {
+                    lock(&shared.peers)[rank].update(status, Instant::now());
                 }
             }
         }
@@ -188,7 +190,7 @@ fn shine(shared: &Shared) {
     }
 }
 
-/// Runs the watchdog thread.
+/// Runs the watchdog thread until the watchdog is stopped.
 fn watch(shared: &Shared) {
     let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
     let Some(shortest) = shared.limits.shortest() else { return };
@@ -202,8 +204,8 @@ fn watch(shared: &Shared) {
             awake = Instant::now();
         }
         asleep = Instant::now();
-        shared.speak_of_a_long_start(&mut first);
-        let me = shared.news();
+        shared.report_long_start(&mut first);
+        let me = shared.status();
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
@@ -211,7 +213,7 @@ fn watch(shared: &Shared) {
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
-        shared.curious.store(waited > shortest / 4, Ordering::Relaxed);
+        shared.reads_peers.store(waited > shortest / 4, Ordering::Relaxed);
         let judge = |limit: &Duration| (waited >= *limit).then(|| judge(shared, &me, alone, *limit)).flatten();
         if let Some((verdict, limit)) = abort.and_then(|limit| Some((judge(&limit)?, limit.as_secs_f64()))) {
             comm::die(1, &format!("{verdict}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
@@ -250,7 +252,7 @@ fn print(text: &str) {
     screen::say(&format!("{}{text}", comm::rank_prefix()));
 }
 
-/// Limits for waits.
+/// How long a rank may wait before the watchdog reports it or ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Wait after which the watchdog prints a warning. It is repeated after twice that time, four times, and so on.
@@ -291,7 +293,7 @@ pub enum Activity {
     Reading,
     /// Copies the data set to the node's local disk.
     Staging,
-    /// Waits for the loader.
+    /// Waits for the loader during training.
     Data {
         /// Number of the current step, starting at 1.
         step: u64,
@@ -308,14 +310,14 @@ pub enum Activity {
         /// Number of the last logical batch, or 0 before the first.
         after: u64,
     },
-    /// Computes an evaluation.
+    /// Computes one logical batch of an evaluation.
     Scoring {
         /// Number of the logical batch.
         batch: u64,
     },
     /// Rank 0 writes a model or a checkpoint.
     Writing {
-        /// Number of steps so far.
+        /// Number of steps that the file contains.
         step: u64,
     },
 }

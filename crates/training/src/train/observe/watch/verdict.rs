@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::beacon::{Peer, SLOWER, Status};
+use super::status_files::{Peer, SLOWER, Status};
 
 /// Maximum number of ranks in a message.
 const NAMED: usize = 8;
@@ -45,37 +45,37 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Optio
     if !me.inside {
         // A rank that waits in a collective will name this rank, so this rank stays silent. If there is no such rank,
         // the lowest waiting rank reports for all.
-        let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
-        let other_speaks = |(other, news): (usize, &Status)| news.inside || (other < rank && news.waiting);
+        let silent = others().filter_map(|(other, peer)| Some((other, peer.status.as_ref()?)));
+        let other_speaks = |(other, status): (usize, &Status)| status.inside || (other < rank && status.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
-            let too = silent.filter(|(_, news)| news.waiting).count();
+            let too = silent.filter(|(_, status)| status.waiting).count();
             format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
         });
     }
     let (mut missing, mut stuck, mut moving) = (Vec::new(), false, false);
-    for (other, Peer { news, heard }) in others() {
-        let silent = heard.elapsed();
+    for (other, Peer { status, last_change }) in others() {
+        let silent = last_change.elapsed();
         let dead = silent > limit / 2;
-        let Some(news) = news else {
+        let Some(status) = status else {
             stuck |= dead;
             missing.push(format!("rank {other} has given no sign of life"));
             continue;
         };
-        let still = Duration::try_from_secs_f64(news.still()).unwrap_or_default();
-        let who = format!("rank {other} on {} (process {})", news.host, news.pid);
+        let still = Duration::try_from_secs_f64(status.still()).unwrap_or_default();
+        let who = format!("rank {other} on {} (process {})", status.host, status.pid);
         if dead {
             stuck = true;
             let silent = silent.as_secs_f64();
             missing.push(format!(
                 "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); when last \
                  seen, it {}",
-                news.last()
+                status.last()
             ));
-        } else if news.inside && (news.operation, other) < (me.operation, rank) {
+        } else if status.inside && (status.operation, other) < (me.operation, rank) {
             return None;
-        } else if news.operation < me.operation {
-            stuck |= still > if news.staging { limit * SLOWER } else { limit };
-            missing.push(format!("{who} {}", news.last()));
+        } else if status.operation < me.operation {
+            stuck |= still > if status.staging { limit * SLOWER } else { limit };
+            missing.push(format!("{who} {}", status.last()));
         } else {
             moving |= still < limit;
         }
@@ -108,10 +108,10 @@ mod tests {
         Status { inside: false, activity: activity.into(), activity_s, ..inside(operation) }
     }
 
-    fn peers(news: &[Option<Status>], silent: u64) -> Vec<Peer> {
-        let heard = Instant::now().checked_sub(Duration::from_secs(silent)).unwrap();
-        let peer = |news: &Option<Status>| Peer { news: news.clone(), heard };
-        news.iter().map(peer).collect()
+    fn peers(status: &[Option<Status>], silent: u64) -> Vec<Peer> {
+        let last_change = Instant::now().checked_sub(Duration::from_secs(silent)).unwrap();
+        let peer = |status: &Option<Status>| Peer { status: status.clone(), last_change };
+        status.iter().map(peer).collect()
     }
 
     #[test]
@@ -149,8 +149,8 @@ mod tests {
     fn ranks_at_work_are_left_alone() {
         let copying = Status { staging: true, ..busy(4, "copies the data set (--stage)", 300.0) };
         let left = Status { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
-        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, copying.clone()] {
-            assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
+        for status in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, copying.clone()] {
+            assert_eq!(among(&inside(5), 0, &peers(&[None, Some(status.clone())], 1), LIMIT), None, "{status:?}");
         }
         let forever = Status { activity_s: 700.0, operation_s: 700.0, ..copying };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn the_same_beat_again_is_no_sign_of_life() {
         let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
-        let mut peer = Peer::unheard(then);
-        peer.hear(Status { beat: 3, ..inside(5) }, then);
-        peer.hear(Status { beat: 3, ..inside(5) }, Instant::now());
-        assert_eq!(peer.heard, then);
-        peer.hear(Status { beat: 4, ..inside(5) }, Instant::now());
-        assert_ne!(peer.heard, then);
+        let mut peer = Peer::without_status(then);
+        peer.update(Status { beat: 3, ..inside(5) }, then);
+        peer.update(Status { beat: 3, ..inside(5) }, Instant::now());
+        assert_eq!(peer.last_change, then);
+        peer.update(Status { beat: 4, ..inside(5) }, Instant::now());
+        assert_ne!(peer.last_change, then);
     }
 }

@@ -16,7 +16,7 @@ const COUNTER: &str = "num_batches_tracked";
 
 /// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Match {
+pub enum MatchResult {
     /// The network's tensor gets the file's values.
     Taken,
     /// The network's tensor is excluded by `exclude` and starts at random.
@@ -33,20 +33,20 @@ pub enum Match {
 
 /// A tensor that the network has, or that only the file has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    pub fate: Match,
+pub struct TensorMatch {
+    pub result: MatchResult,
     /// Its name in the network. If only the file has it, its name after the rules of `match`.
     pub name: String,
-    /// Its shape in the network.
+    /// Its shape in the network. `None` if only the file has the tensor.
     pub shape: Option<Vec<usize>>,
-    /// Its index in the file.
+    /// Its index in the file. `None` if only the network has the tensor.
     pub found: Option<usize>,
 }
 
 /// The results for all tensors. The network's tensors come first, in its order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fit {
-    pub rows: Vec<Row>,
+pub struct TensorMatches {
+    pub rows: Vec<TensorMatch>,
     /// Names of the layers that compute scores: the last layer, then auxiliary classifiers.
     pub classifiers: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub struct Fit {
 /// # Errors
 ///
 /// Returns an error if a rule or pattern matches no name, two tensors get the same name, or no tensor fits.
-pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> {
+pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<TensorMatches, Error> {
     let found = renamed(weights, init)?;
     let spec = net.tensors().map_err(BuildError::from)?;
     let wanted: Vec<(String, Vec<usize>)> = spec.parameters.into_iter().chain(spec.running).collect();
@@ -71,30 +71,30 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     let mut rows = Vec::new();
     for (name, shape) in &wanted {
         let index = found.get(name).copied();
-        let fate = match index {
-            _ if excluded(name) => Match::Excluded,
-            Some(_) if of_replaced(name) => Match::Replaced,
-            Some(index) if alike(&weights.tensors[index].1, shape) => Match::Taken,
-            Some(_) => Match::Shape,
-            None => Match::Missing,
+        let result = match index {
+            _ if excluded(name) => MatchResult::Excluded,
+            Some(_) if of_replaced(name) => MatchResult::Replaced,
+            Some(index) if alike(&weights.tensors[index].1, shape) => MatchResult::Taken,
+            Some(_) => MatchResult::Shape,
+            None => MatchResult::Missing,
         };
-        rows.push(Row { fate, name: name.clone(), shape: Some(shape.clone()), found: index });
+        rows.push(TensorMatch { result, name: name.clone(), shape: Some(shape.clone()), found: index });
     }
     let left =
         found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !name.ends_with(COUNTER));
-    rows.extend(left.map(|(name, index)| Row {
-        fate: Match::Left,
+    rows.extend(left.map(|(name, index)| TensorMatch {
+        result: MatchResult::Left,
         name: name.clone(),
         shape: None,
         found: Some(*index),
     }));
-    if !rows.iter().any(|row| row.fate == Match::Taken) {
-        let alike = rows.iter().find(|row| row.fate == Match::Shape);
+    if !rows.iter().any(|row| row.result == MatchResult::Taken) {
+        let alike = rows.iter().find(|row| row.result == MatchResult::Shape);
         let alike =
             alike.and_then(|row| Some((row.name.as_str(), &weights.tensors[row.found?].1[..], row.shape.as_deref()?)));
         return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys(), alike)));
     }
-    Ok(Fit { rows, classifiers })
+    Ok(TensorMatches { rows, classifiers })
 }
 
 /// Maps the names of the file's tensors, after the rules of `match`, to their indices.
@@ -125,7 +125,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     }
     if let Some(idle) = used.iter().position(|used| !used) {
         let names: Vec<&str> = weights.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
-        let (text, near) = (&rules[idle].text, network::near(&rules[idle].text, &names));
+        let (text, near) = (&rules[idle].text, network::nearest_name(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
             "init.match: \"{text}\" matches no name in {path} after the rules before it were applied; {}",
@@ -145,30 +145,30 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
 
 /// A tensor of the file that fits the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
+pub struct FileTensor<'a> {
     /// The network's shape. It may differ from the file's shape in dimensions of 1.
     pub shape: &'a [usize],
     /// The file's values in C order.
     pub values: &'a [f32],
 }
 
-impl Fit {
+impl TensorMatches {
     /// Returns the rows with this result.
-    pub fn with(&self, fate: Match) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| row.fate == fate)
+    pub fn with(&self, result: MatchResult) -> impl Iterator<Item = &TensorMatch> {
+        self.rows.iter().filter(move |row| row.result == result)
     }
 
     /// Returns the tensors that fit, with their names in the network.
-    pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, Taken<'a>)> {
-        self.with(Match::Taken).filter_map(|row| {
-            let taken = Taken { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
+    pub fn matching_tensors<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, FileTensor<'a>)> {
+        self.with(MatchResult::Taken).filter_map(|row| {
+            let taken = FileTensor { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
             Some((row.name.as_str(), taken))
         })
     }
 
     /// Returns an error if a value is not finite or a variance is negative.
     pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
-        for (name, Taken { values, .. }) in self.taken(weights) {
+        for (name, FileTensor { values, .. }) in self.matching_tensors(weights) {
             let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
             if let Some(odd) = odd {
                 let path = weights.path.display();
@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    fn count(fit: &Fit, fate: Match) -> usize {
-        fit.with(fate).count()
+    fn count(fit: &TensorMatches, result: MatchResult) -> usize {
+        fit.with(result).count()
     }
 
     #[test]
@@ -293,13 +293,13 @@ mod tests {
         });
         let rule = [[r"module\.(.*)", "$1"]];
         let all = file.tensors.len();
-        let fitted = fit(&net(), &file, &init(&[], &rule)).unwrap();
+        let fitted = match_tensors(&net(), &file, &init(&[], &rule)).unwrap();
         assert_eq!(fitted.classifiers, ["fc"]);
-        assert_eq!((count(&fitted, Match::Taken), count(&fitted, Match::Replaced)), (all - 2, 2));
-        let fitted = fit(&net(), &file, &init(&["fc.*", "layer3.*"], &rule)).unwrap();
-        assert_eq!((count(&fitted, Match::Replaced), count(&fitted, Match::Shape)), (0, 0));
-        assert!(count(&fitted, Match::Excluded) > 20);
-        let refused = fit(&net(), &file, &init(&[], &[])).unwrap_err().to_string();
+        assert_eq!((count(&fitted, MatchResult::Taken), count(&fitted, MatchResult::Replaced)), (all - 2, 2));
+        let fitted = match_tensors(&net(), &file, &init(&["fc.*", "layer3.*"], &rule)).unwrap();
+        assert_eq!((count(&fitted, MatchResult::Replaced), count(&fitted, MatchResult::Shape)), (0, 0));
+        assert!(count(&fitted, MatchResult::Excluded) > 20);
+        let refused = match_tensors(&net(), &file, &init(&[], &[])).unwrap_err().to_string();
         assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
     }
 
@@ -315,12 +315,16 @@ mod tests {
                 }
                 Some(name.into())
             });
-            let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-            assert_eq!((count(&fitted, Match::Replaced), count(&fitted, Match::Shape)), (replaced, 0), "{classes}");
+            let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
+            assert_eq!(
+                (count(&fitted, MatchResult::Replaced), count(&fitted, MatchResult::Shape)),
+                (replaced, 0),
+                "{classes}"
+            );
         }
     }
 
-    /// Includes auxiliary heads, and convolutions that compute scores.
+    /// The replaced layers include those of auxiliary heads, and convolutions that compute the scores.
     #[test]
     fn every_classifier_with_other_classes_is_replaced() {
         let cases: [(&str, &[&str]); 4] = [
@@ -335,13 +339,18 @@ mod tests {
             let tensors =
                 spec.parameters.into_iter().chain(spec.running).map(|(name, shape)| (name, shape, Vec::new()));
             let file = file(tensors.collect());
-            let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
+            let fitted = match_tensors(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
             assert_eq!(fitted.classifiers, layers);
             for row in &fitted.rows {
                 let scores = layers
                     .iter()
                     .any(|layer| row.name.strip_suffix(".weight").or(row.name.strip_suffix(".bias")) == Some(layer));
-                assert_eq!(row.fate, if scores { Match::Replaced } else { Match::Taken }, "{name}: {}", row.name);
+                assert_eq!(
+                    row.result,
+                    if scores { MatchResult::Replaced } else { MatchResult::Taken },
+                    "{name}: {}",
+                    row.name
+                );
             }
         }
     }
@@ -358,18 +367,19 @@ mod tests {
         });
         file.tensors.push(("head.weight".into(), vec![1], vec![0.0]));
         file.tensors.push(("bn1.num_batches_tracked".into(), vec![], vec![7.0]));
-        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        let names = |fate| fitted.with(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
-        assert_eq!(names(Match::Missing), ["conv1.weight"]);
-        assert_eq!(names(Match::Shape), ["layer1.0.conv1.weight"]);
-        assert_eq!(names(Match::Left), ["head.weight"]);
+        let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
+        let names = |result| fitted.with(result).map(|row| row.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(MatchResult::Missing), ["conv1.weight"]);
+        assert_eq!(names(MatchResult::Shape), ["layer1.0.conv1.weight"]);
+        assert_eq!(names(MatchResult::Left), ["head.weight"]);
     }
 
     #[test]
     fn slips_are_refused() {
         let file = weights(|name, _| Some(name.into()));
-        let refused =
-            |exclude: &[&str], rules: &[[&str; 2]]| fit(&net(), &file, &init(exclude, rules)).unwrap_err().to_string();
+        let refused = |exclude: &[&str], rules: &[[&str; 2]]| {
+            match_tensors(&net(), &file, &init(exclude, rules)).unwrap_err().to_string()
+        };
         assert!(
             refused(&["fcc.*"], &[])
                 .contains("\"fcc.*\" matches nothing in network resnet20 and the file; did you mean \"fc.*\"?")
@@ -380,7 +390,7 @@ mod tests {
             shape.push(2);
             Some(name.into())
         });
-        let text = fit(&net(), &other, &init(&[], &[])).unwrap_err().to_string();
+        let text = match_tensors(&net(), &other, &init(&[], &[])).unwrap_err().to_string();
         assert!(
             text.contains(
                 "matches network resnet20 in both name and shape: conv1.weight is 16x3x3x3x2 in the file, 16x3x3x3"
@@ -399,9 +409,9 @@ mod tests {
             }
             Some(name.into())
         });
-        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        assert!(fitted.rows.iter().all(|row| row.fate == Match::Taken));
-        let of = |name: &str| fitted.taken(&file).find(|(other, _)| *other == name).unwrap().1;
+        let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
+        assert!(fitted.rows.iter().all(|row| row.result == MatchResult::Taken));
+        let of = |name: &str| fitted.matching_tensors(&file).find(|(other, _)| *other == name).unwrap().1;
         assert_eq!((of("fc.weight").shape, of("bn1.bias").shape), (&[10, 64][..], &[16][..]));
         assert!(!alike(&[2, 3], &[3, 2]) && !alike(&[6], &[2, 3]) && !alike(&[2, 2], &[2]));
     }
@@ -409,7 +419,7 @@ mod tests {
     #[test]
     fn values_that_are_no_weights_are_named() {
         let mut file = weights(|name, _| Some(name.into()));
-        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
+        let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
         assert!(fitted.check_values(&file).is_ok());
         for (name, odd) in [("layer2.0.bn1.weight", f32::NAN), ("fc.bias", f32::INFINITY), ("bn1.running_var", -1.0)] {
             let tensor = file.tensors.iter().position(|tensor| tensor.0 == name).unwrap();
@@ -434,8 +444,8 @@ mod tests {
             });
             let file = file(tensors.collect());
             let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
-            let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
-            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Match::Taken), "{name}");
+            let fitted = match_tensors(&net, &file, &init(&[], &[])).unwrap();
+            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.result == MatchResult::Taken), "{name}");
         }
     }
 }

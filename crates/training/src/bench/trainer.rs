@@ -32,7 +32,7 @@ pub struct Setting {
 }
 
 /// A network that trains with SGD.
-pub struct Trained<B: Backend> {
+pub struct BenchTrainer<B: Backend> {
     pub graph: Graph<B>,
     pub threads: usize,
     optimizer: Optimizer<B>,
@@ -42,7 +42,7 @@ pub struct Trained<B: Backend> {
     unread: usize,
 }
 
-impl<B: Backend> Trained<B> {
+impl<B: Backend> BenchTrainer<B> {
     /// Opens the device and plans the network.
     pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
         let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
@@ -74,7 +74,7 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Enqueues a step without an exchange, as training on a single rank does. Call [`Trained::read`] next.
+    /// Enqueues a step without an exchange, as training on a single rank does. Call [`BenchTrainer::read`] next.
     pub fn enqueue(&mut self, batch: Batch<'_>) -> Result<(), Error> {
         let loss = loss(&batch);
         if self.ahead == 0 {
@@ -129,7 +129,7 @@ fn loss(batch: &Batch<'_>) -> Loss {
 
 /// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
-pub struct Work<'a> {
+pub struct Workload<'a> {
     /// Name in the catalogue of networks.
     pub model: &'a str,
     /// Height and width of the images. `None` selects the network's default size.
@@ -139,18 +139,18 @@ pub struct Work<'a> {
 
 /// A network, an optimizer and a synthetic batch.
 pub struct Synthetic<B: Backend> {
-    pub trained: Trained<B>,
-    made_up: MadeUp,
+    pub trainer: BenchTrainer<B>,
+    synthetic_batch: SyntheticBatch,
 }
 
-struct MadeUp {
+struct SyntheticBatch {
     /// Empty if the device stores the images.
     images: Vec<f32>,
     labels: Vec<u32>,
     ids: Vec<u64>,
 }
 
-impl MadeUp {
+impl SyntheticBatch {
     fn batch(&self) -> Batch<'_> {
         let images = if self.images.is_empty() { Input::Held(self.ids.len()) } else { Input::Values(&self.images) };
         Batch { images, labels: &self.labels, ids: &self.ids, epoch: 0 }
@@ -159,7 +159,7 @@ impl MadeUp {
 
 impl<B: Backend> Synthetic<B> {
     /// Opens the device, plans the network and draws the batch.
-    pub fn new<D: Device<Backend = B>>(device: &D, work: &Work<'_>) -> Result<Self, Error> {
+    pub fn new<D: Device<Backend = B>>(device: &D, work: &Workload<'_>) -> Result<Self, Error> {
         let (model, batch) = (work.model, work.setting.batch);
         let unknown = || Error::Usage(models::unknown(model));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
@@ -168,26 +168,26 @@ impl<B: Backend> Synthetic<B> {
         let bytes = factors.into_iter().fold(size_of::<f32>() as u64, u64::saturating_mul);
         memory::check("a batch of images", bytes, "a smaller --batch or --size")?;
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
-        let trained = Trained::new(device, net, &work.setting)?;
+        let trainer = BenchTrainer::new(device, net, &work.setting)?;
         let mut draws = Draws::new(1, 0, 0, 0);
         let mut images: Vec<f32> = (0..batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
-        if let Some(queue) = trained.graph.backend().queue() {
+        if let Some(queue) = trainer.graph.backend().queue() {
             queue.hold(&images)?;
             images = Vec::new();
         }
         let labels = (0..batch).map(|i| (i % classes) as u32).collect();
-        Ok(Self { trained, made_up: MadeUp { images, labels, ids: (0..batch as u64).collect() } })
+        Ok(Self { trainer, synthetic_batch: SyntheticBatch { images, labels, ids: (0..batch as u64).collect() } })
     }
 
     /// Runs forward, backward, `exchange` and the update.
     pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>) -> Result<(), Error> {
-        self.trained.step(self.made_up.batch(), exchange)
+        self.trainer.step(self.synthetic_batch.batch(), exchange)
     }
 
     /// Runs a step without an exchange, as training on a single rank does. A device that works ahead has not finished
     /// it on return.
     pub fn step_alone(&mut self) -> Result<(), Error> {
-        self.trained.enqueue(self.made_up.batch())?;
-        self.trained.read()
+        self.trainer.enqueue(self.synthetic_batch.batch())?;
+        self.trainer.read()
     }
 }

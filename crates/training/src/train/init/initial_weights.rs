@@ -11,23 +11,23 @@ use formats::interop::Weights;
 use net::{KerasOrder, NetSpec};
 use recipe::Init;
 
-use super::fit::{self, Fit, Taken};
+use super::matching::{self, FileTensor, TensorMatches};
 use super::{table, whiten};
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::plan::network::is_there;
+use crate::train::plan::network::check_exists;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 use crate::train::save::snapshot::share;
 
 /// Weights that fit the network. Only rank 0 holds the values.
-pub struct Begin {
-    loaded: Option<Loaded>,
+pub struct InitialWeights {
+    loaded: Option<LoadedWeights>,
 }
 
-struct Loaded {
+struct LoadedWeights {
     weights: Weights,
-    fit: Fit,
+    fit: TensorMatches,
     notes: Vec<String>,
 }
 
@@ -37,38 +37,40 @@ struct Loaded {
 /// # Errors
 ///
 /// Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
-pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Begin>, Error> {
+pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<InitialWeights>, Error> {
     session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
     run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
     let Some(from) = &run.recipe.init.from else { return Ok(None) };
     let loaded = if session.is_root() { load(run, Path::new(from)).map(Some) } else { Ok(None) };
-    Ok(Some(Begin { loaded: session.agree(loaded)? }))
+    Ok(Some(InitialWeights { loaded: session.agree(loaded)? }))
 }
 
-fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
-    is_there("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
+fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
+    check_exists("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
-    let weights = arranged(run.graph.net(), read, &run.recipe.init)?;
-    let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;
+    let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
+    let fit = matching::match_tensors(run.graph.net(), &weights, &run.recipe.init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().collect();
     notes.extend(table::check_origin(&run.source, &fit, &weights)?);
-    Ok(Loaded { weights, fit, notes })
+    Ok(LoadedWeights { weights, fit, notes })
 }
 
-impl Begin {
+impl InitialWeights {
     /// Returns the table for the log and further notes. Empty on all ranks except 0.
     pub fn notes(&self) -> Vec<String> {
-        let lines = |loaded: &Loaded| [table::short(&loaded.fit, &loaded.weights), loaded.notes.clone()].concat();
+        let lines =
+            |loaded: &LoadedWeights| [table::short(&loaded.fit, &loaded.weights), loaded.notes.clone()].concat();
         self.loaded.as_ref().map_or_else(Vec::new, lines)
     }
 
     /// Returns the table of all tensors for `--dry-run`. Empty on all ranks except 0.
     pub fn table(&self) -> String {
-        let text =
-            |loaded: &Loaded| format!("{}{}\n", table::whole(&loaded.fit, &loaded.weights), lines(&loaded.notes));
+        let text = |loaded: &LoadedWeights| {
+            format!("{}{}\n", table::whole(&loaded.fit, &loaded.weights), lines(&loaded.notes))
+        };
         self.loaded.as_ref().map_or_else(String::new, text)
     }
 
@@ -84,11 +86,11 @@ fn lines(notes: &[String]) -> String {
     notes.iter().map(|note| format!("{note}\n")).collect()
 }
 
-fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
-    let taken: BTreeMap<&str, Taken<'_>> = loaded.fit.taken(&loaded.weights).collect();
+fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Error> {
+    let taken: BTreeMap<&str, FileTensor<'_>> = loaded.fit.matching_tensors(&loaded.weights).collect();
     let graph = &mut run.graph;
     for i in 0..graph.params().len() {
-        if let Some(Taken { values, .. }) = taken.get(graph.params()[i].name.as_str()) {
+        if let Some(FileTensor { values, .. }) = taken.get(graph.params()[i].name.as_str()) {
             graph.set_param(i, values)?;
         }
     }
@@ -96,7 +98,7 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
         let name = &graph.net().nodes[place.node].name;
         let found = ["running_mean", "running_var"].map(|field| taken.get(format!("{name}.{field}").as_str()).copied());
         for (half, tensor) in found.into_iter().enumerate() {
-            if let Some(Taken { values, .. }) = tensor {
+            if let Some(FileTensor { values, .. }) = tensor {
                 let at = place.offset + half * place.channels;
                 graph.running_mut()[at..at + place.channels].copy_from_slice(values);
             }
@@ -113,8 +115,8 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`fit::renamed`].
-pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weights, Error> {
+/// Returns the same errors as [`matching::renamed`].
+pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weights, Error> {
     if !weights.keras {
         return Ok(weights);
     }
@@ -129,7 +131,7 @@ pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weig
             Some((node.name.as_str(), (kind?, inputs)))
         })
         .collect();
-    for (name, index) in fit::renamed(&weights, init)? {
+    for (name, index) in matching::renamed(&weights, init)? {
         let Some((layer, field)) = name.rsplit_once('.') else { continue };
         if let Some((kind, inputs)) = kinds.get(layer)
             && let Some(tensor) = in_order(*kind, *inputs, field, &weights.tensors[index])
@@ -190,7 +192,7 @@ mod tests {
             warning: None,
             keras: true,
         };
-        let ordered = arranged(&net, weights.clone(), &Init::default()).unwrap();
+        let ordered = to_network_order(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();
         assert_eq!(shapes, [&[2, 3, 3, 3][..], &[2, 1, 3, 3], &[5, 32], &[2], &[2, 3]]);
         // (out, in, h, w) from (h, w, in, out), and from (h, w, channels, 1)
@@ -201,6 +203,6 @@ mod tests {
         assert_eq!((fc.2[1], fc.2[16], fc.2[32]), (2.0 * 5.0, 5.0, 1.0));
         assert_eq!(ordered.tensors[3..], weights.tensors[3..]);
         let other = Weights { keras: false, ..weights };
-        assert_eq!(arranged(&net, other.clone(), &Init::default()).unwrap(), other);
+        assert_eq!(to_network_order(&net, other.clone(), &Init::default()).unwrap(), other);
     }
 }

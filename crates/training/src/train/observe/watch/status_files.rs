@@ -12,33 +12,33 @@ use std::time::Instant;
 use loaders::safe_create;
 use serde::{Deserialize, Serialize};
 
-/// Length of a file in bytes.
+/// Length of a status file in bytes.
 const LENGTH: usize = 512;
 
 /// The file that marks that a rank has already printed the last message.
 const LAST: &str = "last-words";
 
 /// Reads and writes the status files.
-pub struct Beacon {
+pub struct StatusFiles {
     folder: PathBuf,
     rank: usize,
     host: String,
 }
 
-impl Beacon {
+impl StatusFiles {
     /// Creates the directory in the output directory `out`. Rank 0 removes files of an earlier run.
     pub fn new(out: &Path, rank: usize, ranks: usize) -> Self {
-        let beacon = Self { folder: out.join(".ranks"), rank, host: host() };
+        let status_files = Self { folder: out.join(".ranks"), rank, host: host() };
         if rank == 0 {
-            (0..ranks).for_each(|rank| drop(fs::remove_file(beacon.file(rank))));
-            let _ = fs::remove_file(beacon.folder.join(LAST));
+            (0..ranks).for_each(|rank| drop(fs::remove_file(status_files.file(rank))));
+            let _ = fs::remove_file(status_files.folder.join(LAST));
         }
         // a link would redirect the files
-        if fs::symlink_metadata(&beacon.folder).is_ok_and(|meta| meta.is_symlink()) {
-            let _ = fs::remove_file(&beacon.folder);
+        if fs::symlink_metadata(&status_files.folder).is_ok_and(|meta| meta.is_symlink()) {
+            let _ = fs::remove_file(&status_files.folder);
         }
-        let _ = fs::create_dir(&beacon.folder);
-        beacon
+        let _ = fs::create_dir(&status_files.folder);
+        status_files
     }
 
     fn file(&self, rank: usize) -> PathBuf {
@@ -46,8 +46,8 @@ impl Beacon {
     }
 
     /// Overwrites this rank's status.
-    pub fn write(&self, news: Status) {
-        let Ok(mut line) = serde_json::to_vec(&Status { host: self.host.clone(), ..news }) else { return };
+    pub fn write(&self, status: Status) {
+        let Ok(mut line) = serde_json::to_vec(&Status { host: self.host.clone(), ..status }) else { return };
         line.resize(LENGTH - 1, b' ');
         line.push(b'\n');
         if let Ok(mut file) = safe_create::to_update(&self.file(self.rank)) {
@@ -63,13 +63,14 @@ impl Beacon {
     /// Lists the ranks on this host that have no process any more. `ranks` is the number of all ranks.
     pub fn gone(&self, ranks: usize) -> Vec<String> {
         let others = (0..ranks).filter(|rank| *rank != self.rank);
-        let here = others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, news)| news.host == self.host);
-        let gone = here.filter(|(_, news)| !runs(news.pid));
-        gone.map(|(rank, news)| format!("rank {rank} on {} (process {})", news.host, news.pid)).collect()
+        let here =
+            others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, status)| status.host == self.host);
+        let gone = here.filter(|(_, status)| !runs(status.pid));
+        gone.map(|(rank, status)| format!("rank {rank} on {} (process {})", status.host, status.pid)).collect()
     }
 
     /// Returns true on the first rank that calls this, which may print the last message.
-    pub fn speaks_last(&self) -> bool {
+    pub fn claims_last_message(&self) -> bool {
         safe_create::create_new(&self.folder.join(LAST)).is_ok()
     }
 
@@ -100,10 +101,10 @@ fn host() -> String {
 /// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// A rank's status.
+/// What a rank is doing, as it tells the other ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Number of the message.
+    /// Number of the message, so that the reader recognises a new one.
     pub beat: u64,
     pub host: String,
     pub pid: u32,
@@ -156,21 +157,21 @@ impl Status {
 /// Another rank, as seen from this one.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    pub(super) news: Option<Status>,
+    pub(super) status: Option<Status>,
     /// When its last message arrived, or when this rank first looked for a message.
-    pub(super) heard: Instant,
+    pub(super) last_change: Instant,
 }
 
 impl Peer {
     /// Creates the state of a rank without any message yet.
-    pub fn unheard(now: Instant) -> Self {
-        Self { news: None, heard: now }
+    pub fn without_status(now: Instant) -> Self {
+        Self { status: None, last_change: now }
     }
 
     /// Stores a message. Only a new `beat` counts as a sign of life.
-    pub fn hear(&mut self, news: Status, now: Instant) {
-        if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
-            *self = Self { news: Some(news), heard: now };
+    pub fn update(&mut self, status: Status, now: Instant) {
+        if self.status.as_ref().is_none_or(|old| old.beat != status.beat) {
+            *self = Self { status: Some(status), last_change: now };
         }
     }
 }
@@ -181,9 +182,9 @@ mod tests {
 
     #[test]
     fn news_come_back_whole_and_a_clean_end_leaves_nothing() {
-        let out = std::env::temp_dir().join(format!("trireme-beacon-{}", std::process::id()));
+        let out = std::env::temp_dir().join(format!("trireme-status-{}", std::process::id()));
         fs::create_dir_all(&out).unwrap();
-        let (zero, one) = (Beacon::new(&out, 0, 2), Beacon::new(&out, 1, 2));
+        let (zero, one) = (StatusFiles::new(&out, 0, 2), StatusFiles::new(&out, 1, 2));
         assert!(zero.read(1).is_none());
         let long = Status {
             beat: 7,
@@ -210,7 +211,7 @@ mod tests {
         }
         assert!(one.gone(2)[0].ends_with(&format!("(process {})", ended.id())), "{:?}", one.gone(2));
         ended.wait().unwrap();
-        assert_eq!(([one.speaks_last(), zero.speaks_last()], one.gone(2).len()), ([true, false], 1));
+        assert_eq!(([one.claims_last_message(), zero.claims_last_message()], one.gone(2).len()), ([true, false], 1));
         one.remove();
         assert!(out.join(".ranks").exists());
         zero.remove();

@@ -11,16 +11,16 @@ const THREADS: usize = 8;
 
 /// The labels of a split and their counts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Census {
+pub struct SplitLabels {
     /// Labels by image id. `None` for a record that is skipped.
     pub labels: Vec<Option<u32>>,
     /// Number of images per class.
     pub counts: Vec<u64>,
 }
 
-impl Census {
+impl SplitLabels {
     /// Returns true if the recipe needs the labels.
-    pub fn needed(recipe: &Recipe) -> bool {
+    pub fn are_needed(recipe: &Recipe) -> bool {
         let counted = matches!(recipe.loss.class_weights, Some(ClassWeights::Auto | ClassWeights::Effective(_)));
         counted || recipe.balanced()
     }
@@ -76,29 +76,29 @@ impl Census {
 mod tests {
     use super::*;
 
-    fn census(counts: &[usize]) -> Census {
+    fn split_labels(counts: &[usize]) -> SplitLabels {
         let labels = (0..).zip(counts).flat_map(|(label, n)| std::iter::repeat_n(Some(label), *n));
-        Census::from_labels(labels.chain([None]).collect(), counts.len())
+        SplitLabels::from_labels(labels.chain([None]).collect(), counts.len())
     }
 
     #[test]
     fn rare_classes_count_more() {
-        let census = census(&[8, 0, 2, 4]);
-        assert_eq!((census.labels.len(), census.counts.as_slice()), (15, [8, 0, 2, 4].as_slice()));
+        let split_labels = split_labels(&[8, 0, 2, 4]);
+        assert_eq!((split_labels.labels.len(), split_labels.counts.as_slice()), (15, [8, 0, 2, 4].as_slice()));
         // the mean of 1/8, 1/2 and 1/4 is 7/24
         let inverse: Vec<f64> = [1.0 / 8.0, 0.0, 0.5, 0.25].iter().map(|w| w * 24.0 / 7.0).collect();
-        for (got, want) in census.weights(&ClassWeights::Auto).iter().zip(&inverse) {
+        for (got, want) in split_labels.weights(&ClassWeights::Auto).iter().zip(&inverse) {
             assert!((got - want).abs() < 1e-12, "{got} for {want}");
         }
         // Cui et al. 2019: (1 - beta) / (1 - beta^n)
-        let effective = census.weights(&ClassWeights::Effective(0.9));
+        let effective = split_labels.weights(&ClassWeights::Effective(0.9));
         let of = |n: i32| 0.1 / (1.0 - 0.9f64.powi(n));
         let mean = (of(8) + of(2) + of(4)) / 3.0;
         for (got, want) in effective.iter().zip([of(8), 0.0, of(2), of(4)]) {
             assert!((got - want / mean).abs() < 1e-12, "{got} for {want}");
         }
         // beta near 1 is the inverse frequency
-        for (got, want) in census.weights(&ClassWeights::Effective(1.0 - 1e-12)).iter().zip(&inverse) {
+        for (got, want) in split_labels.weights(&ClassWeights::Effective(1.0 - 1e-12)).iter().zip(&inverse) {
             assert!((got - want).abs() < 1e-9, "{got} for {want}");
         }
     }
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn few_classes_are_listed_and_many_are_summed_up() {
         let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
-        assert_eq!(census(&[3, 1]).describe(&names(2)), "c0 3, c1 1");
-        let many = census(&(1..=30).rev().collect::<Vec<_>>()).describe(&names(30));
+        assert_eq!(split_labels(&[3, 1]).describe(&names(2)), "c0 3, c1 1");
+        let many = split_labels(&(1..=30).rev().collect::<Vec<_>>()).describe(&names(30));
         assert!(many.starts_with("30 classes, the median has 16 images; fewest: c29 1, c28 2, "), "{many}");
         assert!(many.ends_with("c1 29, c0 30"), "{many}");
     }

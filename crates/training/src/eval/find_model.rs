@@ -15,19 +15,19 @@ use crate::error::Error;
 use crate::train::save::output;
 
 /// A model file and a note about the choice.
-pub struct Chosen {
+pub struct FoundModel {
     pub file: PathBuf,
     /// One line for the user, if the file is not the given path.
     pub note: Option<String>,
 }
 
 /// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
-/// its newest checkpoint. If requested, it is the best checkpoint.
+/// its newest checkpoint. With `request.best` it is the best checkpoint.
 ///
 /// # Errors
 ///
 /// Returns an error if the path does not exist, or if the directory has no such file.
-pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
+pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
     let given = &request.file;
     if given.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Err(missing(given));
@@ -36,12 +36,12 @@ pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
         return best(given);
     }
     if !given.is_dir() {
-        return Ok(Chosen { file: given.clone(), note: None });
+        return Ok(FoundModel { file: given.clone(), note: None });
     }
     let file = given.join("model.h5");
     if file.exists() {
         let note = Some(format!("model: {}", file.display()));
-        return Ok(Chosen { file, note });
+        return Ok(FoundModel { file, note });
     }
     let file = newest(given).ok_or_else(|| {
         let (folder, file) = (given.display(), file.display());
@@ -51,7 +51,7 @@ pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
         ))
     })?;
     let note = Some(format!("model: {}, the newest checkpoint: the run has no model.h5 yet", file.display()));
-    Ok(Chosen { file, note })
+    Ok(FoundModel { file, note })
 }
 
 fn newest(run: &Path) -> Option<PathBuf> {
@@ -59,20 +59,20 @@ fn newest(run: &Path) -> Option<PathBuf> {
 }
 
 /// Finds the best checkpoint of a run. Its step is recorded in the newest checkpoint.
-fn best(run: &Path) -> Result<Chosen, Error> {
-    let shown = run.display();
+fn best(run: &Path) -> Result<FoundModel, Error> {
+    let folder = run.display();
     if !run.is_dir() {
-        return Err(Error::Usage(format!("--best: {shown} is not a folder; give the output folder of a run")));
+        return Err(Error::Usage(format!("--best: {folder} is not a folder; give the output folder of a run")));
     }
     let newest = newest(run).ok_or_else(|| {
         Error::Failed(format!(
-            "--best: {shown} has no checkpoints; give the output folder of a run, or leave --best out"
+            "--best: {folder} has no checkpoints; give the output folder of a run, or leave --best out"
         ))
     })?;
     let best = StateFile::read_progress(&newest)?.best;
     let Best { by, score, step } = best.ok_or_else(|| {
         Error::Failed(format!(
-            "--best: no epoch of {shown} has been scored up to {}; leave --best out for the newest model",
+            "--best: no epoch of {folder} has been scored up to {}; leave --best out for the newest model",
             newest.display()
         ))
     })?;
@@ -85,38 +85,42 @@ fn best(run: &Path) -> Result<Chosen, Error> {
     }
     let averages = if by.starts_with("ema.") { "; --ema uses the averages that were scored" } else { "" };
     let note = Some(format!("model: {}, the best by {by} ({score:.4}){averages}", file.display()));
-    Ok(Chosen { file, note })
+    Ok(FoundModel { file, note })
 }
 
 /// Maximum number of models in a message.
-const NAMED: usize = 3;
+const MAX_NAMES: usize = 3;
 /// Maximum depth of the search for models.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 /// Maximum number of directory entries to visit, so that a message does not wait for a large file system.
-const ENTRIES: usize = 2_000;
+const MAX_ENTRIES: usize = 2_000;
 
 /// Returns the error for a path without a model or run. It suggests a similar name or the newest models nearby.
 pub fn missing(given: &Path) -> Error {
-    let way: Vec<&Path> = given.ancestors().collect();
+    let ancestors: Vec<&Path> = given.ancestors().collect();
     // for a relative path, the last ancestor is the empty path, which means the current directory
-    let there = way.iter().skip(1).position(|folder| listed(folder).is_dir()).map_or(way.len() - 1, |at| at + 1);
-    let what = match there {
+    let existing = ancestors
+        .iter()
+        .skip(1)
+        .position(|folder| or_current_dir(folder).is_dir())
+        .map_or(ancestors.len() - 1, |at| at + 1);
+    let what = match existing {
         0 | 1 => "there is no such file or folder".to_string(),
-        _ => format!("there is no folder {}", way[there - 1].display()),
+        _ => format!("there is no folder {}", ancestors[existing - 1].display()),
     };
-    let folder = way[there];
+    let folder = ancestors[existing];
     // do not search the whole file system from the root
     let mut models =
-        if folder.has_root() && folder.parent().is_none() { Vec::new() } else { below(folder, is_h5(given)) };
+        if folder.has_root() && folder.parent().is_none() { Vec::new() } else { find_below(folder, is_h5(given)) };
     if models.is_empty() && !folder.as_os_str().is_empty() {
-        models = below(Path::new(""), is_h5(given));
+        models = find_below(Path::new(""), is_h5(given));
     }
     Error::Failed(format!("{}: {what}; {}", given.display(), advice(given, &models)))
 }
 
 /// Lists the newest runs below a directory that is not a run itself, as the end of a message.
 pub fn runs_below(folder: &Path) -> String {
-    match below(folder, false).as_slice() {
+    match find_below(folder, false).as_slice() {
         [] => String::new(),
         runs => format!(". The newest below it: {}", list_newest(runs)),
     }
@@ -136,18 +140,18 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
 }
 
 fn list_newest(models: &[PathBuf]) -> String {
-    let names: Vec<String> = models.iter().take(NAMED).map(|model| model.display().to_string()).collect();
+    let names: Vec<String> = models.iter().take(MAX_NAMES).map(|model| model.display().to_string()).collect();
     names.join(", ")
 }
 
 /// Returns what was found below a directory, newest first. With `files` set this is model files without checkpoints,
 /// otherwise output directories of runs.
-fn below(folder: &Path, files: bool) -> Vec<PathBuf> {
+fn find_below(folder: &Path, files: bool) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    let mut left = ENTRIES;
+    let mut left = MAX_ENTRIES;
     let mut waiting = VecDeque::from([(folder.to_path_buf(), 0)]);
     while let Some((folder, depth)) = waiting.pop_front() {
-        for entry in fs::read_dir(listed(&folder)).into_iter().flatten().flatten().take(left) {
+        for entry in fs::read_dir(or_current_dir(&folder)).into_iter().flatten().flatten().take(left) {
             left -= 1;
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
             // follows links, because runs may be on another file system
@@ -157,7 +161,7 @@ fn below(folder: &Path, files: bool) -> Vec<PathBuf> {
                 found.push((about.modified().unwrap_or(SystemTime::UNIX_EPOCH), path.clone()));
             }
             let hidden = name.to_string_lossy().starts_with('.');
-            if about.is_dir() && depth < DEEPEST && !hidden && name != "checkpoints" {
+            if about.is_dir() && depth < MAX_DEPTH && !hidden && name != "checkpoints" {
                 waiting.push_back((path, depth + 1));
             }
         }
@@ -171,19 +175,19 @@ fn is_h5(path: &Path) -> bool {
 }
 
 /// Replaces the empty path by `.`.
-fn listed(folder: &Path) -> &Path {
+fn or_current_dir(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// Returns the data set named in the run's recipe.toml, for a run that has no model yet. Returns `None` while the recipe is missing.
-pub fn of_run(run: &Path) -> Option<PathBuf> {
+pub fn data_of_run(run: &Path) -> Option<PathBuf> {
     let folder = if run.extension().is_some_and(|end| end == "h5") { folder_of(run) } else { run };
     let text = regular::read_to_string(&folder.join("recipe.toml")).ok()?;
-    in_recipe(&text)
+    data_in_recipe(&text)
 }
 
 /// Returns the data set that a recipe names.
-pub fn in_recipe(text: &str) -> Option<PathBuf> {
+pub fn data_in_recipe(text: &str) -> Option<PathBuf> {
     let recipe = text.parse::<toml::Table>().ok()?;
     recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)
 }
