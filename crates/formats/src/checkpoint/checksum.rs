@@ -19,14 +19,13 @@ use super::error::Error;
 /// The first bytes of an HDF5 file.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const MAGIC: &[u8; 8] = b"TRIREME\0";
-/// Length of the checksum with magic and length.
+/// Bytes after the end of the HDF5 data: magic, length and checksum.
 pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
-/// A file that passed the check.
+/// An HDF5 file whose checksum matches, or that has none.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// The file, open for reading.
     pub(super) file: File,
     /// Length of the HDF5 data, without the checksum.
     pub(super) length: u64,
@@ -82,7 +81,7 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     Err(Error::Damaged { path: path.to_path_buf(), expected, got })
 }
 
-/// Returns an error if a file has no checksum, for files without any other way to detect changes.
+/// Returns an error if a file has no checksum. For checkpoints, whose parts have no checksums of their own.
 pub(super) fn demand(sealed: bool, path: &Path) -> Result<(), Error> {
     let text = "it is unknown what was changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }

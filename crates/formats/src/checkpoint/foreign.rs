@@ -22,7 +22,7 @@ use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
 use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, facts};
 
-/// The groups of a model file.
+/// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
 /// Maximum nesting of groups, needed for `trireme/ema/L/L`.
@@ -198,7 +198,7 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
 /// Maximum length of a name in bytes.
 const LONGEST: usize = 1024;
 
-/// Maximum nesting of groups.
+/// Maximum nesting of groups in a Keras 3 file.
 const DEEPEST_GROUP: usize = 16;
 
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.

@@ -17,11 +17,10 @@ pub(super) const GROUP: &str = "weights";
 /// Its attribute with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Attributes of this group with facts from the model config, see [`KerasWeights`].
+/// Names of the attributes with [`KerasWeights::epsilons`] and [`KerasWeights::turned`].
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
 
-/// The contents of a Keras file.
 #[derive(Debug)]
 pub struct KerasWeights {
     /// Names, shapes and values as in the file.
@@ -65,12 +64,11 @@ const IN_PLACE: [&str; 11] = [
     "ZeroPadding2D",
 ];
 
-/// The facts found in a model config.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// The distinct epsilons of the batch norms.
+    /// See [`KerasWeights::epsilons`].
     pub epsilons: Vec<String>,
-    /// Names of layers that flatten images in another order.
+    /// See [`KerasWeights::turned`].
     pub turned: Vec<String>,
 }
 

@@ -11,11 +11,11 @@ use super::reader::Group;
 /// The state of all rules. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The state of `[stop]`.
+    /// `None` if the recipe has no `[stop]`.
     pub stop: Option<Watched>,
-    /// The state of the plateau schedule.
+    /// `None` for other schedules.
     pub plateau: Option<PlateauState>,
-    /// Seconds from the first image to this checkpoint. Only if `[stop]` has a target.
+    /// Seconds from the first image to this checkpoint. `None` if `[stop]` has no target.
     #[serde(with = "bits::optional")]
     pub seconds: Option<f64>,
 }
@@ -23,7 +23,6 @@ pub struct Memory {
 /// The score that `[stop]` watches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
-    /// The best score so far.
     #[serde(with = "bits")]
     pub best: f64,
     #[serde(with = "bits")]
@@ -33,7 +32,7 @@ pub struct Watched {
 }
 
 impl Memory {
-    /// Writes the existing state as attributes.
+    /// Writes attributes for the rules that are used.
     pub(super) fn write(&self, group: &h5::Group) -> Result<(), Error> {
         if let Some(Watched { best, last, since }) = self.stop {
             group.put_number("stop_best", best)?;

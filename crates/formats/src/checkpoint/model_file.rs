@@ -2,8 +2,12 @@
 //!
 //! Weights are stored in Keras's legacy layout. The group `model_weights` has the attribute `layer_names`. It contains
 //! one group per layer with the attribute `weight_names` and the arrays `<layer>/kernel:0` and so on. A layer's group
-//! also has attributes of trireme: `trireme_kind` (`conv`, `linear`, `norm`); `trireme_name` if the network's name of
-//! the layer has dots, which Keras's name cannot have; and, after a flatten, `trireme_flatten` (C, H, W).
+//! also has attributes of trireme:
+//!
+//! - `trireme_kind`: `conv`, `linear`, `norm` and so on
+//! - `trireme_name`: the layer's name in the network, if it has dots, which Keras's name cannot have
+//! - `trireme_flatten`: (C, H, W), if the layer follows a flatten
+//! - `trireme_epsilon`: the epsilon of a batch norm
 //!
 //! The group `trireme` has the metadata as attributes. Its group `scores` has one attribute per score, `seal` has one
 //! per part, and `ema` has the averaged layers in the layout of `model_weights`, if the run kept averages. If Keras can
@@ -26,7 +30,7 @@ use super::{atomic, checksum, state_file};
 /// Attribute that lists layers outside Keras's network.
 const HEADS: &str = "trireme_heads";
 
-/// An opened model with a possible warning about the file.
+/// A model from a file, with a warning if another program changed the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
     pub model: ModelFile,

@@ -43,7 +43,7 @@ pub struct StateFile {
 /// The position of a run. All random draws depend only on the seed and these numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The current epoch, from 0.
+    /// From 0.
     pub epoch: u32,
     /// Steps done in this epoch. If all are done, the epoch has not been evaluated yet.
     pub step_of_epoch: u64,
@@ -59,15 +59,15 @@ pub struct Progress {
     pub best: Option<Best>,
     /// The state of rules that depend on scores.
     pub memory: Memory,
-    /// The loss scale for f16.
+    /// Only for f16.
     pub loss_scale: Option<LossScale>,
     /// The device's choices of algorithms in its own format. Empty if the device makes no choices.
     pub algorithms: String,
-    /// Identifies the data set.
+    /// Numbers of images and classes and a checksum of the data set's description. Resuming requires the same text.
     pub data: String,
     /// Checksum of the teacher's weights. Empty without a teacher and in older files.
     pub teacher: String,
-    /// The seed of all random draws.
+    /// The recipe's `seed`.
     pub seed: u64,
 }
 
@@ -120,11 +120,7 @@ pub struct Best {
 }
 
 impl StateFile {
-    /// Writes the file atomically and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the operating system or of HDF5. An existing file is then unchanged.
+    /// Writes the file atomically and returns its size in bytes. Checks the free space first.
     pub fn write(&self, path: &Path) -> Result<u64, Error> {
         let layers = self.model.layers.iter().chain(&self.model.ema).flat_map(|layer| &layer.tensors);
         let others = self.slots.iter().map(|slot| &slot.1).chain(&self.residuals).flatten();

@@ -24,7 +24,7 @@ struct Shared {
 
 pub(in crate::checkpoint) struct Group {
     file: Rc<Shared>,
-    /// The path in the file.
+    /// Path in the file without a slash at its end, empty for the root group.
     name: String,
     members: Rc<Members>,
 }
@@ -92,22 +92,18 @@ impl Group {
         self.attribute(name, |attribute| attribute.text(&self.file.source, &self.file.texts))
     }
 
-    /// Reads an attribute with a list of strings.
     pub(in crate::checkpoint) fn texts(&self, name: &str) -> Result<Vec<String>, Error> {
         self.attribute(name, |attribute| attribute.texts(&self.file.source, &self.file.texts))
     }
 
-    /// Reads an attribute with a number.
     pub(in crate::checkpoint) fn number<T: Number>(&self, name: &str) -> Result<T, Error> {
         self.attribute(name, Attribute::number)
     }
 
-    /// Reads an attribute with a list of numbers.
     pub(in crate::checkpoint) fn numbers<T: Number>(&self, name: &str) -> Result<Vec<T>, Error> {
         self.attribute(name, Attribute::numbers)
     }
 
-    /// Returns the names of all attributes.
     pub(in crate::checkpoint) fn attribute_names(&self) -> impl Iterator<Item = &str> {
         self.members.attributes.keys().map(String::as_str)
     }
@@ -137,7 +133,7 @@ struct List {
     kind: Kind,
     /// Bytes of a record before the member's id.
     before_id: u64,
-    /// Length of the id in bytes.
+    /// Length of the member's id in bytes.
     id: u64,
 }
 
@@ -229,7 +225,7 @@ fn dense(
     Ok(())
 }
 
-/// An attribute. Strings are read only when needed.
+/// An attribute whose value is decoded on demand.
 pub(super) struct Attribute {
     /// Offset of the attribute in the file.
     pub(super) at: u64,
@@ -238,7 +234,6 @@ pub(super) struct Attribute {
     bytes: Vec<u8>,
 }
 
-/// The types of numbers in attributes.
 pub(in crate::checkpoint) trait Number: Sized {
     /// The corresponding type in the file.
     const DATATYPE: Datatype;

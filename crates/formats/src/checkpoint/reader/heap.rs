@@ -19,9 +19,9 @@ const MOST_LEVELS: usize = 8;
 struct Child {
     row: u64,
     column: u64,
-    /// Size of the child in bytes.
+    /// In bytes.
     size: u64,
-    /// Offset within the child.
+    /// Offset of the position within the child.
     inside: u64,
 }
 
@@ -155,12 +155,12 @@ const FRAME: u64 = 10;
 /// Maximum depth. Nodes have dozens of children, so real trees are less deep.
 const MOST_TREE_LEVELS: u64 = 8;
 
-/// A type of B-tree.
+/// The type of a B-tree's records.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    /// The type number in HDF5.
+    /// HDF5's number of the type.
     pub(super) number: u8,
-    /// Length of a record in bytes.
+    /// Bytes per record.
     pub(super) record: u64,
 }
 

@@ -192,7 +192,6 @@ pub(in crate::checkpoint) enum Fault {
     Io(io::Error),
     /// A structure at `at` that trireme does not write.
     Layout {
-        /// Offset in the file.
         at: u64,
         /// What is wrong, with the expected and actual value.
         text: String,

@@ -10,7 +10,6 @@ use super::tensor::Stored;
 #[derive(Debug, Default)]
 pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
-    /// Weights and constants by name.
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
     /// The inputs without the weights. Old files also list weights as inputs.
     pub inputs: Vec<Input<'a>>,
@@ -19,7 +18,6 @@ pub(crate) struct Graph<'a> {
     pub opset: i64,
 }
 
-/// An input of the graph.
 #[derive(Debug, Default)]
 pub(crate) struct Input<'a> {
     pub name: &'a str,

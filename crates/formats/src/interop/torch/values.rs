@@ -57,7 +57,6 @@ pub struct Storage {
     pub number: Number,
     /// Name in the file.
     pub key: String,
-    /// Number of values.
     pub len: u64,
 }
 

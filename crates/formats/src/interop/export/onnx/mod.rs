@@ -30,7 +30,6 @@ const OPSET: i64 = 17;
 /// Maximum size of a protobuf message in bytes.
 const MOST: u64 = i32::MAX as u64;
 
-/// Name of the input: images.
 const INPUT: &str = "input";
 
 /// Name of the output: scores of the classes before softmax.
