@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// A model or another file was given instead of a checkpoint.
     #[error("{} is not a checkpoint: {text}", .path.display())]
-    NoCheckpoint {
+    NotACheckpoint {
         path: PathBuf,
         /// The missing parts, and a suggestion.
         text: String,
@@ -65,7 +65,7 @@ pub enum Error {
         "{} is cut short: it has {got} bytes, but its header says {expected} plus a checksum. Copy it again, or use \
          another model from checkpoints/", .path.display()
     )]
-    Short {
+    Truncated {
         path: PathBuf,
         /// Length in bytes according to the superblock.
         expected: u64,

@@ -18,12 +18,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::checksum::Checked;
+use super::checksum::CheckedFile;
 use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::{self, LayerKind, Tensor};
 use super::keras_file::{Described, put_layer, put_versions};
-use super::model::{LayerWeights, ModelFile, read_head, three};
+use super::model::{LayerWeights, ModelFile, parse_chw, read_head};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
@@ -100,15 +100,15 @@ impl ModelFile {
         })
     }
 
-    fn open_checked(path: &Path, checked: Checked) -> Result<Opened, Error> {
+    fn open_checked(path: &Path, checked: CheckedFile) -> Result<Opened, Error> {
         let sealed = checked.sealed;
         let root = group::open(checked, path)?;
-        if state_file::is_state(&root) {
-            checksum::demand(sealed, path)?;
+        if state_file::is_checkpoint(&root) {
+            checksum::require_checksum(sealed, path)?;
             return Ok(Opened { model: state_file::read_model(path, &root)?, warning: None });
         }
         let model = Self::read_model(path, &root)?;
-        let warning = if sealed { None } else { Some(seal_text(&model.unsealed(&root.open("trireme")?)?)) };
+        let warning = if sealed { None } else { Some(describe_changes(&model.unsealed(&root.open("trireme")?)?)) };
         Ok(Opened { model, warning })
     }
 
@@ -212,13 +212,17 @@ fn write_layer(
 }
 
 /// Describes the changes of another program.
-fn seal_text(unsealed: &[String]) -> String {
+fn describe_changes(unsealed: &[String]) -> String {
     /// Maximum number of parts to list.
-    const MOST: usize = 8;
+    const MAX_LISTED: usize = 8;
     match unsealed {
         [] => "all of its parts are as trireme wrote them".into(),
-        [first @ .., _] if first.len() >= MOST => {
-            format!("not as trireme wrote it: {} and {} more", unsealed[..MOST].join(", "), unsealed.len() - MOST)
+        [first @ .., _] if first.len() >= MAX_LISTED => {
+            format!(
+                "not as trireme wrote it: {} and {} more",
+                unsealed[..MAX_LISTED].join(", "),
+                unsealed.len() - MAX_LISTED
+            )
         }
         _ => format!("not as trireme wrote it: {}", unsealed.join(", ")),
     }
@@ -256,7 +260,7 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
         return Ok(kind);
     }
     let chw = layer.numbers("trireme_flatten").map_err(Ok)?;
-    Ok(LayerKind { flatten: Some(three(&chw).map_err(Err)?), ..kind })
+    Ok(LayerKind { flatten: Some(parse_chw(&chw).map_err(Err)?), ..kind })
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::super::checksum::Checked;
+use super::super::checksum::CheckedFile;
 use super::super::error::Error;
-use super::heap::{self, GlobalHeap, Heap, Kind};
+use super::heap::{self, GlobalHeap, Heap, TreeType};
 use super::object::{self, Datatype, Message, Shape, kind};
 use super::source::{Cursor, Fault, Source, expect};
 
@@ -30,10 +30,10 @@ pub(in crate::checkpoint) struct Group {
 }
 
 /// Maximum number of names in a path. Paths written by trireme have two.
-const MOST_NAMES: usize = 8;
+const MAX_PATH_NAMES: usize = 8;
 
 /// Opens the root group of an HDF5 file. `path` is only for messages.
-pub(in crate::checkpoint) fn open(checked: Checked, path: &Path) -> Result<Group, Error> {
+pub(in crate::checkpoint) fn open(checked: CheckedFile, path: &Path) -> Result<Group, Error> {
     let source = Source::new(checked.file, checked.length);
     let shared = Shared { path: path.to_path_buf(), source, texts: GlobalHeap::default(), groups: RefCell::default() };
     let shared = Rc::new(shared);
@@ -65,8 +65,8 @@ impl Group {
     pub(in crate::checkpoint) fn open(&self, path: &str) -> Result<Self, Error> {
         let (file, members) = (Rc::clone(&self.file), Rc::clone(&self.members));
         let mut group = Self { file, name: self.name.clone(), members };
-        if path.split('/').count() > MOST_NAMES {
-            return Err(self.content(format!("a path of more than {MOST_NAMES} names at {}/", self.name)));
+        if path.split('/').count() > MAX_PATH_NAMES {
+            return Err(self.content(format!("a path of more than {MAX_PATH_NAMES} names at {}/", self.name)));
         }
         for name in path.split('/') {
             group = Self::at(Rc::clone(&self.file), group.link(name)?, format!("{}/{name}", group.name))?;
@@ -129,8 +129,8 @@ impl Group {
 }
 
 /// The format of a B-tree that lists the members in a heap.
-struct List {
-    kind: Kind,
+struct MemberIndex {
+    kind: TreeType,
     /// Bytes of a record before the member's id.
     before_id: u64,
     /// Length of the member's id in bytes.
@@ -138,10 +138,10 @@ struct List {
 }
 
 /// Links indexed by name. A record is a hash followed by the id.
-const LINKS: List = List { kind: Kind { number: 5, record: 11 }, before_id: 4, id: 7 };
+const LINKS: MemberIndex = MemberIndex { kind: TreeType { number: 5, record: 11 }, before_id: 4, id: 7 };
 
 /// Attributes indexed by name. A record is the id, followed by flags, creation order and a hash.
-const ATTRIBUTES: List = List { kind: Kind { number: 8, record: 17 }, before_id: 0, id: 8 };
+const ATTRIBUTES: MemberIndex = MemberIndex { kind: TreeType { number: 8, record: 17 }, before_id: 0, id: 8 };
 
 pub(super) struct Members {
     /// Addresses of groups and arrays.
@@ -158,12 +158,14 @@ pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) 
     expect(is_group, address, || "expected a group, got an array".into())?;
     for message in messages {
         let cursor = message.cursor();
-        source.part(cursor.at())?;
+        source.count_part(cursor.at())?;
         match message.kind {
             kind::LINK => members.link(cursor)?,
-            kind::LINK_INFO => dense(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
+            kind::LINK_INFO => read_heap_members(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
             kind::ATTRIBUTE => members.attribute(cursor)?,
-            kind::ATTRIBUTE_INFO => dense(source, cursor, &ATTRIBUTES, &mut |cursor| members.attribute(cursor))?,
+            kind::ATTRIBUTE_INFO => {
+                read_heap_members(source, cursor, &ATTRIBUTES, &mut |cursor| members.attribute(cursor))?
+            }
             other => {
                 return Err(Fault::layout(cursor.at(), format!("a group with a message of the unknown kind {other}")));
             }
@@ -204,10 +206,10 @@ impl Members {
 }
 
 /// Calls `each` with all members in the heap that an info message refers to. Does nothing if there is no heap.
-fn dense(
+fn read_heap_members(
     source: &Source,
     mut info: Cursor<'_>,
-    list: &List,
+    list: &MemberIndex,
     each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     info.exactly(0, 1, "version of a list of members")?;
@@ -217,7 +219,7 @@ fn dense(
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
     let heap = Heap::open(source, heap, list.id)?;
     for record in heap::records(source, tree, list.kind)?.chunks_exact(list.kind.record as usize) {
-        source.part(tree)?;
+        source.count_part(tree)?;
         let mut record = Cursor::new(tree, record);
         record.take(list.before_id)?;
         each(heap.object(record.take(list.id)?)?.cursor())?;
@@ -239,7 +241,7 @@ pub(in crate::checkpoint) trait Number: Sized {
     const DATATYPE: Datatype;
 
     /// Converts the bytes of a number.
-    fn of(bytes: &[u8]) -> Option<Self>;
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
 macro_rules! numbers {
@@ -247,7 +249,7 @@ macro_rules! numbers {
         $(impl Number for $number {
             const DATATYPE: Datatype = Datatype::$datatype;
 
-            fn of(bytes: &[u8]) -> Option<Self> {
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 bytes.try_into().ok().map(Self::from_le_bytes)
             }
         })*
@@ -268,7 +270,7 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
     cursor.exactly(0, 1, "end of an attribute's name")?;
     let datatype = object::parse_datatype(cursor.at(), cursor.take(datatype)?)?;
     let shape = object::parse_shape(Cursor::new(cursor.at(), cursor.take(space)?))?;
-    let values = shape.as_ref().map_or(Ok(1), |shape| object::values(shape, at))?;
+    let values = shape.as_ref().map_or(Ok(1), |shape| object::element_count(shape, at))?;
     let (bytes, have) = (values.checked_mul(datatype.bytes()), cursor.rest().len());
     expect(bytes.is_some_and(|bytes| bytes <= have as u64), at, || {
         format!("attribute {name} of {values} values has {have} bytes")
@@ -280,12 +282,12 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
 impl Attribute {
     pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
         let bytes = self.checked(T::DATATYPE, 0)?;
-        T::of(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
+        T::from_bytes(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
     }
 
     pub(super) fn numbers<T: Number>(&self) -> Result<Vec<T>, Fault> {
         let bytes = self.checked(T::DATATYPE, 1)?;
-        let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::of).collect();
+        let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::from_bytes).collect();
         list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
     }
 
@@ -312,7 +314,7 @@ impl Attribute {
 /// Reads the shape and values of the array at `address`.
 pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, Vec<f32>), Fault> {
     let messages = object::messages(source, address)?;
-    messages.iter().try_for_each(known)?;
+    messages.iter().try_for_each(check_message)?;
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
         let first = found.next().filter(|_| found.next().is_none());
@@ -326,16 +328,16 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     let found = object::parse_datatype(datatype.at(), datatype.rest())?;
     expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {found:?}"))?;
     let mut layout = one(kind::LAYOUT, "place")?;
-    in_one_piece(&mut layout)?;
+    check_contiguous(&mut layout)?;
     let (at, values, bytes) = (layout.at(), layout.present("the array's values")?, layout.uint(8)?);
-    let count = object::values(&shape, space.at())?;
+    let count = object::element_count(&shape, space.at())?;
     expect(count.checked_mul(4) == Some(bytes), at, || format!("an array of shape {shape:?} has {bytes} bytes"))?;
     let count = usize::try_from(count).map_err(|_| Fault::layout(at, format!("an array of {count} values")))?;
     Ok((shape, source.floats(values, count)?))
 }
 
 /// Checks that the values are stored contiguously, and leaves the cursor at their address.
-fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
+fn check_contiguous(layout: &mut Cursor<'_>) -> Result<(), Fault> {
     layout.exactly(3, 1, "version of an array's place")?;
     let (at, class) = (layout.at(), layout.u8()?);
     let name = match class {
@@ -349,7 +351,7 @@ fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
 }
 
 /// Rejects messages that would change the values or their place.
-fn known(message: &Message) -> Result<(), Fault> {
+fn check_message(message: &Message) -> Result<(), Fault> {
     let text = match message.kind {
         kind::DATASPACE | kind::DATATYPE | kind::LAYOUT | kind::ATTRIBUTE | kind::ATTRIBUTE_INFO => return Ok(()),
         kind::EXTERNAL => "its values are in another file (external storage), which trireme never reads".into(),

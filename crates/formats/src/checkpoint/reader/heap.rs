@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Block, Cursor, Fault, Source, expect};
 
 /// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
-const HUGE: Kind = Kind { number: 1, record: 24 };
+const HUGE: TreeType = TreeType { number: 1, record: 24 };
 
 /// Bytes before the offset field in an indirect block: signature, version, heap address.
 const BEFORE_OFFSET: u64 = 13;
 
 /// Maximum depth of indirect blocks.
-const MOST_LEVELS: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// A child of an indirect block, and a position in it.
 struct Child {
@@ -28,7 +28,7 @@ struct Child {
 fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>, Fault> {
     let mut objects = BTreeMap::new();
     for record in records(source, tree, HUGE)?.chunks_exact(HUGE.record as usize) {
-        source.part(tree)?;
+        source.count_part(tree)?;
         let mut cursor = Cursor::new(tree, record);
         let place = (cursor.uint(8)?, cursor.uint(8)?);
         objects.insert(cursor.uint(8)?, place);
@@ -109,12 +109,12 @@ impl<'a> Heap<'a> {
         let outside = || Fault::layout(self.at, format!("no block of the heap has {length} bytes at {offset}"));
         let mut block = self.root.ok_or_else(outside)?;
         let (mut rows, mut size, mut inside) = (self.rows, self.first, offset);
-        for _ in 0..MOST_LEVELS {
+        for _ in 0..MAX_DEPTH {
             if rows == 0 {
                 let end = inside.checked_add(length).filter(|&end| end <= size);
                 return end.and_then(|_| block.checked_add(inside)).ok_or_else(outside);
             }
-            let child = self.covering(inside);
+            let child = self.child_at(inside);
             if child.row >= rows {
                 return Err(outside());
             }
@@ -129,7 +129,7 @@ impl<'a> Heap<'a> {
 
     /// Returns the child of an indirect block that contains this offset. From the third row on, the size of the
     /// children doubles with each row.
-    fn covering(&self, offset: u64) -> Child {
+    fn child_at(&self, offset: u64) -> Child {
         let first_row = self.first * self.width;
         let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
         let (size, start) = match row {
@@ -150,14 +150,14 @@ impl<'a> Heap<'a> {
 }
 
 /// Bytes of a node that do not belong to records: signature, version, type, checksum.
-const FRAME: u64 = 10;
+const NODE_OVERHEAD: u64 = 10;
 
 /// Maximum depth. Nodes have dozens of children, so real trees are less deep.
-const MOST_TREE_LEVELS: u64 = 8;
+const MAX_TREE_DEPTH: u64 = 8;
 
 /// The type of a B-tree's records.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct TreeType {
     /// HDF5's number of the type.
     pub(super) number: u8,
     /// Bytes per record.
@@ -166,7 +166,7 @@ pub(super) struct Kind {
 
 struct Tree<'a> {
     source: &'a Source,
-    kind: Kind,
+    kind: TreeType,
     node: u64,
     /// For each level, starting with the leaves: the width in bytes of a child's record count, and of its total record
     /// count.
@@ -177,7 +177,7 @@ struct Tree<'a> {
 }
 
 /// Returns all records of the tree at `address`, concatenated.
-pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u8>, Fault> {
+pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<Vec<u8>, Fault> {
     let header = source.block(address, 34, "a B-tree")?;
     let mut cursor = header.cursor();
     cursor.signature(b"BTHD", 0)?;
@@ -186,7 +186,7 @@ pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u
     expect((64..=65536).contains(&node), address, || format!("nodes of a B-tree of {node} bytes"))?;
     cursor.exactly(kind.record, 2, "bytes of a record")?;
     let depth = cursor.uint(2)?;
-    expect(depth < MOST_TREE_LEVELS, address, || format!("a B-tree of {depth} levels"))?;
+    expect(depth < MAX_TREE_DEPTH, address, || format!("a B-tree of {depth} levels"))?;
     cursor.take(2)?;
     let (root, count, total) = (cursor.address()?, cursor.uint(2)?, cursor.uint(8)?);
     let fits = total.checked_mul(kind.record).is_some_and(|bytes| bytes <= source.length());
@@ -204,13 +204,13 @@ pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u
 /// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible number needs.
 fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
     let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
-    let leaf = (node - FRAME) / record;
+    let leaf = (node - NODE_OVERHEAD) / record;
     let (mut most, mut below) = (leaf, 0);
     let mut widths = vec![(0, 0)];
     for _ in 0..depth {
         widths.push((bytes(leaf), below));
         let pointer = 8 + bytes(leaf) + below;
-        let own = (node.saturating_sub(FRAME + pointer)) / (record + pointer);
+        let own = (node.saturating_sub(NODE_OVERHEAD + pointer)) / (record + pointer);
         most = (own + 1).saturating_mul(most).saturating_add(own);
         below = bytes(most);
     }
@@ -265,7 +265,7 @@ impl GlobalHeap {
     /// Reads the string that the next 16 bytes refer to.
     pub(super) fn text(&self, source: &Source, cursor: &mut Cursor<'_>) -> Result<String, Fault> {
         let at = cursor.at();
-        source.part(at)?;
+        source.count_part(at)?;
         let (length, collection, number) = (cursor.uint(4)?, cursor.uint(8)?, cursor.uint(4)?);
         if length == 0 {
             return Ok(String::new());
@@ -279,7 +279,7 @@ impl GlobalHeap {
         let &(place, _) = place.ok_or_else(|| {
             Fault::layout(at, format!("no text {number} of {length} bytes in the collection at {collection}"))
         })?;
-        source.hand_out(length, at)?;
+        source.count_value_bytes(length, at)?;
         source.block(place, length, "a text")?.cursor().text(length)
     }
 
@@ -311,7 +311,7 @@ fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
             // The rest of the collection is free space.
             break;
         }
-        source.part(at)?;
+        source.count_part(at)?;
         let place = cursor.at();
         let padded = length.checked_next_multiple_of(8);
         cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;

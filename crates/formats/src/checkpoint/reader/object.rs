@@ -25,11 +25,11 @@ pub(super) mod kind {
 const PREFIX: u64 = 14;
 
 /// Maximum number of pieces per header. trireme writes fewer than ten.
-const MOST_PIECES: usize = 256;
+const MAX_PIECES: usize = 256;
 
 /// Maximum number of messages per header. trireme writes fewer than thirty, because more than eight members are stored
 /// in a heap.
-const MOST_MESSAGES: usize = 1024;
+const MAX_MESSAGES: usize = 1024;
 
 pub(super) struct Message {
     /// A constant of the module [`kind`].
@@ -57,17 +57,17 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     let mut pieces = vec![(cursor.at(), length)];
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
     while let Some((at, length)) = pieces.pop() {
-        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "a circular object header".into())?;
+        expect(seen.insert(at) && seen.len() <= MAX_PIECES, at, || "a circular object header".into())?;
         let block = source.block(at, length, "a piece of an object header")?;
         let mut cursor = block.cursor();
-        while let Some(message) = next(&mut cursor)? {
+        while let Some(message) = next_message(&mut cursor)? {
             match message.kind {
                 kind::CONTINUATION => pieces.push(continuation(source, &message)?),
                 kind if kind::IGNORED.contains(&kind) => {}
                 _ => messages.push(message),
             }
-            expect(messages.len() <= MOST_MESSAGES, at, || {
-                format!("an object header of more than {MOST_MESSAGES} messages")
+            expect(messages.len() <= MAX_MESSAGES, at, || {
+                format!("an object header of more than {MAX_MESSAGES} messages")
             })?;
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
 }
 
 /// Returns the next message of a piece. If the rest is too short for a message, it is a gap.
-fn next(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
+fn next_message(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     if cursor.rest().len() < 4 {
         return Ok(None);
     }
@@ -165,7 +165,7 @@ impl Datatype {
 }
 
 /// Maximum number of dimensions in HDF5.
-const MOST_DIMENSIONS: u8 = 32;
+const MAX_DIMENSIONS: u8 = 32;
 
 /// A shape, or `None` for a scalar.
 pub(super) type Shape = Option<Vec<usize>>;
@@ -178,7 +178,7 @@ pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     if kind == 0 && rank == 0 {
         return Ok(None);
     }
-    let sound = kind == 1 && (1..=MOST_DIMENSIONS).contains(&rank) && flags <= 1;
+    let sound = kind == 1 && (1..=MAX_DIMENSIONS).contains(&rank) && flags <= 1;
     expect(sound, at, || format!("a dataspace of kind {kind} with {rank} dimensions and flags {flags}"))?;
     let size = |_| {
         let (at, size) = (cursor.at(), cursor.uint(8)?);
@@ -188,7 +188,7 @@ pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
 }
 
 /// Returns the product of the sizes.
-pub(super) fn values(shape: &[usize], at: u64) -> Result<u64, Fault> {
+pub(super) fn element_count(shape: &[usize], at: u64) -> Result<u64, Fault> {
     let product = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     product.ok_or_else(|| Fault::layout(at, format!("a shape of {shape:?}, too large for any file")))
 }

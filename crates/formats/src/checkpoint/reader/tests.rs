@@ -147,11 +147,11 @@ fn forged_files_end_in_an_error() {
             let mut bytes = whole.clone();
             // Up to three changes at once.
             (0..1 + number % 3).for_each(|i| mutate(&mut bytes, 4_000 * n as u32 + 10 * number + i));
-            checksum::renew(&mut bytes, &file.0);
+            checksum::update_checksum(&mut bytes, &file.0);
             tries += 1;
             if let Err(error) = read(&file.0) {
                 refused += 1;
-                assert!(!matches!(error, Error::Damaged { .. } | Error::Short { .. }), "{error}");
+                assert!(!matches!(error, Error::Damaged { .. } | Error::Truncated { .. }), "{error}");
             }
         }
     }
@@ -172,7 +172,7 @@ fn no_place_of_a_file_is_trusted() {
         for (at, value) in places.iter().flat_map(|at| [u64::MAX - 1, whole.len() as u64 - 20].map(|v| (*at, v))) {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            checksum::renew(&mut bytes, &file.0);
+            checksum::update_checksum(&mut bytes, &file.0);
             let _ = read(&file.0);
         }
     };
@@ -269,7 +269,7 @@ fn a_file_gives_no_more_than_it_holds() {
     let (recipe, classes) = (references(&bytes, 50_000), references(&bytes, 12));
     assert_eq!((recipe.len(), classes.len()), (1, 500));
     classes.iter().for_each(|&at| bytes.copy_within(recipe[0]..recipe[0] + 16, at));
-    checksum::renew(&mut bytes, &file.0);
+    checksum::update_checksum(&mut bytes, &file.0);
     refused(ModelFile::read(&file.0), "its parts overlap: they hold more than the file");
 }
 
