@@ -51,11 +51,11 @@ codec = "exact"
 "#;
 
 /// Creates a backend with this many threads.
-pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
+pub(crate) type MakeBackend = fn(usize) -> Result<Cpu, Error>;
 
 /// Returns the bf16 backends that this processor can run.
-pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
-    let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
+pub(crate) fn kinds() -> Vec<(&'static str, MakeBackend)> {
+    let mut kinds: Vec<(&str, MakeBackend)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
         Err(why) => skip(&format!("with bf16 instructions: {why}")),

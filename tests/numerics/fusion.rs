@@ -280,9 +280,9 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
 }
 
 /// Simulates this many ranks that all have the same rows.
-struct Alike(f64);
+struct IdenticalRanks(f64);
 
-impl Across for Alike {
+impl Across for IdenticalRanks {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
         values.iter_mut().for_each(|value| *value *= self.0);
         Ok(())
@@ -295,7 +295,7 @@ fn statistics_of_several_ranks_are_what_they_are_by_themselves() {
     let images: Vec<f32> = noise(4 * net.input.elems(), 6, 1.0);
     let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
     let alone = passes(&mut fused, &images, 4);
-    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(Alike(3.0))));
+    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(IdenticalRanks(3.0))));
     let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
     assert_same("three ranks", &got, &want, 2e-4);
     // identical ranks have the mean and variance of a single rank

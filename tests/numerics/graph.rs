@@ -114,7 +114,7 @@ fn networks_with_branches_are_the_same_everywhere() {
 }
 
 /// Sums, gradients, and running statistics with their pooled sums.
-type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
+type ExpectedPass<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
 
 /// Runs four passes over the same rows, since a device may run the first, record the second and replay the others. Each
 /// must give the expected sums, gradients and statistics.
@@ -122,7 +122,7 @@ fn check_passes<B: Backend>(
     mut graph: Graph<B>,
     rows: &Rows,
     name: &str,
-    (want, gradients, want_statistics): Wanted<'_>,
+    (want, gradients, want_statistics): ExpectedPass<'_>,
 ) {
     for pass in 1..5 {
         let what = format!("{}, pass {pass} on {name}", graph.net().name);

@@ -40,9 +40,9 @@ fn families() -> Vec<NetSpec> {
 
 /// The memory as a list of places with the values in them.
 #[derive(Default)]
-struct Held(Vec<(Range<usize>, usize)>);
+struct MemoryContents(Vec<(Range<usize>, usize)>);
 
-impl Held {
+impl MemoryContents {
     /// Writes a value. Values that it overlaps are lost.
     fn write(&mut self, memory: &Memory, value: usize) {
         let place = &memory.places[value];
@@ -59,7 +59,7 @@ impl Held {
 
 /// Follows a training plan without computing anything.
 fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
-    let mut held = Held::default();
+    let mut held = MemoryContents::default();
     held.write(memory, memory.tensors[0]);
     for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| !facts[*i].looked_through) {
         node.inputs.iter().for_each(|id| held.read(memory.tensors[id.0], &format!("forward of {}", node.name)));

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::images::DIGITS;
-use support::program::{Ended, PATIENCE, run, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, run, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
 /// Evaluates with the batch size per worker that the recipe's runs use, because sums over other batches may round
 /// differently.
-fn eval(model: &str, ranks: usize, more: &[&str]) -> Ended {
+fn eval(model: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "4"], more].concat()).succeeded()
 }
 
-fn json(ended: &Ended) -> Value {
+fn json(ended: &ProgramOutput) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 

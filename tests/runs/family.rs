@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::program::{Ended, PATIENCE, run, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, run, start, trireme};
 
 /// The environment variables that an mpirun sets.
 struct Mpirun {
@@ -38,7 +38,7 @@ fn foreign() -> Mpirun {
 }
 
 /// Starts the program with the variables that this mpirun would set.
-fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> Ended {
+fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> ProgramOutput {
     let mut program = trireme(0, &["doctor"]);
     program.env(mpirun.rank, rank).env(mpirun.local, local).env(mpirun.size, size).env(mpirun.on_node, size);
     start(program).wait(PATIENCE)

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use support::images::{self, DIGITS, Images};
-use support::program::{Ended, Folder, events, files, run};
+use support::program::{Folder, ProgramOutput, events, files, run};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -40,7 +40,7 @@ fn setting() -> Setting {
 }
 
 /// Trains and returns the output folder and how the run ended.
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, ProgramOutput) {
     (setting.out(name), setting.train(name, ranks, more))
 }
 

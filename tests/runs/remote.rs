@@ -14,16 +14,16 @@ use training::device::{Device, DeviceChoice, DeviceSettings};
 use training::train;
 use training::train::plan::request::TrainRequest;
 
-use support::program::{Ended, PATIENCE, events, on_ranks, start};
+use support::program::{PATIENCE, ProgramOutput, events, on_ranks, start};
 use support::remote::Remote;
 use support::setting::Setting;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
 /// A device that needs no hardware.
-struct On<B>(fn() -> B);
+struct TestDevice<B>(fn() -> B);
 
-impl<B: Backend> Device for On<B> {
+impl<B: Backend> Device for TestDevice<B> {
     type Backend = B;
     const NAME: &'static str = "test";
     const ABOUT: &'static str = "A device of tests";
@@ -74,8 +74,8 @@ fn worker() {
         verbosity: Verbosity::Verbose,
     };
     let result = match kind.as_str() {
-        "remote" => train::start::run(&On(Remote::new), &request, Instant::now()),
-        _ => train::start::run(&On(Reference::default), &request, Instant::now()),
+        "remote" => train::start::run(&TestDevice(Remote::new), &request, Instant::now()),
+        _ => train::start::run(&TestDevice(Reference::default), &request, Instant::now()),
     };
     if let Err(error) = result {
         comm::die(i32::from(error.code()), &error.to_string());
@@ -117,7 +117,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
 }
 
-fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
+fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> ProgramOutput {
     let [last, resume] = how;
     let data = format!("data=\"{}\"", setting.data);
     let out = setting.folder.at(out);

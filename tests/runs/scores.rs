@@ -8,7 +8,7 @@ use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::DIGITS;
-use support::program::{Ended, events, files, run};
+use support::program::{ProgramOutput, events, files, run};
 use support::setting::Setting;
 
 /// Six steps per epoch.
@@ -52,7 +52,7 @@ fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
 }
 
 /// Evaluates with the batch size that training uses.
-fn eval(out: &str, more: &[&str]) -> (Value, Ended) {
+fn eval(out: &str, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
 }

@@ -8,7 +8,7 @@ use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::{DIGITS, THINGS};
-use support::program::{Ended, PATIENCE, events, files, run, signal};
+use support::program::{PATIENCE, ProgramOutput, events, files, run, signal};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -33,7 +33,7 @@ eval = ["normalize"]
 "#;
 
 /// Trains with these keys and returns the output folder and how the run ended.
-fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
+fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, ProgramOutput) {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     (setting.out(name), setting.train(name, ranks, &sets))
 }

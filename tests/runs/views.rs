@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use support::images::{Images, THINGS};
-use support::program::{Ended, run};
+use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
 /// Images of 32 pixels, from which the network sees 28.
@@ -26,7 +26,7 @@ train = ["random_crop(28)", "normalize"]
 eval = ["center_crop(28)", "normalize"]
 "#;
 
-fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, Ended) {
+fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(ranks, &[&["eval", out, "--json", "--threads", "1", "--batch", "4"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
 }
