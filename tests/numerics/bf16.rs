@@ -141,7 +141,7 @@ fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]:
 }
 
 #[test]
-fn products_are_the_references_on_rounded_factors() {
+fn products_equal_the_references_on_rounded_factors() {
     let (kinds, layers) = (kinds(), layers());
     for (number, case) in layers.iter().enumerate() {
         let mut factors = case.clone();
@@ -312,7 +312,7 @@ fn bf16_tests_pass_without_tiles() {
 
 /// The log names the remaining instruction set and the layout that follows from it.
 #[test]
-fn instructions_held_back_are_named() {
+fn disabled_instruction_sets_are_reported() {
     if let Err(why) = Cpu::bf16() {
         return skip(&why.to_string());
     }

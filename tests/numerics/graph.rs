@@ -99,7 +99,7 @@ fn check_slopes(net: NetSpec) {
 }
 
 #[test]
-fn networks_with_branches_are_the_same_everywhere() {
+fn networks_with_branches_agree_on_every_backend() {
     let rows = Rows::new(6);
     for net in [branching(false), bottleneck(), competing(), dense(), attentive(), gated(), patches()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
@@ -176,7 +176,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
 }
 
 #[test]
-fn smaller_batches_are_as_if_planned_for() {
+fn smaller_batches_equal_a_graph_planned_for_them() {
     everywhere!(check_smaller_batches);
 }
 

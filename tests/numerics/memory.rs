@@ -122,7 +122,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
+fn recomputed_outputs_do_not_change_the_gradients() {
     for net in families() {
         let [anew, kept] = [cpu(2), cpu(2).keeping_outputs()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
         assert!(anew == kept, "{}", net.name);
@@ -130,7 +130,7 @@ fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
 }
 
 #[test]
-fn outputs_that_are_made_anew_take_no_memory_between() {
+fn recomputed_outputs_take_no_memory_before_backward() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
         let [anew, kept] = [cpu(1), cpu(1).keeping_outputs()].map(|cpu| memory(cpu.unfused()));
@@ -188,7 +188,7 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
 }
 
 #[test]
-fn parts_keep_what_they_hold_and_never_overlap() {
+fn parts_keep_their_values_and_never_overlap() {
     check_parts(&cpu(1), true);
     check_parts(&Reference, false);
     check_parts(&numerics::cuda(Precision::F32), true);

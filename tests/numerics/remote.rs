@@ -118,7 +118,7 @@ fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Trai
 }
 
 #[test]
-fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
+fn a_remote_device_computes_the_same_bits() {
     for (workers, gather) in [(1, Gather::Summed), (3, Gather::Summed), (3, Gather::PerWorker)] {
         let (expected, _) = run_training(Reference, workers, gather);
         let (got, graph) = run_training(Remote::new(), workers, gather);
@@ -131,7 +131,7 @@ fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
 
 /// The host learns that a parameter is not finite from the sums of the pass after the update.
 #[test]
-fn an_update_that_breaks_is_seen_in_the_next_loss() {
+fn a_non_finite_update_is_reported_by_the_next_pass() {
     let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
     let policy = Policy {
         decay: |_: &str, _: &[usize]| 0.0,

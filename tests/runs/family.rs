@@ -64,6 +64,6 @@ fn an_mpirun_of_the_other_family_is_refused_before_mpi_starts_by_one_rank_of_eac
 }
 
 #[test]
-fn one_rank_under_the_other_family_s_mpirun_may_go_on() {
+fn one_rank_under_the_other_familys_mpirun_may_continue() {
     doctor(&foreign(), "0", "0", "1").succeeded();
 }

@@ -124,7 +124,7 @@ fn counted(setting: &Setting, ranks: usize) -> RankCosts {
 /// Memory hardly grows.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
-fn what_grows_with_the_ranks() {
+fn costs_per_rank_stay_within_limits() {
     let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
     let counts = [2, 8, ranks()].map(|ranks| counted(&setting, ranks));
     println!(
@@ -152,7 +152,7 @@ fn what_grows_with_the_ranks() {
 /// A run is killed and resumed, first with as many ranks, then with few. The bits equal those of an undisturbed run.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
-fn many_ranks_are_killed_and_go_on() {
+fn many_ranks_are_killed_and_resume() {
     let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
     let (ranks, steps) = (ranks(), ["--max-steps", "20"]);
     setting.start("whole", 1, &steps).wait(LONG).succeeded();

@@ -157,7 +157,7 @@ fn images_that_the_device_keeps_change_nothing() {
 }
 
 #[test]
-fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
+fn every_codec_and_sync_mode_equals_the_reference_device() {
     let setting = setting();
     let ternary = ["reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
     let local = ["reduce.codec=\"float\"", "sync=\"local(3)\"", "workers=2"];
@@ -170,7 +170,7 @@ fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
 }
 
 #[test]
-fn a_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped() {
+fn a_resumed_run_equals_an_uninterrupted_one() {
     let setting = setting();
     let sets = ["epochs=2", "reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
     let whole = train(&setting, "remote", "whole", 2, &sets);

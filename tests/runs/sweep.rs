@@ -62,7 +62,7 @@ fn every_combination_is_trained_once() {
 }
 
 #[test]
-fn a_sweep_that_was_stopped_goes_on() {
+fn a_stopped_sweep_continues() {
     let setting = setting();
     let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "200"];
     let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");

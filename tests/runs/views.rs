@@ -32,7 +32,7 @@ fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, ProgramOutput) {
 }
 
 #[test]
-fn views_are_averaged_alike_on_any_number_of_ranks() {
+fn averages_of_views_are_the_same_on_any_number_of_ranks() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 21));
     let out = setting.trained("out", 0, &[]);
     let plain = eval(&out, 0, &[]).0;
@@ -61,7 +61,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
 
 /// The scores before softmax are averaged, so a picture and its mirror image have the same result.
 #[test]
-fn a_picture_and_its_mirror_image_are_named_alike() {
+fn a_picture_and_its_mirror_image_get_the_same_scores() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 8));
     let out = setting.trained("out", 0, &[]);
     let picture =

@@ -112,7 +112,7 @@ fn sample(process: u32, at: Duration) -> Option<Sample> {
 }
 
 #[test]
-fn growth_is_seen_and_peaks_are_not_growth() {
+fn growth_is_detected_and_peaks_are_ignored() {
     let meter = |memory: fn(u64) -> u64, descriptors: fn(u64) -> u64| {
         let sample =
             |s| Sample { at: Duration::from_secs(s), memory: memory(s), descriptors: descriptors(s), threads: 4 };

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn hdf5s_words_for_a_full_disk_are_known() {
+    fn hdf5s_error_for_a_full_disk_is_recognised() {
         let full = "file write failed: filename = 'x', errno = 28, error message = 'No space left on device'";
         assert!(contains_errno(full, &[libc::ENOSPC]));
         assert!(!contains_errno("unable to open file: errno = 2, error message = 'No such file'", &[libc::ENOSPC]));

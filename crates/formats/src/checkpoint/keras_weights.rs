@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_of_both_keras_and_models_in_models_are_read() {
+    fn configs_of_keras_2_and_3_and_nested_models_are_read() {
         let layer = |class: &str, name: &str, config: Value, nodes: Value| {
             let mut config = config;
             config["name"] = name.into();

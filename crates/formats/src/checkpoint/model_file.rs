@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_keras_does_not_have_are_not_counted_by_it() {
+    fn layers_outside_keras_have_their_own_list() {
         let (path, model) =
             (std::env::temp_dir().join(format!("trireme-heads-{}.h5", std::process::id())), ModelFile::sample());
         let described = Described { config: Some("{}".into()), order: vec!["fc2".into()], ..Described::default() };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_odd_part_is_named() {
+    fn a_missing_or_unknown_part_is_named() {
         let error = read("missing", |root| {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION)

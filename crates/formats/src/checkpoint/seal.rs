@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_named_and_the_rest_is_not() {
+    fn only_edited_parts_are_named() {
         let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
         assert_eq!(edited("bias", bias), "not as trireme wrote it: weights of fc2");
         let average = |file: &hdf5::File| file.dataset("trireme/ema/fc1/fc1/bias:0")?.write_raw(&[1f32, 2.0]);
@@ -136,7 +136,7 @@ mod tests {
 
     /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.
     #[test]
-    fn a_file_made_anew_is_read_by_libhdf5() {
+    fn a_rewritten_file_is_read_by_libhdf5() {
         let (whole, other, again) = (path("whole"), path("other"), path("again"));
         ModelFile::sample().write(&whole).unwrap();
         rewrite_as_old(&whole, &other);

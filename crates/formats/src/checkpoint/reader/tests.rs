@@ -162,7 +162,7 @@ fn forged_files_end_in_an_error() {
 /// Replaces the number at each position by one that is too large or too small. Uses two threads, because this is the
 /// slowest test.
 #[test]
-fn no_place_of_a_file_is_trusted() {
+fn numbers_anywhere_in_a_file_are_checked() {
     let file = Temporary::new();
     state(2, 2).write(&file.0).unwrap();
     let whole = std::fs::read(&file.0).unwrap();
@@ -215,7 +215,7 @@ fn values_in_other_files_are_never_read() {
 }
 
 #[test]
-fn what_trireme_does_not_write_is_refused() {
+fn layouts_that_trireme_does_not_write_are_refused() {
     let made = |make: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| foreign(LibraryVersion::V18, make).unwrap();
     let chunked =
         made(&|file| file.new_dataset::<f32>().shape(64).chunk(8).obj_track_times(false).create("a").map(drop));
@@ -259,7 +259,7 @@ fn references(bytes: &[u8], length: u32) -> Vec<usize> {
 
 /// Many names for one long string would let a small file become a large model.
 #[test]
-fn a_file_gives_no_more_than_it_holds() {
+fn values_cannot_exceed_the_file_size() {
     let file = Temporary::new();
     let mut model = model(1, 0);
     model.recipe = "x".repeat(50_000);
@@ -275,7 +275,7 @@ fn a_file_gives_no_more_than_it_holds() {
 
 /// Each attribute needs eight times its size in memory.
 #[test]
-fn a_group_has_no_more_attributes_than_trireme_gives_one() {
+fn groups_have_a_limited_number_of_attributes() {
     let message = |kind: u8, content: &[u8]| {
         let length = (content.len() as u16).to_le_bytes();
         [&[kind, length[0], length[1], 0], content].concat()
@@ -300,7 +300,7 @@ fn a_group_has_no_more_attributes_than_trireme_gives_one() {
 }
 
 #[test]
-fn a_name_leads_no_deeper_than_names_of_trireme() {
+fn paths_have_a_limited_depth() {
     let file = Temporary::new();
     let made = H5File::create(&file.0).unwrap();
     made.root().unwrap().create("a").unwrap();
@@ -319,7 +319,7 @@ fn seeds() -> PathBuf {
 }
 
 #[test]
-fn what_the_fuzzer_begins_with_is_read_and_what_it_found_is_refused() {
+fn fuzz_seeds_are_read_and_findings_are_refused() {
     let file = Temporary::new();
     let (mut whole, mut found) = (0, 0);
     for entry in std::fs::read_dir(seeds()).unwrap() {
