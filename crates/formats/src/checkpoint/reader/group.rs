@@ -192,7 +192,7 @@ impl Members {
         let length = cursor.uint(1 << (flags & 0b11))?;
         let name = cursor.text(length)?;
         let at = cursor.at();
-        let address = cursor.present("what a link names")?;
+        let address = cursor.present("the target of a link")?;
         let text = format!("two links {name}");
         expect(self.links.insert(name, address).is_none(), at, || text)
     }
@@ -282,13 +282,13 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
 impl Attribute {
     pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
         let bytes = self.checked(T::DATATYPE, 0)?;
-        T::from_bytes(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
+        T::from_bytes(bytes).ok_or_else(|| Fault::layout(self.at, "a number with the wrong length"))
     }
 
     pub(super) fn numbers<T: Number>(&self) -> Result<Vec<T>, Fault> {
         let bytes = self.checked(T::DATATYPE, 1)?;
         let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::from_bytes).collect();
-        list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
+        list.ok_or_else(|| Fault::layout(self.at, "numbers with the wrong length"))
     }
 
     pub(super) fn text(&self, source: &Source, heap: &GlobalHeap) -> Result<String, Fault> {
@@ -318,16 +318,16 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
         let first = found.next().filter(|_| found.next().is_none());
-        first.ok_or_else(|| Fault::layout(address, format!("an array without exactly one {what}")))
+        first.ok_or_else(|| Fault::layout(address, format!("expected exactly one {what} of an array")))
     };
     let space = one(kind::DATASPACE, "shape")?;
-    let shape =
-        object::parse_shape(space)?.ok_or_else(|| Fault::layout(space.at(), "a single value in place of an array"))?;
+    let shape = object::parse_shape(space)?
+        .ok_or_else(|| Fault::layout(space.at(), "expected an array, got a single value"))?;
     expect(!shape.contains(&0), space.at(), || format!("an array without values, of shape {shape:?}"))?;
     let datatype = one(kind::DATATYPE, "type of values")?;
     let found = object::parse_datatype(datatype.at(), datatype.rest())?;
     expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {found:?}"))?;
-    let mut layout = one(kind::LAYOUT, "place")?;
+    let mut layout = one(kind::LAYOUT, "storage layout")?;
     check_contiguous(&mut layout)?;
     let (at, values, bytes) = (layout.at(), layout.present("the array's values")?, layout.uint(8)?);
     let count = object::element_count(&shape, space.at())?;
@@ -338,7 +338,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
 
 /// Checks that the values are stored contiguously, and leaves the cursor at their address.
 fn check_contiguous(layout: &mut Cursor<'_>) -> Result<(), Fault> {
-    layout.exactly(3, 1, "version of an array's place")?;
+    layout.exactly(3, 1, "version of an array's storage layout")?;
     let (at, class) = (layout.at(), layout.u8()?);
     let name = match class {
         0 => "within its header",

@@ -197,7 +197,7 @@ pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<V
         tree.visit(root, count, depth)?;
     }
     let got = tree.records.len() as u64 / kind.record;
-    expect(got == total, address, || format!("a B-tree of {total} records holds {got}"))?;
+    expect(got == total, address, || format!("a B-tree should have {total} records, but has {got}"))?;
     Ok(tree.records)
 }
 
@@ -226,7 +226,7 @@ impl Tree<'_> {
         cursor.exactly(u64::from(self.kind.number), 1, "kind of B-tree")?;
         self.records.extend(cursor.take(count.saturating_mul(self.kind.record))?);
         let got = self.records.len() as u64 / self.kind.record;
-        expect(got <= self.total, at, || format!("a B-tree of {} records holds more", self.total))?;
+        expect(got <= self.total, at, || format!("a B-tree should have {} records, but has more", self.total))?;
         if level == 0 { Ok(()) } else { self.children(cursor, count, level) }
     }
 

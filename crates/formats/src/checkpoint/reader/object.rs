@@ -92,7 +92,9 @@ fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault>
     let (at, length) = (cursor.present("the next piece of an object header")?, cursor.uint(8)?);
     let mark = source.block(at, 4, "a piece of an object header")?;
     expect(mark.bytes() == b"OCHK", at, || "expected OCHK, the next piece of an object header".into())?;
-    let inner = length.checked_sub(8).ok_or_else(|| Fault::layout(at, format!("a piece of {length} bytes")))?;
+    let inner = length.checked_sub(8).ok_or_else(|| {
+        Fault::layout(at, format!("a piece of an object header has {length} bytes, expected at least 8"))
+    })?;
     Ok((at + 4, inner))
 }
 
