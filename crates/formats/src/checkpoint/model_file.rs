@@ -114,7 +114,7 @@ impl ModelFile {
 
     fn read_model(path: &Path, root: &reader::Group) -> Result<Self, Error> {
         if !root.has("trireme") || !root.has("model_weights") {
-            let text = "an HDF5 file without the groups trireme and model_weights".into();
+            let text = "it is an HDF5 file without the groups trireme and model_weights".into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
         let content = |text| Error::Content { path: path.to_path_buf(), text };

@@ -147,8 +147,8 @@ impl StateFile {
         if !is_checkpoint(&root) {
             let text = match root.has("model_weights") {
                 true => format!(
-                    "it is a model, without optimizer state and position in a run. To continue its run: --resume auto, or a file of {}. \
-                     To start a new run from its weights: `from` of [init] in the recipe",
+                    "it is a model, which has no optimizer state and no position in a run. To continue its run, use --resume auto or a \
+                       file in {}. To start a new run from its weights, set `from` under [init] in the recipe",
                     path.with_file_name("checkpoints").display()
                 ),
                 false => "it lacks the groups trireme, params and progress, which `trireme train` writes".into(),
