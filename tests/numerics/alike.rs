@@ -62,7 +62,7 @@ fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), o
 }
 
 /// Returns the factor that DropPath applies to each of eight samples.
-fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
+fn drop_path_factors<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     let (n, shape) = (8, Shape::image(5, 3, 2));
     let ones = vec![1.0; n * shape.elems()];
     let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);

@@ -121,7 +121,7 @@ fn name(layer: &Value) -> Option<&str> {
 }
 
 /// Adds all `names` that occur anywhere in a value. Keras 2 and 3 list a layer's inputs in different ways.
-fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
+fn collect_names<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) if names.contains(text.as_str()) => found.push(text),
         Value::Array(items) => items.iter().for_each(|item| collect_names(item, names, found)),
