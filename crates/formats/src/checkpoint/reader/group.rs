@@ -66,7 +66,7 @@ impl Group {
         let (file, members) = (Rc::clone(&self.file), Rc::clone(&self.members));
         let mut group = Self { file, name: self.name.clone(), members };
         if path.split('/').count() > MAX_PATH_NAMES {
-            return Err(self.content(format!("a path of more than {MAX_PATH_NAMES} names at {}/", self.name)));
+            return Err(self.content(format!("a path with more than {MAX_PATH_NAMES} names at {}/", self.name)));
         }
         for name in path.split('/') {
             group = Self::at(Rc::clone(&self.file), group.link(name)?, format!("{}/{name}", group.name))?;
@@ -177,11 +177,11 @@ pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) 
 impl Members {
     fn link(&mut self, mut cursor: Cursor<'_>) -> Result<(), Fault> {
         let begin = cursor.at();
-        cursor.exactly(1, 1, "version of a link")?;
+        cursor.exactly(1, 1, "link version")?;
         let flags = cursor.u8()?;
         // Bit 2: creation order, never written. Bit 3: kind of link, 0 for a hard link. Bit 4: character set of the
         // name.
-        expect(flags & !0b1_1011 == 0, begin, || format!("flags {flags:#x} of a link"))?;
+        expect(flags & !0b1_1011 == 0, begin, || format!("link flags {flags:#x}"))?;
         if flags & 0b1000 != 0 {
             let (at, kind) = (cursor.at(), cursor.u8()?);
             expect(kind == 0, at, || "a link to a name or to another file, which trireme never follows".into())?;
@@ -212,9 +212,9 @@ fn read_heap_members(
     list: &MemberIndex,
     each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    info.exactly(0, 1, "version of a list of members")?;
+    info.exactly(0, 1, "member list version")?;
     // Nonzero flags announce an index by creation order, which trireme never writes.
-    info.exactly(0, 1, "flags of a list of members")?;
+    info.exactly(0, 1, "member list flags")?;
     let (heap, tree) = (info.address()?, info.address()?);
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
     let heap = Heap::open(source, heap, list.id)?;
@@ -261,8 +261,8 @@ numbers!(f32 => F32, f64 => F64, u32 => U32, u64 => U64);
 /// Parses an attribute and its name.
 pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribute), Fault> {
     let at = cursor.at();
-    cursor.exactly(3, 1, "version of an attribute")?;
-    cursor.exactly(0, 1, "flags of an attribute")?;
+    cursor.exactly(3, 1, "attribute version")?;
+    cursor.exactly(0, 1, "attribute flags")?;
     let (name, datatype, space) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(2)?);
     // The character set of the name. All names are read as UTF-8.
     cursor.u8()?;
@@ -273,7 +273,7 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
     let values = shape.as_ref().map_or(Ok(1), |shape| object::element_count(shape, at))?;
     let (bytes, have) = (values.checked_mul(datatype.bytes()), cursor.rest().len());
     expect(bytes.is_some_and(|bytes| bytes <= have as u64), at, || {
-        format!("attribute {name} of {values} values has {have} bytes")
+        format!("attribute {name} with {values} values has {have} bytes")
     })?;
     let bytes = cursor.take(bytes.unwrap_or(0))?.to_vec();
     Ok((name, Attribute { at, datatype, shape, bytes }))
@@ -338,7 +338,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
 
 /// Checks that the values are stored contiguously, and leaves the cursor at their address.
 fn check_contiguous(layout: &mut Cursor<'_>) -> Result<(), Fault> {
-    layout.exactly(3, 1, "version of an array's storage layout")?;
+    layout.exactly(3, 1, "array layout version")?;
     let (at, class) = (layout.at(), layout.u8()?);
     let name = match class {
         0 => "within its header",

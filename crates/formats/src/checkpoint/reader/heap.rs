@@ -59,8 +59,8 @@ impl<'a> Heap<'a> {
         let header = source.block(at, 142, "a heap")?;
         let mut cursor = header.cursor();
         cursor.signature(b"FRHP", 0)?;
-        cursor.exactly(id, 2, "bytes of a heap's ids")?;
-        cursor.exactly(0, 2, "filters of a heap")?;
+        cursor.exactly(id, 2, "heap id length")?;
+        cursor.exactly(0, 2, "heap filters")?;
         cursor.u8()?;
         let most = cursor.uint(4)?;
         cursor.take(8)?;
@@ -90,10 +90,10 @@ impl<'a> Heap<'a> {
             0x00 => {
                 let (offset, length) = (cursor.uint(self.offset_bytes)?, cursor.uint(self.length_bytes)?);
                 let at = self.locate(offset, length)?;
-                self.source.block(at, length, "an object in a heap")
+                self.source.block(at, length, "a heap object")
             }
             0x10 => self.huge(cursor.uint(cursor.rest().len() as u64)?),
-            other => Err(Fault::layout(self.at, format!("an object in a heap of the unknown kind {other}"))),
+            other => Err(Fault::layout(self.at, format!("a heap object of the unknown kind {other}"))),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Heap<'a> {
         let found = self.huge.get(&number);
         let &(at, length) =
             found.ok_or_else(|| Fault::layout(self.at, format!("no huge object {number} in the heap")))?;
-        self.source.block(at, length, "a huge object of a heap")
+        self.source.block(at, length, "a huge heap object")
     }
 
     /// Returns the offset of an object in the file.
@@ -142,10 +142,10 @@ impl<'a> Heap<'a> {
 
     /// Returns the address in an entry of an indirect block.
     fn child(&self, block: u64, entry: u64) -> Result<u64, Fault> {
-        self.source.block(block, 5, "a block of a heap")?.cursor().signature(b"FHIB", 0)?;
+        self.source.block(block, 5, "a heap block")?.cursor().signature(b"FHIB", 0)?;
         let at = block.checked_add(BEFORE_OFFSET + self.offset_bytes + 8 * entry);
-        let at = at.ok_or_else(|| Fault::layout(block, "a block of a heap beyond the end of the file"))?;
-        self.source.block(at, 8, "an entry of a heap's block")?.cursor().present("a block of a heap")
+        let at = at.ok_or_else(|| Fault::layout(block, "a heap block beyond the end of the file"))?;
+        self.source.block(at, 8, "a heap block entry")?.cursor().present("a heap block")
     }
 }
 
@@ -181,16 +181,16 @@ pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<V
     let header = source.block(address, 34, "a B-tree")?;
     let mut cursor = header.cursor();
     cursor.signature(b"BTHD", 0)?;
-    cursor.exactly(u64::from(kind.number), 1, "kind of B-tree")?;
+    cursor.exactly(u64::from(kind.number), 1, "B-tree type")?;
     let node = cursor.uint(4)?;
-    expect((64..=65536).contains(&node), address, || format!("nodes of a B-tree of {node} bytes"))?;
-    cursor.exactly(kind.record, 2, "bytes of a record")?;
+    expect((64..=65536).contains(&node), address, || format!("B-tree nodes with {node} bytes"))?;
+    cursor.exactly(kind.record, 2, "record length")?;
     let depth = cursor.uint(2)?;
-    expect(depth < MAX_TREE_DEPTH, address, || format!("a B-tree of {depth} levels"))?;
+    expect(depth < MAX_TREE_DEPTH, address, || format!("a B-tree with {depth} levels"))?;
     cursor.take(2)?;
     let (root, count, total) = (cursor.address()?, cursor.uint(2)?, cursor.uint(8)?);
     let fits = total.checked_mul(kind.record).is_some_and(|bytes| bytes <= source.length());
-    expect(fits, address, || format!("a B-tree of {total} records"))?;
+    expect(fits, address, || format!("a B-tree with {total} records"))?;
     let widths = widths(node, kind.record, depth);
     let mut tree = Tree { source, kind, node, widths, total, seen: BTreeSet::new(), records: Vec::new() };
     if let Some(root) = root {
@@ -220,10 +220,10 @@ fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
 impl Tree<'_> {
     fn visit(&mut self, at: u64, count: u64, level: u64) -> Result<(), Fault> {
         expect(self.seen.insert(at), at, || "a B-tree with circular references".into())?;
-        let block = self.source.block(at, self.node, "a node of a B-tree")?;
+        let block = self.source.block(at, self.node, "a B-tree node")?;
         let mut cursor = block.cursor();
         cursor.signature(if level == 0 { b"BTLF" } else { b"BTIN" }, 0)?;
-        cursor.exactly(u64::from(self.kind.number), 1, "kind of B-tree")?;
+        cursor.exactly(u64::from(self.kind.number), 1, "B-tree type")?;
         self.records.extend(cursor.take(count.saturating_mul(self.kind.record))?);
         let got = self.records.len() as u64 / self.kind.record;
         expect(got <= self.total, at, || format!("a B-tree should have {} records, but has more", self.total))?;
@@ -233,7 +233,7 @@ impl Tree<'_> {
     fn children(&mut self, mut cursor: Cursor<'_>, count: u64, level: u64) -> Result<(), Fault> {
         let (own, below) = self.widths[level as usize];
         for _ in 0..=count {
-            let (child, records) = (cursor.present("a node of a B-tree")?, cursor.uint(own)?);
+            let (child, records) = (cursor.present("a B-tree node")?, cursor.uint(own)?);
             cursor.take(below)?;
             self.visit(child, records, level - 1)?;
         }

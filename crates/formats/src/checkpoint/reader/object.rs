@@ -52,7 +52,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     cursor.signature(b"OHDR", 2)?;
     let flags = cursor.u8()?;
     // Other flags announce times, creation order and limits, which trireme never writes.
-    expect(flags <= 3, address, || format!("flags of an object header: expected 0 to 3, got {flags}"))?;
+    expect(flags <= 3, address, || format!("object header flags: expected 0 to 3, got {flags}"))?;
     let length = cursor.uint(1 << flags)?;
     let mut pieces = vec![(cursor.at(), length)];
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
@@ -67,7 +67,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
                 _ => messages.push(message),
             }
             expect(messages.len() <= MAX_MESSAGES, at, || {
-                format!("an object header of more than {MAX_MESSAGES} messages")
+                format!("an object header with more than {MAX_MESSAGES} messages")
             })?;
         }
     }
@@ -110,14 +110,14 @@ pub(super) fn root(source: &Source) -> Result<u64, Fault> {
     let mut cursor = block.cursor();
     // The signature has been checked already.
     cursor.take(8)?;
-    cursor.exactly(SUPERBLOCK_VERSION, 1, "version of the superblock")?;
-    cursor.exactly(8, 1, "bytes of an offset")?;
-    cursor.exactly(8, 1, "bytes of a length")?;
-    cursor.exactly(0, 1, "flags of the superblock")?;
+    cursor.exactly(SUPERBLOCK_VERSION, 1, "superblock version")?;
+    cursor.exactly(8, 1, "offset size")?;
+    cursor.exactly(8, 1, "length size")?;
+    cursor.exactly(0, 1, "superblock flags")?;
     cursor.exactly(0, 8, "base address")?;
     let (at, extension) = (cursor.at(), cursor.address()?);
-    expect(extension.is_none(), at, || "expected no extension of the superblock".into())?;
-    cursor.exactly(source.length(), 8, "bytes of the file")?;
+    expect(extension.is_none(), at, || "expected no superblock extension".into())?;
+    cursor.exactly(source.length(), 8, "file length")?;
     cursor.present("the root group")
 }
 
@@ -151,7 +151,7 @@ pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
         bytes.len() == encoding.len() && bytes.iter().enumerate().map(plain).eq(encoding.iter().copied())
     };
     let found = ENCODINGS.iter().find(|encoding| same(encoding));
-    let refusal = || Fault::layout(at, format!("a type of values that trireme does not write: {bytes:02x?}"));
+    let refusal = || Fault::layout(at, format!("a value type that trireme does not write: {bytes:02x?}"));
     found.map(|(datatype, _)| *datatype).ok_or_else(refusal)
 }
 
@@ -175,7 +175,7 @@ pub(super) type Shape = Option<Vec<usize>>;
 /// Parses a dataspace of version 2.
 pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     let at = cursor.at();
-    cursor.exactly(2, 1, "version of a dataspace")?;
+    cursor.exactly(2, 1, "dataspace version")?;
     let (rank, flags, kind) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
     if kind == 0 && rank == 0 {
         return Ok(None);

@@ -92,7 +92,7 @@ impl Source {
     /// Counts a group member or a string, which is stored or listed at offset `at`.
     pub(super) fn count_part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
-        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file of more than {MAX_PARTS} parts")))?);
+        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file with more than {MAX_PARTS} parts")))?);
         Ok(())
     }
 

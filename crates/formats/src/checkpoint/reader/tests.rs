@@ -232,19 +232,19 @@ fn layouts_that_trireme_does_not_write_are_refused() {
     let wide = made(&|file| file.new_dataset::<f64>().shape(4).obj_track_times(false).create("a")?.write(&[0f64; 4]));
     refused(wide.array("a"), "expected an array of F32, got F64");
     let odd = made(&|file| file.new_dataset::<i16>().shape(4).obj_track_times(false).create("a")?.write(&[0i16; 4]));
-    refused(odd.array("a"), "a type of values that trireme does not write");
+    refused(odd.array("a"), "a value type that trireme does not write");
     let empty = made(&|file| file.new_dataset::<f32>().shape(1 << 40).obj_track_times(false).create("a").map(drop));
     refused(empty.array("a"), "no address of the array's values");
     let soft = foreign(LibraryVersion::V18, |file| file.link_soft("/elsewhere", "a"));
     refused(soft, "a link to a name or to another file, which trireme never follows");
     let timed = foreign(LibraryVersion::V18, |file| file.create_group("a").map(drop));
-    refused(timed.and_then(|root| root.open("a")), "flags of an object header");
+    refused(timed.and_then(|root| root.open("a")), "object header flags");
 }
 
 #[test]
 fn other_layouts_of_hdf5_are_named() {
-    refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "version of the superblock: expected 2, got 0");
-    refused(foreign(LibraryVersion::V110, |_| Ok(())), "version of the superblock: expected 2, got 3");
+    refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "superblock version: expected 2, got 0");
+    refused(foreign(LibraryVersion::V110, |_| Ok(())), "superblock version: expected 2, got 3");
 }
 
 /// Finds the references to strings of this length. A reference consists of length, collection address and number.
@@ -296,7 +296,7 @@ fn groups_have_a_limited_number_of_attributes() {
         group::open(checksum::open(&file.0).unwrap(), &file.0)
     };
     assert_eq!(read(1000).unwrap().attribute_names().count(), 1000);
-    refused(read(1024), "an object header of more than 1024 messages");
+    refused(read(1024), "an object header with more than 1024 messages");
 }
 
 #[test]
