@@ -24,7 +24,7 @@ pub struct Weights {
     pub keras: bool,
 }
 
-/// The description of a model in a file of trireme.
+/// The description of a model in a file that trireme wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     pub network: String,

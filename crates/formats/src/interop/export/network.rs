@@ -107,7 +107,7 @@ pub(crate) enum Windows {
     Bins([usize; 2]),
 }
 
-/// Computes the windows of `pool` for an input of shape `x` and an output of shape `y`.
+/// Computes the windows of `pool` for input shape `x` and output shape `y`.
 ///
 /// # Errors
 /// Fails if averages include the padding and the last window reaches beyond it.

@@ -61,7 +61,7 @@ struct Attribute<'a> {
 /// Maximum number of nodes, and of weights.
 const MOST: usize = 20_000;
 
-/// A node may have at most this number of inputs and of outputs, and a graph this number of outputs.
+/// Maximum number of inputs and of outputs per node, and of outputs per graph.
 const MOST_VALUES: usize = 256;
 
 /// Maximum number of attributes per node.
@@ -230,7 +230,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Returns the name of the node for messages. A node without a name gets that of its first output.
+    /// Returns the node's name for messages. A node without a name gets its first output's name.
     pub fn label(&self) -> &'a str {
         if self.name.is_empty() { self.outputs.first().copied().unwrap_or("") } else { self.name }
     }
@@ -316,7 +316,7 @@ impl<'a> Attribute<'a> {
 
 /// Counts how often each tensor is read. A layer may change its weights only if a single node reads its output.
 pub(crate) struct Readers<'a> {
-    /// Number of readers of each name. An output of the graph also counts as a reader.
+    /// How often each name is read. A graph output also counts as a reader.
     names: BTreeMap<&'a str, usize>,
     /// Number of readers of each tensor under all its names, without nodes such as Identity that only give it another
     /// name.

@@ -77,7 +77,7 @@ const MOST_COPIES: usize = 16 << 20;
 /// Everything that a pickle has created.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Number of copied list items and bytes of strings.
+    /// Number of copied list items and string bytes.
     pub copied: usize,
     pub texts: Vec<String>,
     pub lists: Vec<Vec<Value>>,

@@ -32,7 +32,7 @@ const MOST: u64 = i32::MAX as u64;
 
 const INPUT: &str = "input";
 
-/// Name of the output: scores of the classes before softmax.
+/// Name of the output: class scores before softmax.
 const OUTPUT: &str = "logits";
 
 /// Writes a network to `path`. Returns a note for the user, if there is one.

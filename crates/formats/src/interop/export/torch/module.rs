@@ -258,7 +258,7 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Names of variables in the order in which they are used.
+/// Variable names, in order of use.
 const VARIABLES: &[&str] = &["x", "y", "z", "u", "v", "w"];
 
 /// Assigns a variable to each tensor. Reuses the variables of tensors that are no longer needed.
