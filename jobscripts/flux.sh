@@ -31,7 +31,7 @@ submit() {
     job_text "$restarts" "$@" | flux $parent batch "${own[@]}" ${FLUX_OPTIONS[@]+"${FLUX_OPTIONS[@]}"} "${options[@]}"
 }
 
-again_or_not() {
+continue_or_stop() {
     local next
     if [ -n "$stopped" ]; then
         say 'stopped for good. To continue, submit the same command again'
@@ -57,7 +57,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "$code" != 75 ] || again_or_not "$@"
+    [ "$code" != 75 ] || continue_or_stop "$@"
     exit "$code"
 fi
 split "$@"

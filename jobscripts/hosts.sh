@@ -47,7 +47,7 @@ read_hosts() {
     hosts=()
     while read -r host count; do
         if ! [[ $host =~ ^[A-Za-z0-9._-]+$ && $count =~ ^[1-9][0-9]*$ ]]; then
-            say "$hostfile: \"$host $count\" is no machine with a count of ranks"
+            say "$hostfile: \"$host $count\" is not a machine with a number of ranks, such as \"n17 4\""
             exit 2
         fi
         [[ " ${hosts[*]} " == *" $host "* ]] || hosts+=("$host")
@@ -57,8 +57,8 @@ read_hosts() {
     [ "${#hosts[@]}" -gt 0 ] || { say "$hostfile: names no machine"; exit 2; }
 }
 
-# on HOST WORDS...: runs the bash script from standard input on HOST, with the words as its arguments.
-on() {
+# run_on HOST WORDS...: runs the bash script from standard input on HOST, with the words as its arguments.
+run_on() {
     local host=$1
     shift
     # shellcheck disable=SC2029 # the words are quoted for the remote shell
@@ -72,16 +72,16 @@ ready='cd "$1" 2>/dev/null || { echo "has no folder $1"; exit 1; }
 [ "$(cksum <"$2")" = "$3" ] || { echo "has a different program at $2; copy the same program to all machines"; exit 1; }'
 
 # Checks all machines at once. Fails and names each machine that is not ready.
-ask() {
+check_hosts() {
     local host bad='' sum program
     program=$(command -v "$TRIREME") || { say "no program $TRIREME; set TRIREME in env.sh"; exit 2; }
     sum=$(cksum <"$program")
     for host in "${hosts[@]}"; do
-        { on "$host" "$PWD" "$program" "$sum" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
-        askers+=("$!")
+        { run_on "$host" "$PWD" "$program" "$sum" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
+        checks+=("$!")
     done
-    wait "${askers[@]}" || true
-    askers=()
+    wait "${checks[@]}" || true
+    checks=()
     for host in "${hosts[@]}"; do
         [ -e "$work/$host.failed" ] || continue
         bad=yes
@@ -94,18 +94,18 @@ ask() {
     done
     [ -z "$bad" ]
 }
-askers=()
+checks=()
 
 # shellcheck disable=SC2317 # a signal calls it
-again() {
+signal_ranks() {
     local host
     for host in "${hosts[@]}"; do
-        on "$host" INT "$mark" <<<"$signal_marked" >/dev/null 2>&1 &
+        run_on "$host" INT "$mark" <<<"$signal_marked" >/dev/null 2>&1 &
     done
 }
 
 read_hosts
-ask || exit 1
+check_hosts || exit 1
 ranks=$(wc -l <"$work/ranks")
 if [ -n "$check" ]; then
     say "${#hosts[@]} machine(s) for $ranks rank(s) are ready"
@@ -117,7 +117,7 @@ repeat "$restarts" \
 case $code in
 0 | 75 | 130) ;;
 *)
-    [ -n "$stopped" ] || ! ask || say "ended with code $code; all machines answer, so the lines above say what failed"
+    [ -n "$stopped" ] || ! check_hosts || say "ended with code $code; all machines answer, so the lines above say what failed"
     ;;
 esac
 exit "$code"

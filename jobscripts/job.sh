@@ -94,20 +94,20 @@ mpi_flags() {
 launcher='' interrupted='' early='' stopped='' signals=0 code=0
 
 # Passes USR1 and the first TERM or INT to the launcher as USR1, which passes it to the ranks. A second USR1 has no effect, because some
-# schedulers send it to all processes of a job and some only to this one. Later TERM and INT call `again`, which a script may define.
+# schedulers send it to all processes of a job and some only to this one. Later TERM and INT call `signal_ranks`, which a script may define.
 stop() {
     interrupted=yes
     if [ "$1" != USR1 ]; then
         stopped=yes
         signals=$((signals + 1))
-        [ "$signals" -lt 2 ] || { again; return 0; }
+        [ "$signals" -lt 2 ] || { signal_ranks; return 0; }
     fi
     [ -n "$launcher" ] || { early=yes; return 0; }
     say "$1: stopping; the ranks write a checkpoint"
     kill -s USR1 "$launcher" 2>/dev/null || true
 }
 
-again() { :; }
+signal_ranks() { :; }
 
 catch_signals() {
     local signal

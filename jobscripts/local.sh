@@ -29,7 +29,7 @@ shift $((OPTIND - 1))
 [[ $restarts =~ ^[0-9]+$ ]] || { echo "$me: -r $restarts: expected a number of restarts >= 0" >&2; exit 2; }
 
 # shellcheck disable=SC2317 # a signal calls it
-again() {
+signal_ranks() {
     bash -c "$signal_marked" signal INT "$mark"
 }
 

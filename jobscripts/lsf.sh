@@ -58,7 +58,7 @@ run() {
 }
 
 # LSF requeues a job after every exit code 75, so a stop for good needs another code.
-again_or_not() {
+continue_or_stop() {
     local counter=.trireme-$LSB_JOBID.restarts restarts=0
     # another user may have created this file, so accept only a number
     [ ! -f "$counter" ] || read -r restarts <"$counter" || true
@@ -81,7 +81,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "${command[0]}" != train ] || again_or_not
+    [ "${command[0]}" != train ] || continue_or_stop
     exit "$code"
 fi
 split "$@"

@@ -39,8 +39,8 @@ warn_in() {
     timer=$!
 }
 
-# again_or_not ARGUMENTS...: decides whether to submit the job again after a stop with code 75.
-again_or_not() {
+# continue_or_stop ARGUMENTS...: decides whether to submit the job again after a stop with code 75.
+continue_or_stop() {
     local next
     if [ -n "$stopped" ]; then
         say 'stopped for good. To continue, submit the same command again'
@@ -71,7 +71,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "$code" != 75 ] || again_or_not "$@"
+    [ "$code" != 75 ] || continue_or_stop "$@"
     exit "$code"
 fi
 split "$@"

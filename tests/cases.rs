@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::program::{Ended, Folder, PATIENCE, start, trireme};
+use support::program::{Folder, PATIENCE, ProgramOutput, start, trireme};
 
 /// A case's input files, copied to a temporary folder.
 struct Case {
@@ -34,14 +34,14 @@ impl Case {
     }
 
     /// Runs trireme in the temporary folder.
-    fn run(&self, args: &[&str]) -> Ended {
+    fn run(&self, args: &[&str]) -> ProgramOutput {
         let mut command = trireme(0, args);
         command.current_dir(self.folder.path());
         start(command).wait(PATIENCE)
     }
 
     /// Converts `source` to the new folder `out`.
-    fn convert(&self, kind: &str, source: &str, more: &[&str]) -> Ended {
+    fn convert(&self, kind: &str, source: &str, more: &[&str]) -> ProgramOutput {
         let _ = fs::remove_dir_all(self.folder.path().join("out"));
         self.run(&[&["data", "convert", kind, source, "out"], more].concat())
     }
@@ -63,7 +63,7 @@ impl Case {
 
 /// Asserts the exit code and that the output contains all `parts`.
 #[track_caller]
-fn says(ended: &Ended, code: i32, parts: &[&str]) {
+fn says(ended: &ProgramOutput, code: i32, parts: &[&str]) {
     let said = format!("{}{}", ended.stdout, ended.stderr);
     assert_eq!(ended.status.code(), Some(code), "{said}");
     parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} in {said}"));
@@ -232,7 +232,7 @@ fn graphs_of_other_programs_are_read() {
 #[test]
 fn names_of_other_files_begin_no_lines() {
     let case = Case::new("forged-lines");
-    let forged = |ended: &Ended| {
+    let forged = |ended: &ProgramOutput| {
         let said = format!("{}{}", ended.stdout, ended.stderr);
         assert!(!said.lines().any(|line| line.starts_with("12:00:00Z")), "{said}");
         assert!(said.contains("\\u000a12:00:00Z"), "{said}");

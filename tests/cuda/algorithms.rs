@@ -7,7 +7,7 @@ use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
 use support::gpu;
-use support::program::{Ended, events, on_ranks};
+use support::program::{ProgramOutput, events, on_ranks};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -44,12 +44,12 @@ const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
 
 /// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest.
 #[track_caller]
-fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, Ended) {
+fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, ProgramOutput) {
     let ended = run(setting, out, ranks, more).succeeded();
     (setting.digest(out), ended)
 }
 
-fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
+fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> ProgramOutput {
     let out = setting.folder.at(out);
     let args =
         ["train", "-v", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cuda", "--share-gpu"];
@@ -63,7 +63,7 @@ fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
     gpu::run(command)
 }
 
-fn notes(ended: &Ended) -> Vec<&str> {
+fn notes(ended: &ProgramOutput) -> Vec<&str> {
     ended.stderr.lines().filter(|line| line.starts_with("note: ") && line.contains("algorithms")).collect()
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use support::emulator;
 use support::gpu;
-use support::program::{Ended, Folder, start, trireme};
+use support::program::{Folder, ProgramOutput, start, trireme};
 
 /// The folders of the wheels and the libraries in each.
 const WHEELS: [(&str, &[&str]); 3] =
@@ -35,7 +35,7 @@ impl Machine {
         self.0.at(&format!("venv/lib/python3.12/site-packages/nvidia/{name}/lib"))
     }
 
-    fn run(&self, more: &[&Path], arguments: &[&str]) -> Ended {
+    fn run(&self, more: &[&Path], arguments: &[&str]) -> ProgramOutput {
         let driver = self.0.path().join("driver");
         let folders = std::env::join_paths([&driver as &Path].iter().chain(more)).expect("folders");
         let mut program = trireme(0, arguments);

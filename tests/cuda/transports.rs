@@ -6,7 +6,7 @@ use support::emulator;
 use support::gpu;
 use support::gpu::PATIENCE;
 use support::program;
-use support::program::{Ended, events, start, trireme};
+use support::program::{ProgramOutput, events, start, trireme};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -216,7 +216,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
 
 /// Returns the log line with this beginning.
 #[track_caller]
-fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
+fn line<'a>(ended: &'a ProgramOutput, begin: &str) -> &'a str {
     let said = ended.stderr.lines().find(|line| line.starts_with(begin));
     said.unwrap_or_else(|| panic!("no line {begin:?} in\n{}", ended.stderr))
 }
@@ -244,7 +244,7 @@ fn unavailable_transports_are_reported() {
 }
 
 /// Runs two ranks with a GPU each. The second rank finds a damaged NCCL library.
-fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> Ended {
+fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> ProgramOutput {
     let damaged = setting.folder.at("libnccl.so.2");
     emulator::empty_library(damaged.as_ref());
     let lines = [

@@ -70,7 +70,7 @@ fn a_hangup_that_is_ignored_ends_nothing() {
 }
 
 #[test]
-fn help_that_is_lost_is_a_failure() {
+fn help_that_cannot_be_written_is_a_failure() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
     for args in [&["--help"][..], &["train", "--help"]] {
         let ended = trireme(0, args).stdout(full()).output().unwrap();

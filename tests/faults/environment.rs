@@ -11,7 +11,7 @@ use support::program::{PATIENCE, start, trireme};
 use support::small_run::SmallRun;
 
 /// A line of the log.
-struct Note {
+struct EnvironmentAccess {
     process: String,
     thread: String,
     what: String,
@@ -20,7 +20,7 @@ struct Note {
     from: String,
 }
 
-impl Note {
+impl EnvironmentAccess {
     /// Returns true if the call comes from our code or a library that we use, and not from one of MPI's own threads.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
@@ -29,31 +29,31 @@ impl Note {
     }
 }
 
-fn notes(log: &str) -> Vec<Note> {
-    let note = |line: &str| {
+fn accesses(log: &str) -> Vec<EnvironmentAccess> {
+    let access = |line: &str| {
         let mut words = line.splitn(5, ' ').map(String::from);
         let mut word = || words.next().unwrap_or_default();
-        Note { process: word(), thread: word(), what: word(), name: word(), from: word() }
+        EnvironmentAccess { process: word(), thread: word(), what: word(), name: word(), from: word() }
     };
-    fs::read_to_string(log).unwrap().lines().map(note).collect()
+    fs::read_to_string(log).unwrap().lines().map(access).collect()
 }
 
 /// Returns what other threads read while MPI starts, over all processes, and how many changes there were in that time.
-fn read_meanwhile(notes: &[Note]) -> (Vec<String>, usize) {
+fn read_meanwhile(accesses: &[EnvironmentAccess]) -> (Vec<String>, usize) {
     let (mut found, mut changes) = (Vec::new(), 0);
-    for (at, begin) in notes.iter().enumerate().filter(|(_, note)| note.what == "start") {
-        let own = notes[at..].iter().filter(|note| note.process == begin.process);
-        for note in own.take_while(|note| note.what != "started") {
-            changes += usize::from(note.what == "change");
-            if note.thread != begin.thread && note.is_ours() {
-                found.push(format!("{} {} by {}", note.what, note.name, note.from));
+    for (at, begin) in accesses.iter().enumerate().filter(|(_, access)| access.what == "start") {
+        let own = accesses[at..].iter().filter(|access| access.process == begin.process);
+        for access in own.take_while(|access| access.what != "started") {
+            changes += usize::from(access.what == "change");
+            if access.thread != begin.thread && access.is_ours() {
+                found.push(format!("{} {} by {}", access.what, access.name, access.from));
             }
         }
     }
     (found, changes)
 }
 
-fn shim(folder: &Path) -> String {
+fn build_shim(folder: &Path) -> String {
     let (source, library) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/environment.c"), folder.join("environment.so"));
     let made =
@@ -66,7 +66,7 @@ fn shim(folder: &Path) -> String {
 #[test]
 fn nobody_reads_the_environment_while_mpi_starts() {
     let (setting, _images) = SmallRun::new();
-    let library = shim(setting.folder.path());
+    let library = build_shim(setting.folder.path());
     for (ranks, more) in
         [(0, &["--max-steps", "1"][..]), (0, &["--resume", "auto", "--max-steps", "2"]), (2, &["--resume", "auto"])]
     {
@@ -74,10 +74,13 @@ fn nobody_reads_the_environment_while_mpi_starts() {
         let mut command = trireme(ranks, &setting.args(more));
         command.env("LD_PRELOAD", &library).env("ENVIRONMENT_LOG", &log);
         start(command).wait(PATIENCE).succeeded();
-        let notes = notes(&log);
-        assert_eq!(notes.iter().filter(|note| note.what == "started").count(), ranks.max(1));
-        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "the log must have oneDNN's calls");
-        let (found, changes) = read_meanwhile(&notes);
+        let accesses = accesses(&log);
+        assert_eq!(accesses.iter().filter(|access| access.what == "started").count(), ranks.max(1));
+        assert!(
+            accesses.iter().any(|access| access.name.contains("ONEDNN_VERBOSE")),
+            "the log must have oneDNN's calls"
+        );
+        let (found, changes) = read_meanwhile(&accesses);
         assert!(changes > 0, "this MPI does not change the environment, so the test proves nothing");
         assert_eq!(found, [""; 0], "{ranks} ranks, {more:?}");
     }

@@ -13,7 +13,7 @@ use support::images::{DIGITS, Images};
 use support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
 
 #[test]
-fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
+fn a_stopped_rank_is_named_and_continues_after_sigcont() {
     let case = Case::new();
     let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "60"]);
     let stopped = running.ranks()[1] as i32;
@@ -84,7 +84,7 @@ fn the_watchdog_ignores_working_ranks() {
 /// One sample overflows f32 when it is normalised. The message names the rank with this sample, whichever codec is
 /// used.
 #[test]
-fn a_loss_that_is_lost_on_one_rank() {
+fn an_infinite_loss_on_one_rank() {
     for codec in ["float", "exact"] {
         let mut case = Case::new();
         let folder = case.folder.path().join("odd");
@@ -180,7 +180,7 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
 }
 
 #[test]
-fn an_interrupt_ends_a_follower_well() {
+fn an_interrupt_ends_a_follower_with_code_0() {
     let case = Case::new();
     fs::create_dir(&case.out).unwrap();
     let data = case.images.arg();

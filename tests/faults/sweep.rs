@@ -172,7 +172,7 @@ fn try_fault(fault: Fault) {
     if let Some(disk) = &disk {
         case.out = disk.at("out");
     }
-    let data = kept(&case);
+    let data = read_shards(&case);
     let mut running = case.start(RANKS, fault.arguments());
     let ranks = all_there(&mut running);
     let parts = fault.strike(&case, &mut running, disk.as_ref());
@@ -209,7 +209,7 @@ fn all_there(running: &mut Running) -> Vec<u32> {
 }
 
 /// Reads the undamaged shards.
-fn kept(case: &Case) -> Vec<(PathBuf, Vec<u8>)> {
+fn read_shards(case: &Case) -> Vec<(PathBuf, Vec<u8>)> {
     let shards = (0..SHARDS).map(|number| case.images.shard("train", number));
     shards.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }

@@ -18,7 +18,7 @@ fn recorded(path: &str, list: &str) -> usize {
 }
 
 #[test]
-fn the_documents_count_rightly() {
+fn numbers_in_the_documents_are_right() {
     let names = loaders::transform::names();
     let transforms = names.iter().filter(|name| !HEAD_WORDS.contains(name)).count();
     let cases = recorded("tests/golden/ops.json", "cases");

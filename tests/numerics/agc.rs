@@ -76,7 +76,7 @@ fn stepped<B: Backend>(backend: B, file: &Golden, part: f64, limited: impl Fn(&s
 }
 
 #[test]
-fn units_are_limited_as_by_timm() {
+fn units_are_clipped_as_by_timm() {
     let file: Golden = golden("agc.json");
     for run in &file.runs {
         let check = |what: &str, got: Vec<f32>| {

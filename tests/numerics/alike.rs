@@ -21,7 +21,7 @@ fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 }
 
 #[test]
-fn the_first_of_equal_maxima_takes_the_gradient() {
+fn the_first_of_equal_maxima_gets_the_gradient() {
     on_every_backend!(check_ties());
 }
 
@@ -62,7 +62,7 @@ fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), o
 }
 
 /// Returns the factor that DropPath applies to each of eight samples.
-fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
+fn drop_path_factors<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     let (n, shape) = (8, Shape::image(5, 3, 2));
     let ones = vec![1.0; n * shape.elems()];
     let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
@@ -77,22 +77,22 @@ fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> V
 }
 
 fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    let want = kept(&Reference, 1, (9, 2, 1_000, 5));
+    let want = drop_path_factors(&Reference, 1, (9, 2, 1_000, 5));
     assert!(want.contains(&0.0) && want.contains(&2.0), "{want:?}");
     for &block in blocks {
-        assert_eq!(kept(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
+        assert_eq!(drop_path_factors(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
     }
     // the draw depends on the sample, not on its position in the batch
-    assert_eq!(kept(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
+    assert_eq!(drop_path_factors(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
     for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
-        assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
+        assert_ne!(drop_path_factors(backend, blocks[0], other), want, "{name} with {other:?}");
     }
     let case = Case { training: false, dy: None, ..Case::random(Op::from(DropPath(0.5)), 2, Shape::vector(12), 1) };
     assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation must not drop anything");
 }
 
 #[test]
-fn paths_are_dropped_by_sample_alone_and_everywhere_alike() {
+fn drop_path_depends_only_on_the_sample() {
     on_every_backend!(check_drop_path());
 }
 
@@ -121,7 +121,7 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 }
 
 #[test]
-fn dropout_is_the_same_everywhere_and_drops_its_share() {
+fn dropout_agrees_on_every_backend_and_drops_its_share() {
     on_every_backend!(check_dropout());
     let mask = mask(&Reference, 1, (9, 2, 1_000, 5));
     let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
@@ -159,6 +159,6 @@ fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 }
 
 #[test]
-fn functions_of_huge_and_infinite_values_are_the_references() {
+fn functions_of_huge_and_infinite_values_equal_the_references() {
     on_every_backend!(check_far());
 }

@@ -51,11 +51,11 @@ codec = "exact"
 "#;
 
 /// Creates a backend with this many threads.
-pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
+pub(crate) type MakeBackend = fn(usize) -> Result<Cpu, Error>;
 
 /// Returns the bf16 backends that this processor can run.
-pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
-    let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_emulated_bf16)];
+pub(crate) fn kinds() -> Vec<(&'static str, MakeBackend)> {
+    let mut kinds: Vec<(&str, MakeBackend)> = vec![("bf16 widened to f32", Cpu::in_emulated_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
         Err(why) => skip(&format!("with bf16 instructions: {why}")),
@@ -141,7 +141,7 @@ fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]:
 }
 
 #[test]
-fn products_are_the_references_on_rounded_factors() {
+fn products_equal_the_references_on_rounded_factors() {
     let (kinds, layers) = (kinds(), layers());
     for (number, case) in layers.iter().enumerate() {
         let mut factors = case.clone();
@@ -312,7 +312,7 @@ fn bf16_tests_pass_without_tiles() {
 
 /// The log names the remaining instruction set and the layout that follows from it.
 #[test]
-fn instructions_held_back_are_named() {
+fn disabled_instruction_sets_are_reported() {
     if let Err(why) = Cpu::bf16() {
         return skip(&why.to_string());
     }

@@ -108,7 +108,7 @@ fn padded_by_hand() -> NetSpec {
 }
 
 #[test]
-fn tensors_in_bf16_are_read_as_what_they_are() {
+fn bf16_tensors_are_read_correctly() {
     for net in [branched as fn() -> NetSpec, padded_by_hand] {
         let want = inferred(cpu(2), net());
         for (kind, make) in kinds() {

@@ -245,7 +245,7 @@ fn file() -> File {
 
 /// This is a single test, so that two thread pools do not compete for the cores.
 #[test]
-fn a_network_of_each_family_is_the_original() {
+fn a_network_of_each_family_equals_the_original() {
     let file = file();
     for name in QUICK {
         let net = file.networks.iter().find(|net| net.name == *name).unwrap_or_else(|| panic!("no {name} recorded"));
@@ -256,7 +256,7 @@ fn a_network_of_each_family_is_the_original() {
 /// `NETWORKS=name,name` selects networks.
 #[test]
 #[ignore = "minutes, and gigabytes of memory: make test-networks"]
-fn every_network_is_the_original() {
+fn every_network_equals_the_original() {
     let file = file();
     let wanted = std::env::var("NETWORKS").unwrap_or_default();
     let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();

@@ -107,7 +107,7 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
 /// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
 /// than the grid holds at once, both kernel sizes, and threads without samples.
 #[test]
-fn fused_operations_are_what_they_are_by_themselves() {
+fn fused_operations_equal_separate_operations() {
     let shapes = [
         ((8, 8), [16, 32], 3, 5),
         ((7, 9), [20, 9], 3, 3),
@@ -159,7 +159,7 @@ fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
 }
 
 #[test]
-fn only_what_nobody_else_reads_is_fused() {
+fn tensors_with_other_readers_are_not_fused() {
     let net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
     let Some(found) = by(cpu(1), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]) else {
         return support::skip("the processor has no AVX2, so nothing is fused");
@@ -202,7 +202,7 @@ fn only_what_nobody_else_reads_is_fused() {
 /// Batches with fewer rows than planned, alternating with full ones, give the results of a graph planned for them.
 /// Inference gives the scores of the training graph.
 #[test]
-fn fewer_rows_and_inference_are_as_if_planned_for() {
+fn fewer_rows_and_inference_equal_a_graph_planned_for_them() {
     let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
     let images: Vec<f32> = noise(6 * net.input.elems(), 4, 1.0);
     let mut whole = graph(cpu(2), &net, 6);
@@ -218,7 +218,7 @@ fn fewer_rows_and_inference_are_as_if_planned_for() {
 }
 
 #[test]
-fn frozen_layers_are_what_they_are_by_themselves() {
+fn frozen_layers_are_the_same_with_fusion() {
     let images: Vec<f32> = noise(4 * Shape::image(3, 9, 8).elems(), 5, 1.0);
     for layers in [&["n2"][..], &["c3"], &["c2", "n2"], &["stem", "c1", "n1", "c2", "n2"], &["n1", "n2", "n3", "n4"]] {
         let mut net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
@@ -280,9 +280,9 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
 }
 
 /// Simulates this many ranks that all have the same rows.
-struct Alike(f64);
+struct IdenticalRanks(f64);
 
-impl Across for Alike {
+impl Across for IdenticalRanks {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
         values.iter_mut().for_each(|value| *value *= self.0);
         Ok(())
@@ -290,12 +290,12 @@ impl Across for Alike {
 }
 
 #[test]
-fn statistics_of_several_ranks_are_what_they_are_by_themselves() {
+fn statistics_over_ranks_are_the_same_with_fusion() {
     let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
     let images: Vec<f32> = noise(4 * net.input.elems(), 6, 1.0);
     let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
     let alone = passes(&mut fused, &images, 4);
-    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(Alike(3.0))));
+    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(IdenticalRanks(3.0))));
     let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
     assert_same("three ranks", &got, &want, 2e-4);
     // identical ranks have the mean and variance of a single rank

@@ -261,7 +261,7 @@ fn networks_learn_as_in_pytorch_on_the_gpu() {
 /// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the
 /// adaptive pool.
 #[test]
-fn imagenet_networks_are_torchvisions() {
+fn imagenet_networks_equal_torchvisions() {
     let file: Nets = golden("imagenet.json");
     file.noise_example.check(Formula::noise_n);
     assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
@@ -272,7 +272,7 @@ fn imagenet_networks_are_torchvisions() {
 
 #[test]
 #[cfg_attr(not(feature = "real-gpu"), ignore = "too large for the emulated GPU")]
-fn imagenet_networks_are_torchvisions_on_the_gpu() {
+fn imagenet_networks_equal_torchvisions_on_the_gpu() {
     let file: Nets = golden("imagenet.json");
     for net in &file.networks {
         Run::new(cuda(Precision::F32), &file, net).check(net, 2);

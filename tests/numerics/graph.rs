@@ -99,7 +99,7 @@ fn check_slopes(net: NetSpec) {
 }
 
 #[test]
-fn networks_with_branches_are_the_same_everywhere() {
+fn networks_with_branches_agree_on_every_backend() {
     let rows = Rows::new(6);
     for net in [branching(false), bottleneck(), competing(), dense(), attentive(), gated(), patches()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
@@ -114,7 +114,7 @@ fn networks_with_branches_are_the_same_everywhere() {
 }
 
 /// Sums, gradients, and running statistics with their pooled sums.
-type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
+type ExpectedPass<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
 
 /// Runs four passes over the same rows, since a device may run the first, record the second and replay the others. Each
 /// must give the expected sums, gradients and statistics.
@@ -122,7 +122,7 @@ fn check_passes<B: Backend>(
     mut graph: Graph<B>,
     rows: &Rows,
     name: &str,
-    (want, gradients, want_statistics): Wanted<'_>,
+    (want, gradients, want_statistics): ExpectedPass<'_>,
 ) {
     for pass in 1..5 {
         let what = format!("{}, pass {pass} on {name}", graph.net().name);
@@ -176,7 +176,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
 }
 
 #[test]
-fn smaller_batches_are_as_if_planned_for() {
+fn smaller_batches_equal_a_graph_planned_for_them() {
     everywhere!(check_smaller_batches);
 }
 

@@ -43,21 +43,21 @@ fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
     net
 }
 
-struct Learned {
+struct PassResult {
     loss: f64,
     scores: Vec<f32>,
     /// Names and gradients of all parameters.
     gradients: Vec<(String, Vec<f32>)>,
 }
 
-impl Learned {
+impl PassResult {
     fn of(&self, name: &str) -> &[f32] {
         &self.gradients.iter().find(|(own, _)| own == name).unwrap_or_else(|| panic!("no {name}")).1
     }
 }
 
 /// Sets parameters that depend on their names, then runs one pass.
-fn learn<B: Backend>(backend: B, net: NetSpec) -> Learned {
+fn run_pass<B: Backend>(backend: B, net: NetSpec) -> PassResult {
     let mut graph = Graph::new(backend, net, ROWS, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
     for i in 0..graph.params().len() {
         let param = &graph.params()[i];
@@ -71,18 +71,19 @@ fn learn<B: Backend>(backend: B, net: NetSpec) -> Learned {
     let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
     let gradients = (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.gradient(i).unwrap()));
     let gradients = gradients.collect();
-    Learned { loss: sums.loss, scores: graph.scores(&images, ROWS).unwrap(), gradients }
+    PassResult { loss: sums.loss, scores: graph.scores(&images, ROWS).unwrap(), gradients }
 }
 
 fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
     let weight = 0.3;
     let [both, main, auxiliary] =
-        [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| learn(open(), net));
+        [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| run_pass(open(), net));
     assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss must be that of the main classifier");
     assert_close(&format!("{name}: scores"), &both.scores, &wide(&main.scores), 1e-5);
     for (parameter, got) in &both.gradients {
-        let of =
-            |learned: &Learned, factor: f64| wide(learned.of(parameter)).iter().map(|g| g * factor).collect::<Vec<_>>();
+        let of = |learned: &PassResult, factor: f64| {
+            wide(learned.of(parameter)).iter().map(|g| g * factor).collect::<Vec<_>>()
+        };
         let want: Vec<f64> = match parameter.split_once('.').unwrap().0 {
             "main" => of(&main, 1.0),
             "aux" => of(&auxiliary, weight.into()),
@@ -124,9 +125,9 @@ fn networks_may_end_in_a_pool() {
     let x = net.add("conv", Conv::new(CLASSES, 3), net.image());
     let x = net.add("pool", Pool::global(), x);
     net.add("flatten", Flatten, x);
-    let want = learn(Reference, net.clone());
+    let want = run_pass(Reference, net.clone());
     let gpu = numerics::cuda(Precision::F32);
-    for (name, got) in [("cpu", learn(cpu(2), net.clone())), ("cuda", learn(gpu, net))] {
+    for (name, got) in [("cpu", run_pass(cpu(2), net.clone())), ("cuda", run_pass(gpu, net))] {
         assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: loss {}, expected {}", got.loss, want.loss);
         assert_close(name, &got.scores, &wide(&want.scores), 1e-5);
         assert_close(name, got.of("conv.weight"), &wide(want.of("conv.weight")), 1e-5);

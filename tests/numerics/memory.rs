@@ -40,9 +40,9 @@ fn families() -> Vec<NetSpec> {
 
 /// The memory as a list of places with the values in them.
 #[derive(Default)]
-struct Held(Vec<(Range<usize>, usize)>);
+struct MemoryContents(Vec<(Range<usize>, usize)>);
 
-impl Held {
+impl MemoryContents {
     /// Writes a value. Values that it overlaps are lost.
     fn write(&mut self, memory: &Memory, value: usize) {
         let place = &memory.places[value];
@@ -59,7 +59,7 @@ impl Held {
 
 /// Follows a training plan without computing anything.
 fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
-    let mut held = Held::default();
+    let mut held = MemoryContents::default();
     held.write(memory, memory.tensors[0]);
     for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| !facts[*i].has_no_pass) {
         node.inputs.iter().for_each(|id| held.read(memory.tensors[id.0], &format!("forward of {}", node.name)));
@@ -122,7 +122,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
+fn recomputed_outputs_do_not_change_the_gradients() {
     for net in families() {
         let [anew, kept] = [cpu(2), cpu(2).without_recomputation()].map(Cpu::unfused).map(|cpu| gradients(cpu, &net));
         assert!(anew == kept, "{}", net.name);
@@ -130,7 +130,7 @@ fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
 }
 
 #[test]
-fn outputs_that_are_made_anew_take_no_memory_between() {
+fn recomputed_outputs_take_no_memory_before_backward() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
         let [anew, kept] = [cpu(1), cpu(1).without_recomputation()].map(|cpu| memory(cpu.unfused()));
@@ -188,7 +188,7 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
 }
 
 #[test]
-fn parts_keep_what_they_hold_and_never_overlap() {
+fn parts_keep_their_values_and_never_overlap() {
     check_parts(&cpu(1), true);
     check_parts(&Reference, false);
     check_parts(&numerics::cuda(Precision::F32), true);

@@ -225,7 +225,7 @@ fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Gol
                 let case = golden.case();
                 let mut out = case.run(backend, block, split);
                 if golden.op == "add" && golden.config.relu {
-                    out = relu_behind(backend, &case, out, block);
+                    out = relu_after(backend, &case, out, block);
                 }
                 golden.check(name, &how, &out);
             }
@@ -234,7 +234,7 @@ fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Gol
 }
 
 /// Applies a ReLU to the sum and returns the outcome of both, as a graph would compute them.
-fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
+fn relu_after<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
     let relu = Case { op: Op::Activation(Activation::Relu), x: vec![sum.y], others: Vec::new(), ..case.clone() }
         .run(backend, block, false);
     let back = Case { dy: Some(relu.dx[0].clone()), ..case.clone() }.run(backend, block, false);
@@ -283,7 +283,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
 }
 
 #[test]
-fn recorded_operations_come_out_alike_everywhere() {
+fn recorded_operations_agree_on_every_backend() {
     let file: File = golden("ops.json");
     file.fill_example.check(Formula::fill_n);
     assert!(file.cases.len() >= 96, "only {} cases", file.cases.len());

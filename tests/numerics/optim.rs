@@ -116,7 +116,7 @@ fn check_run<B: Backend>(backend: B, file: &Golden, run: &Run) {
 }
 
 #[test]
-fn ten_steps_as_the_originals() {
+fn ten_steps_equal_the_original_programs() {
     let file: Golden = golden("optim.json");
     file.fill_example.check(Formula::fill_n);
     for run in &file.runs {
@@ -291,7 +291,7 @@ fn check_not_finite<B: Backend>(backend: &B) {
 }
 
 #[test]
-fn what_is_not_finite_is_found_by_every_rule() {
+fn every_rule_detects_non_finite_updates() {
     // a GPU reports this with its next sums: see tests/cuda/backend.rs
     check_not_finite(&Reference);
     check_not_finite(&numerics::cpu(1));
@@ -398,7 +398,7 @@ fn padding_stays_zero() {
 
 /// A new optimizer with copied slots and step count continues exactly as the old one.
 #[test]
-fn a_restored_optimizer_goes_on_alike() {
+fn a_restored_optimizer_continues_exactly() {
     let file: Golden = golden("optim.json");
     for run in &file.runs {
         let mut graph = graph(numerics::cpu(1), &file);

@@ -75,7 +75,7 @@ fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Planned<Cpu>) ->
 }
 
 #[test]
-fn widely_padded_convolutions_take_no_plain_loops() {
+fn widely_padded_convolutions_use_no_plain_loops() {
     let image = TensorDesc::plain(2, Shape::image(3, 14, 14));
     let blocks = |c| TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(c, 14, 14)) };
     for (kernel, pad) in WIDE {

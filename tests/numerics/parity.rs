@@ -361,7 +361,7 @@ fn products_with_factors_of_channels_agree() {
 /// dilation: input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops would be up to a
 /// hundred times slower.
 #[test]
-fn convolutions_of_known_networks_take_no_plain_loops() {
+fn convolutions_of_known_networks_use_no_plain_loops() {
     let layers = [
         ([96, 96, 96], [3, 3], 2, 1),
         ([240, 240, 240], [5, 5], 1, 1),

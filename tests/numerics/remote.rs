@@ -50,7 +50,7 @@ impl Rows {
 
 /// Everything that training returns or changes.
 #[derive(Debug, PartialEq)]
-struct Course {
+struct TrainingResult {
     sums: Vec<LossSums>,
     handed: Vec<Vec<usize>>,
     weights: Vec<Vec<f32>>,
@@ -60,7 +60,7 @@ struct Course {
 
 /// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed
 /// there, and come back.
-fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Graph<B>) {
+fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (TrainingResult, Graph<B>) {
     let mut graph = Graph::new(backend, net(), 4, Purpose::Train { bucket_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();
     let policy = Policy {
@@ -114,14 +114,14 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
     let all = |f: &dyn Fn(usize) -> Vec<f32>| (0..graph.params().len()).map(f).collect();
     let weights = all(&|i| graph.param(i).unwrap());
     let averages = all(&|i| graph.unpack(i, &ema.weights).unwrap());
-    (Course { sums, handed, weights, averages, statistics }, graph)
+    (TrainingResult { sums, handed, weights, averages, statistics }, graph)
 }
 
 #[test]
-fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
+fn a_remote_device_computes_the_same_bits() {
     for (workers, gather) in [(1, Gather::Summed), (3, Gather::Summed), (3, Gather::PerWorker)] {
-        let (expected, _) = course(Reference, workers, gather);
-        let (got, graph) = course(Remote::new(), workers, gather);
+        let (expected, _) = run_training(Reference, workers, gather);
+        let (got, graph) = run_training(Remote::new(), workers, gather);
         assert_eq!(got, expected, "{workers} workers, {gather:?}");
         assert!(expected.sums.iter().all(|sums| sums.loss.is_finite()));
         let replayed = graph.backend().replayed();
@@ -131,7 +131,7 @@ fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
 
 /// The host learns that a parameter is not finite from the sums of the pass after the update.
 #[test]
-fn an_update_that_breaks_is_seen_in_the_next_loss() {
+fn a_non_finite_update_is_reported_by_the_next_pass() {
     let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
     let policy = Policy {
         decay: |_: &str, _: &[usize]| 0.0,

@@ -33,7 +33,7 @@ fn close(what: &str, got: f64, want: f64) {
 }
 
 #[test]
-fn rates_are_pytorchs() {
+fn rates_equal_pytorchs() {
     let file: Golden = golden("schedules.json");
     for run in &file.runs {
         let mut schedule = Schedule::new(&run.schedule, 64, file.epochs, file.steps_per_epoch).unwrap();

@@ -119,7 +119,7 @@ fn check_net<B: Backend, R: Backend>(
 }
 
 #[test]
-fn each_size_is_as_if_it_were_alone() {
+fn each_size_equals_its_own_graph() {
     check("reference", || Reference, || Reference);
     check("cpu, 1 thread", || cpu(1), || Reference);
     check("cpu, 2 threads", || cpu(2), || Reference);

@@ -267,7 +267,7 @@ fn check_one_class_a_row<B: Backend>(backend: &B, name: &str, _: &[usize]) {
 }
 
 #[test]
-fn one_class_a_row_is_the_cross_entropy_of_labels() {
+fn one_class_per_row_equals_the_cross_entropy_of_labels() {
     on_every_backend!(check_one_class_a_row());
 }
 

@@ -15,29 +15,29 @@ use net::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
 
 use support::images::THINGS;
 use support::numerics::{assert_close, cpu, magnitude, noise};
-use support::program::{Ended, PATIENCE, start};
+use support::program::{PATIENCE, ProgramOutput, start};
 use support::setting::Setting;
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
 
 /// The shared memory in which the ranks of a test sum their statistics.
-struct Sum {
+struct SharedSums {
     sums: Mutex<Vec<f64>>,
     barrier: Barrier,
 }
 
-impl Sum {
+impl SharedSums {
     fn new(ranks: usize) -> Arc<Self> {
         Arc::new(Self { sums: Mutex::default(), barrier: Barrier::new(ranks) })
     }
 }
 
-struct Rank(Arc<Sum>);
+struct Rank(Arc<SharedSums>);
 
 impl Across for Rank {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        let Sum { sums, barrier } = self.0.as_ref();
+        let SharedSums { sums, barrier } = self.0.as_ref();
         if barrier.wait().is_leader() {
             sums.lock().unwrap().clear();
         }
@@ -102,7 +102,7 @@ struct Outcome {
     counts: Vec<f64>,
 }
 
-fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc<Sum>>) -> Outcome {
+fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc<SharedSums>>) -> Outcome {
     // small buckets that are handed over as soon as they are finished, as with overlap
     let purpose = Purpose::Train { bucket_bytes: 64 };
     let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
@@ -148,7 +148,7 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
         "{name}: the statistics of a part must change the scores"
     );
     for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
-        let sum = Sum::new(shares.len());
+        let sum = SharedSums::new(shares.len());
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
             let start = |part: &Range<usize>| {
                 let (part, sum, rows, backend) = (part.clone(), sum.clone(), &rows, &backend);
@@ -216,7 +216,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, THINGS, [83, 21])
 }
 
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Ended {
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
     start(setting.command(name, ranks, &[&["--threads", "1"], more].concat())).wait(PATIENCE)
 }
 

@@ -15,7 +15,7 @@ const CLASSES: usize = 8;
 
 /// The results of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Lesson {
+struct StepResult {
     loss: f64,
     /// The largest absolute value of a gradient.
     largest: f32,
@@ -32,7 +32,7 @@ fn net(width: usize) -> NetSpec {
 
 /// Trains for some steps on different images. The targets are only the scores of a teacher with 16 channels. All
 /// networks with the same width have the same weights.
-fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
+fn train_steps<B: Backend>(backend: B, width: usize) -> Vec<StepResult> {
     let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
     let mut graph = Graph::new(backend, net(width), ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));
     let teacher = graph.beside(net(16), ROWS).unwrap_or_else(|e| panic!("{e}"));
@@ -48,7 +48,7 @@ fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
         let loss = Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 };
         let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
         let gradients = (0..graph.params().len()).flat_map(|i| graph.gradient(i).unwrap());
-        Lesson { loss: sums.loss, largest: gradients.fold(0.0, |most: f32, g| most.max(g.abs())) }
+        StepResult { loss: sums.loss, largest: gradients.fold(0.0, |most: f32, g| most.max(g.abs())) }
     };
     (0..5).map(step).collect()
 }
@@ -56,11 +56,11 @@ fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
 /// A student that equals its teacher has zero loss and gradients. Another student learns as on the reference.
 #[track_caller]
 fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
-    for lesson in lessons(backend(), 16) {
+    for lesson in train_steps(backend(), 16) {
         assert!(lesson.loss.abs() < tolerance && f64::from(lesson.largest) < tolerance, "{name}: {lesson:?}");
     }
-    let expected = lessons(Reference, 8);
-    for (got, want) in lessons(backend(), 8).iter().zip(&expected) {
+    let expected = train_steps(Reference, 8);
+    for (got, want) in train_steps(backend(), 8).iter().zip(&expected) {
         assert!(want.loss > 0.05 && want.largest > 0.01, "{want:?}");
         assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: expected {want:?}, got {got:?}");
         assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: expected {want:?}, got {got:?}");
@@ -79,9 +79,9 @@ fn teachers_agree_on_every_backend() {
 /// A device that replays passes must run the teacher on each step's images.
 #[test]
 fn replayed_passes_run_the_teacher_again() {
-    let expected = lessons(Reference, 8);
+    let expected = train_steps(Reference, 8);
     assert!(expected.windows(2).all(|two| two[0].loss != two[1].loss), "{expected:?}");
-    assert_eq!(lessons(Remote::new(), 8), expected);
+    assert_eq!(train_steps(Remote::new(), 8), expected);
 }
 
 #[test]

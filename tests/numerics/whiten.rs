@@ -20,7 +20,7 @@ struct Case {
 }
 
 #[test]
-fn filters_are_pytorchs() {
+fn whitening_filters_equal_pytorchs() {
     let Golden { shape: [n, c, h, w], kernel, images, cases } = golden("whiten.json");
     let mut moments = Moments::new(kernel, ImageSpec::new(h as u32, w as u32, c as u32));
     moments.add_all(&images.noise_n(n * c * h * w));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use base::run_state::{LossScale, PlateauState};
 use formats::checkpoint::{
-    Best, Error, LabelScores, LayerKind, LayerWeights, Memory, ModelFile, Progress, StateFile, Sums, Watched,
+    Best, Error, LabelScores, LayerKind, LayerWeights, ModelFile, Progress, RuleStates, StateFile, StopState, Sums,
 };
 use loaders::random::philox4x32;
 
@@ -71,13 +71,13 @@ fn progress_is_read_back() {
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
     let on_a_gpu =
         Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
-    let memory = Memory {
-        stop: Some(Watched { best: 0.1 + 0.2, last: f64::MIN_POSITIVE, since: 7 }),
+    let rules = RuleStates {
+        stop: Some(StopState { best: 0.1 + 0.2, last: f64::MIN_POSITIVE, since: 7 }),
         plateau: Some(PlateauState { best: 1.0 / 3.0, since: 1, drops: 2, cooldown: 3 }),
         seconds: Some(12.3),
     };
     let best = Some(Best { by: "ema.macro_f1".into(), score: 2.0 / 3.0, step: 1_407 });
-    let watched = Progress { memory, best, teacher: "0123abcd".into(), ..begun.clone() };
+    let watched = Progress { rules, best, teacher: "0123abcd".into(), ..begun.clone() };
     let labelled = Progress { score: Some(several), ..begun.clone() };
     for progress in [begun, on_a_gpu, watched, labelled] {
         let model = ModelFile { scores: BTreeMap::new(), ..model() };
@@ -165,7 +165,7 @@ fn a_file_cut_short_anywhere_is_an_error() {
         std::fs::write(&path, &whole[..end]).unwrap();
         let error = ModelFile::read(&path).expect_err("a file cut short was read");
         assert!(
-            matches!(error, Error::Foreign { .. } | Error::Short { .. } | Error::Unsealed { .. }),
+            matches!(error, Error::Foreign { .. } | Error::Truncated { .. } | Error::Unsealed { .. }),
             "{end}: {error}"
         );
         assert!(error.to_string().contains("model.h5"), "{error}");

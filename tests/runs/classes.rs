@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 use support::images::DIGITS;
-use support::program::{Ended, run};
+use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -27,11 +27,11 @@ kind = "constant"
 base_lr = 0.01
 "#;
 
-fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> Ended {
+fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
     run(ranks, &[&["eval", model, "--data", data, "--threads", "1", "--json"], more].concat())
 }
 
-fn score(ended: Ended) -> Value {
+fn score(ended: ProgramOutput) -> Value {
     serde_json::from_str(&ended.succeeded().stdout).unwrap()
 }
 

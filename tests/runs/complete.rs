@@ -48,7 +48,7 @@ fn contents(out: &str) -> Vec<(String, Vec<u8>, SystemTime)> {
 }
 
 #[test]
-fn a_run_that_is_over_is_left_alone() {
+fn resuming_a_complete_run_changes_nothing() {
     let setting = setting();
     let out = setting.trained("out", 1, &[]);
     let before = contents(&out);
@@ -89,7 +89,7 @@ fn the_recipe_in_a_runs_folder_names_the_run() {
 }
 
 #[test]
-fn no_step_at_all_writes_the_first_weights() {
+fn zero_steps_write_the_first_weights() {
     let setting = setting();
     setting.trained("one", 1, &["--max-steps", "0"]);
     setting.trained("two", 2, &["--max-steps", "0"]);
@@ -114,7 +114,7 @@ fn late_checkpoints_are_reported_once() {
 
 /// A killed process keeps its locks until its last thread has ended.
 #[test]
-fn a_holder_that_was_killed_is_waited_for() {
+fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let setting = setting();
     let out = setting.trained("out", 1, &["--max-steps", "3"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();

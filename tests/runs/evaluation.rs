@@ -7,17 +7,17 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::images::DIGITS;
-use support::program::{Ended, PATIENCE, run, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, run, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
 /// Evaluates with the batch size per worker that the recipe's runs use, because sums over other batches may round
 /// differently.
-fn eval(model: &str, ranks: usize, more: &[&str]) -> Ended {
+fn eval(model: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "4"], more].concat()).succeeded()
 }
 
-fn json(ended: &Ended) -> Value {
+fn json(ended: &ProgramOutput) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
@@ -56,7 +56,7 @@ fn near(found: &Value, expected: f64) -> bool {
 }
 
 /// Computes every score again from the table and compares it.
-fn adds_up(found: &Value, rows: &[Row]) {
+fn assert_consistent(found: &Value, rows: &[Row]) {
     let count = rows.len() as f64;
     let share = |among: &dyn Fn(&&Row) -> bool| rows.iter().filter(|row| among(row)).count() as f64 / count;
     assert!(near(&found["top1"], share(&|row| row.label == row.predicted)));
@@ -103,7 +103,7 @@ fn all_scores_are_the_same_on_any_number_of_ranks_and_add_up() {
     assert!(alone.stderr.contains("model.h5") && alone.stderr.contains("data set: "), "{}", alone.stderr);
     let found = json(&alone);
     assert!(found["map"].as_f64().is_some_and(|map| (0.1..=1.0).contains(&map)), "{found}");
-    adds_up(&found, &rows(&table(0)));
+    assert_consistent(&found, &rows(&table(0)));
     for ranks in [2, 3] {
         assert_eq!(json(&scored(ranks)), found, "{ranks} ranks");
         assert_eq!(fs::read(table(ranks)).unwrap(), fs::read(table(0)).unwrap(), "{ranks} ranks");
@@ -127,7 +127,7 @@ fn the_worst_mistakes_become_a_picture() {
 }
 
 /// Reads evaluation.json of a run.
-fn kept(out: &str) -> Value {
+fn evaluation_file(out: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
 }
 
@@ -135,7 +135,8 @@ fn kept(out: &str) -> Value {
 fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
     let changes = ["--set", "reduce.codec=exact"];
-    let found: Vec<Value> = [0, 2].map(|ranks| kept(&setting.trained(&format!("{ranks}"), ranks, &changes))).into();
+    let found: Vec<Value> =
+        [0, 2].map(|ranks| evaluation_file(&setting.trained(&format!("{ranks}"), ranks, &changes))).into();
     assert_eq!(found[0], found[1]);
     let found = &found[0];
     assert_eq!((&found["step"], &found["epoch"], &found["split"]), (&12.into(), &2.into(), &"test".into()));
@@ -164,7 +165,7 @@ fn a_stopped_run_keeps_its_last_scoring() {
     let ended = running.wait(support::program::PATIENCE);
     assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
     let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
-    assert!(page.contains(kept(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
+    assert!(page.contains(evaluation_file(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
 }
 
 /// `eval --follow` may start before the run. It then waits for the run's recipe, which names the data set, and for the

@@ -57,7 +57,7 @@ fn assert_rates(out: &str, part: impl Fn(f64) -> f64) {
 /// The run is extended in the middle of its decay, stopped again, and resumed with the same command. The rates follow
 /// one curve, and the weights equal those of a run without the second stop.
 #[test]
-fn what_is_left_of_a_decay_is_stretched() {
+fn the_remaining_decay_is_stretched() {
     let setting = setting();
     for out in ["whole", "parts"] {
         setting.train(out, 1, &["--max-steps", "6"]).succeeded();
@@ -77,7 +77,7 @@ fn what_is_left_of_a_decay_is_stretched() {
 }
 
 #[test]
-fn a_run_that_is_complete_goes_on() {
+fn a_complete_run_can_be_extended() {
     let setting = setting();
     let out = setting.trained("out", 1, &[]);
     let told = setting.train("out", 1, &["--resume", "auto"]).succeeded().stdout;

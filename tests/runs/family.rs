@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::program::{Ended, PATIENCE, run, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, run, start, trireme};
 
 /// The environment variables that an mpirun sets.
 struct Mpirun {
@@ -38,7 +38,7 @@ fn foreign() -> Mpirun {
 }
 
 /// Starts the program with the variables that this mpirun would set.
-fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> Ended {
+fn doctor(mpirun: &Mpirun, rank: &str, local: &str, size: &str) -> ProgramOutput {
     let mut program = trireme(0, &["doctor"]);
     program.env(mpirun.rank, rank).env(mpirun.local, local).env(mpirun.size, size).env(mpirun.on_node, size);
     start(program).wait(PATIENCE)
@@ -64,6 +64,6 @@ fn an_mpirun_of_the_other_family_is_refused_before_mpi_starts_by_one_rank_of_eac
 }
 
 #[test]
-fn one_rank_under_the_other_family_s_mpirun_may_go_on() {
+fn one_rank_under_the_other_familys_mpirun_may_continue() {
     doctor(&foreign(), "0", "0", "1").succeeded();
 }

@@ -26,7 +26,7 @@ fn a_search_that_diverges_at_once_ends_on_all_ranks() {
 }
 
 #[test]
-fn a_rate_is_found_alike_on_any_number_of_ranks() {
+fn the_same_rate_is_found_on_any_number_of_ranks() {
     let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);
     let find = |out: &str, ranks: usize, more: &[&str]| {
         let ended = setting.train(out, ranks, &[&["--find-lr=90"], more].concat()).succeeded();

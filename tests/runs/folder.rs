@@ -82,7 +82,7 @@ fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
 }
 
 #[test]
-fn of_two_that_start_together_one_runs() {
+fn only_one_of_two_simultaneous_runs_starts() {
     let setting = setting();
     for round in 0..2 {
         let last = (6 * (round + 1)).to_string();
@@ -105,7 +105,7 @@ fn of_two_that_start_together_one_runs() {
 }
 
 #[test]
-fn a_run_on_a_host_that_cannot_be_asked() {
+fn a_run_on_another_host_needs_steal_lock() {
     let setting = setting();
     let first = endless(&setting, &[]);
     signal(first.id() as i32, libc::SIGSTOP);
@@ -121,7 +121,7 @@ fn a_run_on_a_host_that_cannot_be_asked() {
 }
 
 #[test]
-fn a_job_that_is_started_again_goes_on_without_a_flag() {
+fn a_requeued_slurm_job_resumes_without_steal_lock() {
     let setting = setting();
     let first = endless(&setting, &[]);
     signal(first.id() as i32, libc::SIGSTOP);
@@ -140,7 +140,7 @@ fn a_job_that_is_started_again_goes_on_without_a_flag() {
 }
 
 #[test]
-fn a_folder_that_is_no_runs_is_left_alone() {
+fn a_folder_of_other_files_is_not_changed() {
     let setting = setting();
     let mine = setting.out("mine");
     fs::create_dir(&mine).unwrap();

@@ -325,7 +325,7 @@ fn frozen_parameters_are_not_exchanged() {
 /// The first epoch trains with frozen layers, the second without. The bits are the same on any number of ranks and
 /// after stops before and after the change.
 #[test]
-fn freezing_for_some_epochs_goes_on_to_the_same_bits() {
+fn a_stop_during_freeze_epochs_changes_no_bit() {
     for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {
         let setting = frozen();
         let recipe = fs::read_to_string(&setting.recipe).unwrap();

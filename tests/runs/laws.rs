@@ -188,7 +188,7 @@ fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
 
 /// Runs 5 workers on 2 and 3 ranks with a batch of 11 and a short last batch of 2.
 #[test]
-fn workers_are_shared_unevenly_where_they_must() {
+fn workers_may_be_divided_unevenly() {
     let recipe = LENET.replace("workers = 4", "workers = 5").replace("batch = 8", "batch = 11");
     let setting = Setting::new(&recipe, DIGITS, [57, 23]);
     let more = ["--max-steps", "10"];
@@ -256,7 +256,7 @@ fn every_number_of_ranks_prints_the_same_score() {
 /// The number of workers is then fixed: later runs on any number of ranks read it from the run's recipe.toml and from
 /// model.h5.
 #[test]
-fn a_recipe_silent_about_workers_takes_the_ranks() {
+fn without_workers_in_the_recipe_there_is_one_per_rank() {
     let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, [40, 9]);
     let out = setting.trained("3", 3, &["--max-steps", "2"]);
     let resolved = std::fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use formats::checkpoint::{LayerWeights, ModelFile};
 
 use support::images::DIGITS;
-use support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, Running, files, is_alive, mpirun, signal, start, trireme};
 use support::setting::Setting;
 
 /// Trains with five steps per epoch, longer than any test runs.
@@ -33,7 +33,7 @@ base_lr = 0.0001
 
 /// How a training run reacts to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+enum Reaction {
     /// Writes a checkpoint and exits with code 75.
     Stop,
     /// Continues.
@@ -43,26 +43,26 @@ enum Does {
 }
 
 /// All signals except KILL, STOP, TSTP, TTIN and TTOU, which cannot be handled or only pause, and except fault signals.
-const SIGNALS: [(i32, Does); 19] = [
-    (libc::SIGHUP, Does::Stop),
-    (libc::SIGINT, Does::Stop),
-    (libc::SIGTERM, Does::Stop),
-    (libc::SIGUSR1, Does::Stop),
-    (libc::SIGUSR2, Does::Stop),
-    (libc::SIGXCPU, Does::Stop),
-    (libc::SIGPWR, Does::Stop),
-    (libc::SIGXFSZ, Does::Nothing),
-    (libc::SIGPIPE, Does::Nothing),
-    (libc::SIGCHLD, Does::Nothing),
-    (libc::SIGCONT, Does::Nothing),
-    (libc::SIGURG, Does::Nothing),
-    (libc::SIGWINCH, Does::Nothing),
-    (libc::SIGQUIT, Does::End),
-    (libc::SIGALRM, Does::End),
-    (libc::SIGVTALRM, Does::End),
-    (libc::SIGPROF, Does::End),
-    (libc::SIGIO, Does::End),
-    (libc::SIGSTKFLT, Does::End),
+const SIGNALS: [(i32, Reaction); 19] = [
+    (libc::SIGHUP, Reaction::Stop),
+    (libc::SIGINT, Reaction::Stop),
+    (libc::SIGTERM, Reaction::Stop),
+    (libc::SIGUSR1, Reaction::Stop),
+    (libc::SIGUSR2, Reaction::Stop),
+    (libc::SIGXCPU, Reaction::Stop),
+    (libc::SIGPWR, Reaction::Stop),
+    (libc::SIGXFSZ, Reaction::Nothing),
+    (libc::SIGPIPE, Reaction::Nothing),
+    (libc::SIGCHLD, Reaction::Nothing),
+    (libc::SIGCONT, Reaction::Nothing),
+    (libc::SIGURG, Reaction::Nothing),
+    (libc::SIGWINCH, Reaction::Nothing),
+    (libc::SIGQUIT, Reaction::End),
+    (libc::SIGALRM, Reaction::End),
+    (libc::SIGVTALRM, Reaction::End),
+    (libc::SIGPROF, Reaction::End),
+    (libc::SIGIO, Reaction::End),
+    (libc::SIGSTKFLT, Reaction::End),
 ];
 
 #[track_caller]
@@ -76,14 +76,14 @@ fn under_way(setting: &Setting, name: &str) -> Running {
 #[test]
 fn every_signal_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let of = |what: Does| SIGNALS.into_iter().filter(move |(_, does)| *does == what).map(|(signal, _)| signal);
+    let of = |what: Reaction| SIGNALS.into_iter().filter(move |(_, does)| *does == what).map(|(signal, _)| signal);
     let ignored = under_way(&setting, "ignored");
-    of(Does::Nothing).for_each(|number| signal(ignored.id() as i32, number));
+    of(Reaction::Nothing).for_each(|number| signal(ignored.id() as i32, number));
     std::thread::sleep(Duration::from_millis(300));
     assert!(is_alive(ignored.id()));
     drop(ignored);
     // under nohup, the test's child processes ignore SIGHUP, too
-    for number in of(Does::Stop).filter(|number| *number != libc::SIGHUP) {
+    for number in of(Reaction::Stop).filter(|number| *number != libc::SIGHUP) {
         let name = format!("stop{number}");
         let running = under_way(&setting, &name);
         signal(running.id() as i32, number);
@@ -91,7 +91,7 @@ fn every_signal_does_what_the_table_says() {
         running.wait(PATIENCE).failed(75, &["stopped after step", said, "--resume auto"]);
         assert!(files(&setting.out(&name)).iter().any(|file| file.starts_with("checkpoints/step-")), "{number}");
     }
-    for number in of(Does::End) {
+    for number in of(Reaction::End) {
         let running = under_way(&setting, &format!("end{number}"));
         signal(running.id() as i32, number);
         assert_eq!(running.wait(PATIENCE).status.signal(), Some(number));
@@ -110,7 +110,7 @@ fn signal_name(number: i32) -> &'static str {
 }
 
 /// Trains with a resource limit, given as `ulimit` arguments.
-fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Ended {
+fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> ProgramOutput {
     let train = setting.command(name, 0, &[&["--threads", "1"], more].concat());
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(train.get_program()).args(train.get_args());
@@ -176,16 +176,16 @@ fn options_that_differ_between_ranks_are_named() {
         (&["bench", "allreduce"], &["--sizes", "4K"], &["--sizes", "8K"], "--sizes [4096]"),
     ];
     for (common, first, second, said) in cases {
-        let ended = apart([&[common, first].concat(), &[common, second].concat()]);
+        let ended = run_two_ranks([&[common, first].concat(), &[common, second].concat()]);
         let line = ended.stderr.lines().find(|line| line.contains("differs from rank 0's"));
         assert!(line.is_some_and(|line| line.contains(said)) && !ended.status.success(), "{said}: {}", ended.stderr);
     }
-    let ended = apart([&train, &eval]);
+    let ended = run_two_ranks([&train, &eval]);
     assert!(ended.stderr.contains("expected \"trireme train\", got \"trireme eval\""), "{}", ended.stderr);
 }
 
 /// Runs two ranks with separate arguments.
-fn apart(arguments: [&[&str]; 2]) -> Ended {
+fn run_two_ranks(arguments: [&[&str]; 2]) -> ProgramOutput {
     let (name, flags) = mpirun();
     let mut command = Command::new(name);
     for (rank, arguments) in arguments.into_iter().enumerate() {

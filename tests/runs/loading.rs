@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use support::images::{self, DIGITS, Images};
-use support::program::{Ended, Folder, events, files, run};
+use support::program::{Folder, ProgramOutput, events, files, run};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -40,7 +40,7 @@ fn setting() -> Setting {
 }
 
 /// Trains and returns the output folder and how the run ended.
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, ProgramOutput) {
     (setting.out(name), setting.train(name, ranks, more))
 }
 
@@ -64,7 +64,7 @@ fn computed(out: &str) -> Vec<Value> {
 }
 
 #[test]
-fn windows_and_ways_of_reading_leave_the_ranks_alike() {
+fn windows_and_ways_of_reading_do_not_depend_on_ranks() {
     let setting = setting();
     let window = ["--set", "shuffle=window(2)"];
     let one = train(&setting, "one", 1, &window);
@@ -96,7 +96,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
 /// Skipped records are removed from their workers' batches. The gradient is the mean over the remaining records and
 /// does not depend on the number of ranks.
 #[test]
-fn records_left_out_are_counted_and_leave_the_ranks_alike() {
+fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
     let setting = setting();
     let spoilt = [(0, 3), (1, 0), (1, 1), (3, 52)];
     spoilt.iter().for_each(|&(shard, record)| spoil(&setting, shard, record));

@@ -97,7 +97,7 @@ fn layers(out: &str) -> Vec<Value> {
 
 /// Layer statistics are logged every few steps, cover the gradients of all ranks, and are equal on any number of ranks.
 #[test]
-fn layers_are_measured_alike_on_any_number_of_ranks() {
+fn layer_statistics_are_the_same_on_any_number_of_ranks() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     for codec in ["exact", "ternary"] {
         let codes = format!("reduce.codec={codec}");
@@ -185,7 +185,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
 
 /// Truncated lines, foreign lines and losses that are not numbers: the page shows the rest and reports what is missing.
 #[test]
-fn what_a_log_lacks_is_said() {
+fn missing_parts_of_a_log_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let out = setting.out("out");
     fs::create_dir_all(&out).unwrap();
@@ -217,7 +217,7 @@ fn what_a_log_lacks_is_said() {
 /// Class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
 /// classes.
 #[test]
-fn a_page_bears_any_class_names() {
+fn a_page_accepts_any_class_names() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let evil = ["<img src=x onerror=alert(1)>", "</script><script>", "a\"b'c&amp;", "\u{5d0}\u{5d1}\u{202e}", ""];
     let many: Vec<String> = (0..1000).map(|class| format!("class {class}")).collect();

@@ -54,7 +54,7 @@ fn ranks() -> usize {
 
 /// The measured numbers of a run.
 #[derive(Debug)]
-struct Counted {
+struct RankCosts {
     ranks: usize,
     /// The largest number of messages that a rank has sent in a run without steps.
     at_start: f64,
@@ -100,7 +100,7 @@ fn largest(processes: &[u32]) -> u64 {
     processes.iter().map(anonymous).max().unwrap_or(0)
 }
 
-fn counted(setting: &Setting, ranks: usize) -> Counted {
+fn counted(setting: &Setting, ranks: usize) -> RankCosts {
     let (none, some) = (format!("none-{ranks}"), format!("some-{ranks}"));
     monitored(setting, &none, ranks, 0).wait(LONG).succeeded();
     let mut running = monitored(setting, &some, ranks, 20);
@@ -117,26 +117,26 @@ fn counted(setting: &Setting, ranks: usize) -> Counted {
     };
     let (at_start, whole) = (most(&none), most(&some));
     let first_step = events(&out, "step")[0]["t"].as_f64().unwrap();
-    Counted { ranks, at_start, a_step: (whole - at_start) / 20.0, memory, first_step }
+    RankCosts { ranks, at_start, a_step: (whole - at_start) / 20.0, memory, first_step }
 }
 
 /// The number of messages grows with the logarithm of the number of ranks, except for the ring of the gradient sum.
 /// Memory hardly grows.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
-fn what_grows_with_the_ranks() {
+fn costs_per_rank_stay_within_limits() {
     let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
     let counts = [2, 8, ranks()].map(|ranks| counted(&setting, ranks));
     println!(
         "{:>6}{:>20}{:>20}{:>16}{:>16}",
         "ranks", "sent at the start", "sent in a step", "memory MB", "first step s"
     );
-    for Counted { ranks, at_start, a_step, memory, first_step } in &counts {
+    for RankCosts { ranks, at_start, a_step, memory, first_step } in &counts {
         let memory = *memory as f64 / 1e3;
         println!("{ranks:>6}{at_start:>20}{a_step:>20.1}{memory:>16.1}{first_step:>16.2}");
     }
     let few = &counts[0];
-    for Counted { ranks, at_start, a_step, memory, .. } in &counts {
+    for RankCosts { ranks, at_start, a_step, memory, .. } in &counts {
         let doublings = (*ranks as f64).log2();
         assert!(
             *at_start <= AT_START * doublings,
@@ -152,7 +152,7 @@ fn what_grows_with_the_ranks() {
 /// A run is killed and resumed, first with as many ranks, then with few. The bits equal those of an undisturbed run.
 #[test]
 #[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
-fn many_ranks_are_killed_and_go_on() {
+fn many_ranks_are_killed_and_resume() {
     let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
     let (ranks, steps) = (ranks(), ["--max-steps", "20"]);
     setting.start("whole", 1, &steps).wait(LONG).succeeded();

@@ -88,7 +88,7 @@ fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
 
 /// Mixed images, smoothed and thresholded targets, and the focal loss are also independent of the number of ranks.
 #[test]
-fn what_composes_with_several_labels() {
+fn other_settings_combine_with_several_labels() {
     let setting = setting();
     let ways: [&[&str]; 3] = [
         &["mix.mixup=0.5", "mix.cutmix=1.0", "label_smoothing=0.1"],
@@ -279,7 +279,7 @@ fn recipes_that_take_images_for_images_of_one_class_are_refused() {
 }
 
 #[test]
-fn models_of_one_label_and_of_several_are_told_apart() {
+fn single_and_multi_label_models_are_distinguished() {
     let (several, one) = (setting(), SmallRun::new().0);
     let out = several.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();

@@ -14,16 +14,16 @@ use training::device::{Device, DeviceChoice, DeviceSettings};
 use training::train;
 use training::train::plan::request::TrainRequest;
 
-use support::program::{Ended, PATIENCE, events, on_ranks, start};
+use support::program::{PATIENCE, ProgramOutput, events, on_ranks, start};
 use support::remote::Remote;
 use support::setting::Setting;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
 /// A device that needs no hardware.
-struct On<B>(fn() -> B);
+struct TestDevice<B>(fn() -> B);
 
-impl<B: Backend> Device for On<B> {
+impl<B: Backend> Device for TestDevice<B> {
     type Backend = B;
     const NAME: &'static str = "test";
     const ABOUT: &'static str = "A device of tests";
@@ -71,8 +71,8 @@ fn worker() {
         verbosity: Verbosity::Verbose,
     };
     let result = match kind.as_str() {
-        "remote" => train::start::run(&On(Remote::new), &request, Instant::now()),
-        _ => train::start::run(&On(Reference::default), &request, Instant::now()),
+        "remote" => train::start::run(&TestDevice(Remote::new), &request, Instant::now()),
+        _ => train::start::run(&TestDevice(Reference::default), &request, Instant::now()),
     };
     if let Err(error) = result {
         comm::die(i32::from(error.code()), &error.to_string());
@@ -114,7 +114,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
 }
 
-fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
+fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> ProgramOutput {
     let [last, resume] = how;
     let data = format!("data=\"{}\"", setting.data);
     let out = setting.folder.at(out);
@@ -154,7 +154,7 @@ fn images_that_the_device_keeps_change_nothing() {
 }
 
 #[test]
-fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
+fn every_codec_and_sync_mode_equals_the_reference_device() {
     let setting = setting();
     let ternary = ["reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
     let local = ["reduce.codec=\"float\"", "sync=\"local(3)\"", "workers=2"];
@@ -167,7 +167,7 @@ fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
 }
 
 #[test]
-fn a_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped() {
+fn a_resumed_run_equals_an_uninterrupted_one() {
     let setting = setting();
     let sets = ["epochs=2", "reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
     let whole = train(&setting, "remote", "whole", 2, &sets);

@@ -101,7 +101,7 @@ fn checkpoint(out: &str, step: u64) -> PathBuf {
 }
 
 #[test]
-fn every_optimizer_goes_on_to_the_same_bits() {
+fn every_optimizer_resumes_to_the_same_bits() {
     for optimizer in OPTIMIZERS {
         let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{optimizer}\n"), DIGITS, SIZES);
         assert_stops_leave_no_trace(&setting, optimizer);
@@ -110,7 +110,7 @@ fn every_optimizer_goes_on_to_the_same_bits() {
 
 /// Resumes the residuals of error feedback, running statistics of batch norm, random transforms and weight averages.
 #[test]
-fn residuals_and_statistics_go_on_to_the_same_bits() {
+fn residuals_and_statistics_resume_to_the_same_bits() {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
     let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS, SIZES);
@@ -122,7 +122,7 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
 
 /// Tests the random draws of policies, flips that alternate between epochs, and copies of an image in a batch.
 #[test]
-fn policies_and_repeats_go_on_to_the_same_bits() {
+fn policies_and_repeats_resume_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
     let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
@@ -131,7 +131,7 @@ fn policies_and_repeats_go_on_to_the_same_bits() {
 
 /// Ranks that synchronise only from time to time resume from the synchronised model. Every step is done once.
 #[test]
-fn local_sgd_goes_on_from_the_synchronised_model() {
+fn local_sgd_resumes_from_the_synchronised_model() {
     let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS, SIZES);
     for sync in ["sync=local(2)", "sync=easgd(2, 0.3)"] {
@@ -226,7 +226,7 @@ fn flip(path: &Path) {
 }
 
 #[test]
-fn broken_checkpoints_are_passed_over_by_name() {
+fn damaged_checkpoints_are_skipped_by_name() {
     let setting = plain();
     // each of these runs writes a checkpoint at its end
     for steps in ["3", "4", "5"] {
@@ -262,7 +262,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
 
 /// Files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
 #[test]
-fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
+fn forged_checkpoints_are_skipped_for_older_ones() {
     let setting = plain();
     setting.train("out", 0, &["--max-steps", "2"]).succeeded();
     let out = setting.out("out");

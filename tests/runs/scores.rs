@@ -8,7 +8,7 @@ use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::DIGITS;
-use support::program::{Ended, events, files, run};
+use support::program::{ProgramOutput, events, files, run};
 use support::setting::Setting;
 
 /// Six steps per epoch.
@@ -52,7 +52,7 @@ fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
 }
 
 /// Evaluates with the batch size that training uses.
-fn eval(out: &str, more: &[&str]) -> (Value, Ended) {
+fn eval(out: &str, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
 }
@@ -105,7 +105,7 @@ fn the_best_by_any_score_is_kept_and_found() {
 
 /// Which epochs are evaluated, on how many images, and the evaluation of averages.
 #[test]
-fn scorings_come_when_they_are_wanted() {
+fn scorings_follow_the_eval_settings() {
     let setting = setting();
     let keys = ["eval.every=2", "eval.offset=1", "eval.limit=17", "ema.decay=0.9"];
     let [alone, two] = [0, 2].map(|ranks| setting.trained(&ranks.to_string(), ranks, &sets(&keys)));
@@ -133,7 +133,7 @@ fn scorings_come_when_they_are_wanted() {
 /// A run without a better score ends. If it was stopped in between and resumed on other ranks, it ends at the same step
 /// with the same bits.
 #[test]
-fn patience_ends_a_run_alike_wherever_it_stopped() {
+fn patience_ends_a_stopped_run_at_the_same_step() {
     let setting = setting();
     // no score can be better by this much
     let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50"]);
@@ -160,7 +160,7 @@ fn patience_ends_a_run_alike_wherever_it_stopped() {
 /// A score that exists only because `--max-steps` ended the run, at an epoch that the recipe does not evaluate, does
 /// not count.
 #[test]
-fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
+fn a_score_only_at_max_steps_does_not_count() {
     let setting = setting();
     let keys = sets(&["eval.every=2", "stop.patience=1", "stop.min_delta=1", "epochs=50"]);
     setting.trained("whole", 0, &keys);
@@ -174,7 +174,7 @@ fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
 
 /// Early stopping can be switched off in a resumed run. Its other keys then have no effect.
 #[test]
-fn patience_can_be_given_up() {
+fn patience_can_be_switched_off() {
     let setting = setting();
     let keys = sets(&["stop.patience=1", "stop.min_delta=1", "epochs=3"]);
     let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "6"]].concat());
@@ -187,7 +187,7 @@ fn patience_can_be_given_up() {
 
 /// A target ends the run, and the log has the total time to reach it.
 #[test]
-fn a_target_ends_a_run_and_tells_the_time_to_it() {
+fn a_target_ends_a_run_and_its_time_is_logged() {
     let setting = setting();
     let keys = sets(&["stop.target=1000", "stop.score=loss"]);
     let out = setting.trained("out", 2, &keys);
@@ -216,7 +216,7 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
 /// With both splits, `validation` selects the best model, and `test` is scored once at the end, on all its images. Results agree for all
 /// rank counts.
 #[test]
-fn test_is_left_for_the_end_where_there_is_validation() {
+fn test_is_scored_only_at_the_end_if_there_is_validation() {
     let setting = setting();
     let both = setting.described("both", |manifest| {
         let train = manifest.splits["train"].clone();

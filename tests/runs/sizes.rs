@@ -46,7 +46,7 @@ fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn images_grow_alike_on_any_ranks_and_after_any_stop() {
+fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
     let setting = setting();
     let whole = setting.trained("1", 1, &[]);
     for ranks in [2, 3, 4] {

@@ -57,7 +57,7 @@ fn stopped_at(out: &str) -> u64 {
 }
 
 #[test]
-fn usr1_to_mpirun_and_on_to_the_same_bits() {
+fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let more = ["--max-steps", "400"];
     setting.start("whole", 1, &more).wait(PATIENCE).succeeded();

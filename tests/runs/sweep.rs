@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use support::images::DIGITS;
-use support::program::{Ended, PATIENCE, Running, events, mpirun, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, Running, events, mpirun, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
@@ -24,11 +24,11 @@ fn begin(setting: &Setting, more: &[&str]) -> Running {
 }
 
 #[track_caller]
-fn sweep(setting: &Setting, more: &[&str]) -> Ended {
+fn sweep(setting: &Setting, more: &[&str]) -> ProgramOutput {
     begin(setting, more).wait(PATIENCE)
 }
 
-fn objects(ended: &Ended) -> Vec<Value> {
+fn objects(ended: &ProgramOutput) -> Vec<Value> {
     ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }
 
@@ -62,7 +62,7 @@ fn every_combination_is_trained_once() {
 }
 
 #[test]
-fn a_sweep_that_was_stopped_goes_on() {
+fn a_stopped_sweep_continues() {
     let setting = setting();
     let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "200"];
     let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");

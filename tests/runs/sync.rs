@@ -8,7 +8,7 @@ use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::{DIGITS, THINGS};
-use support::program::{Ended, PATIENCE, events, files, run, signal};
+use support::program::{PATIENCE, ProgramOutput, events, files, run, signal};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -33,7 +33,7 @@ eval = ["normalize"]
 "#;
 
 /// Trains with these keys and returns the output folder and how the run ended.
-fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
+fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, ProgramOutput) {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     (setting.out(name), setting.train(name, ranks, &sets))
 }
@@ -71,7 +71,7 @@ fn local_1_is_allreduce_to_rounding() {
 
 /// With 203 images and three ranks, the last batch has 11 images, so shares differ. The periods do not divide an epoch.
 #[test]
-fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
+fn ranks_that_synchronise_periodically_end_with_one_model() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
     for (name, sync) in [("local", "local(4)"), ("easgd", "easgd(3, 0.3)")] {
         let (out, ended) = train(&setting, name, 3, &[&format!("sync={sync}")]);
@@ -129,7 +129,7 @@ fn a_rank_that_diverges_ends_all() {
 
 /// The ranks meet at the end of each epoch, however far away the next synchronisation is.
 #[test]
-fn a_signal_is_heard_at_the_end_of_the_epoch() {
+fn a_signal_acts_at_the_end_of_the_epoch() {
     let setting = Setting::new(RECIPE, DIGITS, [96, 24]);
     let keys = ["--set", "sync=local(1000000)", "--set", "epochs=100000", "--set", "eval.every=1000"];
     let mut running = setting.start("out", 2, &keys);

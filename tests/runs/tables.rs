@@ -37,7 +37,7 @@ fn fact(setting: &Setting, out: &str, name: &str) -> String {
 }
 
 #[test]
-fn an_instruction_set_that_is_held_back_is_obeyed_and_named() {
+fn a_disabled_instruction_set_is_not_used_and_is_reported() {
     let setting = setting();
     let held = |isa: &str, more: &[&str]| {
         // without fast instructions, a step of a small network takes more than a second
@@ -101,7 +101,7 @@ fn a_table_of_the_environment_is_named_or_refused() {
 
 /// Runs two ranks with different tables.
 #[test]
-fn all_ranks_take_rank_0s_table_and_say_so() {
+fn all_ranks_use_rank_0s_table_and_report_it() {
     let setting = setting();
     let own = setting.folder.write("own.txt", OWN);
     let args = [&NET[..], &["--threads", "1", "--max-steps", "2", "--set", "reduce.codec=exact"]].concat();
@@ -138,7 +138,7 @@ fn all_ranks_take_rank_0s_table_and_say_so() {
 }
 
 #[test]
-fn a_run_goes_on_by_the_table_of_its_checkpoint() {
+fn a_resumed_run_uses_the_table_of_its_checkpoint() {
     let setting = setting();
     let own = setting.folder.write("own.txt", OWN);
     let go = |out: &str, table: Option<&str>, more: &[&str]| {

@@ -91,7 +91,7 @@ fn the_block_is_there_under_mpirun_where_rank_0_has_the_terminal() {
 }
 
 #[test]
-fn colours_stay_away_where_they_are_not_wanted() {
+fn colours_can_be_turned_off() {
     let setting = setting();
     for (no_color, colours) in [("", true), ("1", false)] {
         let mut terminal = Terminal::new(80);
@@ -112,7 +112,7 @@ fn colours_stay_away_where_they_are_not_wanted() {
 }
 
 #[test]
-fn elsewhere_lines_are_short_and_facts_are_in_the_log() {
+fn without_a_terminal_lines_are_short_and_facts_are_in_the_log() {
     let setting = setting();
     let said = |name: &str, more: &[&str]| {
         let out = setting.out(name);

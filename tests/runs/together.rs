@@ -67,7 +67,7 @@ fn rates(out: &str) -> Vec<f64> {
 
 /// The rate falls after epochs 2 and 4, before and after the stop, so the state of the schedule must be resumed.
 #[test]
-fn a_plateau_remembers() {
+fn a_plateau_schedule_resumes_its_state() {
     let setting = setting();
     // a threshold that no score reaches
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];

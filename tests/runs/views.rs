@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use support::images::{Images, THINGS};
-use support::program::{Ended, run};
+use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
 /// Images of 32 pixels, from which the network sees 28.
@@ -26,13 +26,13 @@ train = ["random_crop(28)", "normalize"]
 eval = ["center_crop(28)", "normalize"]
 "#;
 
-fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, Ended) {
+fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(ranks, &[&["eval", out, "--json", "--threads", "1", "--batch", "4"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
 }
 
 #[test]
-fn views_are_averaged_alike_on_any_number_of_ranks() {
+fn averages_of_views_are_the_same_on_any_number_of_ranks() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 21));
     let out = setting.trained("out", 0, &[]);
     let plain = eval(&out, 0, &[]).0;
@@ -61,7 +61,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
 
 /// The scores before softmax are averaged, so a picture and its mirror image have the same result.
 #[test]
-fn a_picture_and_its_mirror_image_are_named_alike() {
+fn a_picture_and_its_mirror_image_get_the_same_scores() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, THINGS, 48, 8));
     let out = setting.trained("out", 0, &[]);
     let picture =

@@ -212,7 +212,7 @@ test_hosts() {
     grep -q 'bare: has no folder /nowhere' said.log || fail "$(cat said.log)"
     ! grep -q 'n17:' said.log || fail "n17 is blamed: $(cat said.log)"
     echo 'n17 many' >hosts
-    refused 2 'n17 many" is no machine with a count' hosts recipe.toml
+    refused 2 'n17 many" is not a machine with a number of ranks' hosts recipe.toml
     : >hosts
     refused 2 'names no machine' hosts recipe.toml
     refused 2 'missing: cannot be read' missing recipe.toml

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
-use crate::meter::Course;
+use crate::meter::ResourceUse;
 
 /// Shared by the threads of a soak test.
 pub struct Diary {
@@ -16,7 +16,7 @@ pub struct Diary {
 #[derive(Debug, Default)]
 pub struct Counts {
     /// For each kind of fault: how often it occurred, and the longest time until the run ended or continued.
-    pub faults: BTreeMap<Fault, Struck>,
+    pub faults: BTreeMap<Fault, FaultCount>,
     /// Runs that resumed from a checkpoint, or from the start if there was none.
     pub resumes: u64,
     /// Resumed runs with another number of ranks than before.
@@ -35,12 +35,12 @@ pub struct Counts {
     /// Messages about failed checks.
     pub failures: Vec<String>,
     /// Names of processes and their resource use.
-    pub processes: Vec<(String, Course)>,
+    pub processes: Vec<(String, ResourceUse)>,
 }
 
 /// Faults of one kind.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Struck {
+pub struct FaultCount {
     pub count: u64,
     /// The longest time until the run ended or continued.
     pub longest: Duration,
@@ -66,7 +66,7 @@ impl Diary {
     pub fn struck(&self, series: &str, fault: Fault, took: Duration, what: &str) {
         let mut counts = self.counts();
         let struck = counts.faults.entry(fault).or_default();
-        *struck = Struck { count: struck.count + 1, longest: struck.longest.max(took) };
+        *struck = FaultCount { count: struck.count + 1, longest: struck.longest.max(took) };
         drop(counts);
         self.say(series, &format!("{:22} {what}", fault.name()));
     }
@@ -106,23 +106,23 @@ impl Diary {
             "\n{:34}{:>8}{:>10}{:>10}{:>8}{:>10}{:>13}{:>9}\n",
             "process", "seconds", "first KiB", "last KiB", "growth", "peak KiB", "descriptors", "threads"
         );
-        for (name, course) in &counts.processes {
-            text += &row(name, course);
+        for (name, resource_use) in &counts.processes {
+            text += &row(name, resource_use);
         }
         counts.failures.iter().for_each(|failure| text += &format!("FAILED: {failure}\n"));
         text
     }
 }
 
-fn row(name: &str, course: &Course) -> String {
-    let Course { memory, descriptors, threads, .. } = course;
+fn row(name: &str, resource_use: &ResourceUse) -> String {
+    let ResourceUse { memory, descriptors, threads, .. } = resource_use;
     format!(
         "{name:34}{:>8.0}{:>10}{:>10}{:>7.2}%{:>10}{:>13}{:>9}\n",
-        course.time.as_secs_f64(),
+        resource_use.time.as_secs_f64(),
         memory.first,
         memory.last,
-        100.0 * course.growth(),
-        course.peak,
+        100.0 * resource_use.growth(),
+        resource_use.peak,
         format!("{} -> {}", descriptors.first, descriptors.last),
         format!("{} -> {}", threads.first, threads.last),
     )

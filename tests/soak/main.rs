@@ -12,10 +12,10 @@
 
 mod diary;
 mod fault;
-mod leg;
 mod meter;
 mod place;
 mod preload;
+mod process;
 mod reference;
 mod relay;
 mod settings;

@@ -34,7 +34,7 @@ pub struct Change<T> {
 
 /// The resource use of a process over time.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct ResourceUse {
     /// Time from the first sample after the warm-up to the last.
     pub time: Duration,
     /// Medians of the memory in KiB.
@@ -65,7 +65,7 @@ impl Meter {
     }
 
     /// Returns the resource use after the warm-up, or `None` if there are too few samples.
-    pub fn course(&self, warm_up: Duration) -> Option<Course> {
+    pub fn resource_use(&self, warm_up: Duration) -> Option<ResourceUse> {
         let from = self.samples.iter().position(|sample| sample.at >= warm_up)?;
         let warm = &self.samples[from..];
         let quarter = warm.len() / 4;
@@ -74,7 +74,7 @@ impl Meter {
         }
         let (head, tail) = (&warm[..quarter], &warm[warm.len() - quarter..]);
         let change = |of: fn(&[Sample]) -> u64| Change { first: of(head), last: of(tail) };
-        Some(Course {
+        Some(ResourceUse {
             time: warm[warm.len() - 1].at - warm[0].at,
             memory: change(|part| median(part.iter().map(|sample| sample.memory).collect())),
             peak: warm.iter().map(|sample| sample.memory).max().unwrap_or(0),
@@ -84,7 +84,7 @@ impl Meter {
     }
 }
 
-impl Course {
+impl ResourceUse {
     /// Returns the growth of memory as a fraction of its first value.
     pub fn growth(&self) -> f64 {
         self.memory.last as f64 / self.memory.first as f64 - 1.0
@@ -112,16 +112,17 @@ fn sample(process: u32, at: Duration) -> Option<Sample> {
 }
 
 #[test]
-fn growth_is_seen_and_peaks_are_not_growth() {
+fn growth_is_detected_and_peaks_are_ignored() {
     let meter = |memory: fn(u64) -> u64, descriptors: fn(u64) -> u64| {
         let sample =
             |s| Sample { at: Duration::from_secs(s), memory: memory(s), descriptors: descriptors(s), threads: 4 };
         Meter { process: 0, start: Instant::now(), samples: (0..100).map(sample).collect() }
     };
-    let flat = |memory, descriptors| meter(memory, descriptors).course(Duration::from_secs(20)).unwrap().is_flat();
+    let flat =
+        |memory, descriptors| meter(memory, descriptors).resource_use(Duration::from_secs(20)).unwrap().is_flat();
     assert!(flat(|s| if s < 20 { 10 * s } else { 1000 }, |_| 30));
     assert!(flat(|s| if s % 5 == 0 { 1500 } else { 1000 }, |s| 30 + s % 2));
     assert!(!flat(|s| 1000 + s / 4, |_| 30), "growth of 1.5 % must be found");
     assert!(!flat(|_| 1000, |s| 30 + s / 60));
-    assert!(meter(|_| 1, |_| 1).course(Duration::from_secs(95)).is_none());
+    assert!(meter(|_| 1, |_| 1).resource_use(Duration::from_secs(95)).is_none());
 }

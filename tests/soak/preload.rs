@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// What the library should do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Interference {
     /// Additional milliseconds for each read from the data set.
     pub read_ms: u32,
     /// Additional milliseconds for each write to the output folder.
@@ -31,7 +31,7 @@ pub enum NoSpace {
 
 /// How often the library has interfered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct InterferenceCount {
     /// Reads that took longer.
     pub slow_reads: u64,
     /// Writes that took longer.
@@ -69,23 +69,23 @@ impl Preload {
     }
 
     /// Starts or ends the interference.
-    pub fn make(&self, trouble: Trouble) {
-        let no_space = match trouble.no_space {
+    pub fn set(&self, interference: Interference) {
+        let no_space = match interference.no_space {
             NoSpace::Never => 0u32,
             NoSpace::Models => 1,
             NoSpace::Always => 2,
         };
-        let words = [trouble.read_ms, trouble.write_ms, no_space];
+        let words = [interference.read_ms, interference.write_ms, no_space];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.file.write_all_at(&bytes, 0).expect("the control file can be written");
     }
 
     /// Returns how often the library has interfered so far.
-    pub fn done(&self) -> Done {
+    pub fn done(&self) -> InterferenceCount {
         let mut bytes = [0; BYTES];
         self.file.read_exact_at(&mut bytes, 0).expect("the control file can be read");
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Done { slow_reads: word(16), slow_writes: word(24), refused: word(32) }
+        InterferenceCount { slow_reads: word(16), slow_writes: word(24), refused: word(32) }
     }
 }
 

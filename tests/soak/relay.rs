@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::diary::Diary;
 use crate::fault::{Fault, one_of};
-use crate::leg::{How, Leg};
 use crate::meter::Meter;
 use crate::panic_text;
 use crate::place::Place;
+use crate::process::{LaunchOptions, Process};
 use crate::reference::Equal;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
@@ -50,13 +50,13 @@ pub struct Relay<'a> {
 }
 
 /// The state of a process after a fault or at its end.
-enum After {
+enum AfterFault {
     /// The process is running.
-    GoesOn(Box<Leg>),
+    Running(Box<Process>),
     /// The process has ended, and the run can resume.
     Ended,
     /// The run has reached its last step.
-    Over,
+    Finished,
 }
 
 /// One training run, from its first start to its model.
@@ -92,8 +92,8 @@ impl<'a> Relay<'a> {
             let _ = fs::remove_dir_all(&self.out);
         }
         let longest = self.longest.take();
-        if let Some((name, course)) = longest.and_then(|(name, meter)| Some((name, meter.course(WARM)?))) {
-            self.diary.counts().processes.push((format!("relay's longest, {name}"), course));
+        if let Some((name, resource_use)) = longest.and_then(|(name, meter)| Some((name, meter.resource_use(WARM)?))) {
+            self.diary.counts().processes.push((format!("relay's longest, {name}"), resource_use));
         }
     }
 
@@ -120,40 +120,40 @@ impl<'a> Relay<'a> {
     }
 
     fn lap(&mut self, lap: &Lap<'_>) {
-        let mut leg = self.start(lap);
+        let mut process = self.start(lap);
         loop {
-            self.until_due(&mut leg);
-            let (how, since) = (leg.how(), leg.begun());
-            let after = if leg.has_ended() { self.ended(leg) } else { self.strike(lap, leg) };
-            if let After::GoesOn(same) = after {
-                leg = *same;
+            self.until_due(&mut process);
+            let (options, since) = (process.options(), process.begun());
+            let after = if process.has_ended() { self.ended(process) } else { self.strike(lap, process) };
+            if let AfterFault::Running(same) = after {
+                process = *same;
                 continue;
             }
             self.check(lap, since);
-            if matches!(after, After::Over) {
+            if matches!(after, AfterFault::Finished) {
                 break self.finish(lap);
             }
-            leg = self.resume(lap, how);
+            process = self.resume(lap, options);
             // a start takes long on a busy machine, so give the run time for some steps
             self.due = self.due.max(self.diary.time() + PERIOD / 2);
         }
     }
 
     /// Causes a fault in a process.
-    fn strike(&mut self, lap: &Lap<'_>, mut leg: Leg) -> After {
+    fn strike(&mut self, lap: &Lap<'_>, mut process: Process) -> AfterFault {
         self.due = self.diary.time().max(self.due + PERIOD);
         let mut draws = self.draws();
-        let (how, fault) = (leg.how(), self.draw(lap, &leg, &mut draws));
+        let (options, fault) = (process.options(), self.draw(lap, &process, &mut draws));
         if Fault::SURVIVABLE.contains(&fault) {
-            let outcome = self.target(lap).survive(fault, &mut leg, &mut draws);
+            let outcome = self.target(lap).survive(fault, &mut process, &mut draws);
             self.diary.struck(SERIES, fault, outcome.took, &outcome.what);
-            leg.survived(fault);
-            return if leg.has_ended() { self.ended(leg) } else { After::GoesOn(Box::new(leg)) };
+            process.survived(fault);
+            return if process.has_ended() { self.ended(process) } else { AfterFault::Running(Box::new(process)) };
         }
-        self.keep_longest(&mut leg);
-        let outcome = self.target(lap).end(fault, leg, &mut draws);
-        self.diary.struck(SERIES, fault, outcome.took, &format!("{}; {}", how.text(), outcome.what));
-        if outcome.ended.is_some_and(|ended| ended.status.success()) { After::Over } else { After::Ended }
+        self.keep_longest(&mut process);
+        let outcome = self.target(lap).end(fault, process, &mut draws);
+        self.diary.struck(SERIES, fault, outcome.took, &format!("{}; {}", options.text(), outcome.what));
+        if outcome.ended.is_some_and(|ended| ended.status.success()) { AfterFault::Finished } else { AfterFault::Ended }
     }
 
     fn target<'b>(&'b self, lap: &'b Lap<'_>) -> Target<'b> {
@@ -161,19 +161,19 @@ impl<'a> Relay<'a> {
     }
 
     /// Handles a process that has ended by itself: at its last step, or because there was no space for the model.
-    fn ended(&mut self, mut leg: Leg) -> After {
-        self.keep_longest(&mut leg);
-        let fault = leg.last_survived();
-        let ended = leg.end();
+    fn ended(&mut self, mut process: Process) -> AfterFault {
+        self.keep_longest(&mut process);
+        let fault = process.last_survived();
+        let ended = process.end();
         // the model may still have found no space, although that fault is over
         let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
         assert!(ended.status.success() || no_room, "after {fault:?}: {}\n{}", ended.status, ended.stderr);
-        if ended.status.success() { After::Over } else { After::Ended }
+        if ended.status.success() { AfterFault::Finished } else { AfterFault::Ended }
     }
 
     /// Chooses a fault that this process can meet.
-    fn draw(&self, lap: &Lap<'_>, leg: &Leg, draws: &mut Draws) -> Fault {
-        let How { ranks, reads } = leg.how();
+    fn draw(&self, lap: &Lap<'_>, process: &Process, draws: &mut Draws) -> Fault {
+        let LaunchOptions { ranks, reads } = process.options();
         let can = |fault: &Fault| match fault {
             Fault::CorruptShard => !lap.training.skips,
             Fault::SlowReads => reads,
@@ -184,58 +184,58 @@ impl<'a> Relay<'a> {
         one_of(draws, &all.filter(can).collect::<Vec<_>>())
     }
 
-    fn start(&mut self, lap: &Lap<'_>) -> Leg {
+    fn start(&mut self, lap: &Lap<'_>) -> Process {
         let mut draws = self.draws();
-        let how = How { ranks: one_of(&mut draws, &RANKS), reads: draws.below(2) == 0 };
+        let options = LaunchOptions { ranks: one_of(&mut draws, &RANKS), reads: draws.below(2) == 0 };
         let last = lap.training.last.to_string();
-        Leg::start(lap.training, how, &lap.place, &["--max-steps", &last])
+        Process::start(lap.training, options, &lap.place, &["--max-steps", &last])
     }
 
     /// Starts the run again, sometimes killing it and starting once more.
-    fn resume(&mut self, lap: &Lap<'_>, before: How) -> Leg {
+    fn resume(&mut self, lap: &Lap<'_>, before: LaunchOptions) -> Process {
         loop {
-            let mut leg = self.start(lap);
-            let how = leg.how();
+            let mut process = self.start(lap);
+            let options = process.options();
             let mut draws = self.draws();
             if !self.is_over() && draws.below(3) == 0 {
                 let time = Duration::from_millis(draws.below(2000).into());
                 std::thread::sleep(time);
                 let target = Target { training: lap.training, place: &lap.place, disk: None };
-                let outcome = target.end(Fault::KillEarly, leg, &mut draws);
-                let what = format!("{}; after {:.1} s; {}", how.text(), time.as_secs_f64(), outcome.what);
+                let outcome = target.end(Fault::KillEarly, process, &mut draws);
+                let what = format!("{}; after {:.1} s; {}", options.text(), time.as_secs_f64(), outcome.what);
                 self.diary.struck(SERIES, Fault::KillEarly, outcome.took, &what);
                 continue;
             }
-            self.first_step(&mut leg);
+            self.first_step(&mut process);
             let mut counts = self.diary.counts();
             counts.resumes += 1;
-            counts.resumes_on_others += u64::from(how.ranks != before.ranks);
+            counts.resumes_on_others += u64::from(options.ranks != before.ranks);
             drop(counts);
             let start = events(&self.out, "start").last().map_or(Value::Null, |start| start["step"].clone());
-            self.diary.say(SERIES, &format!("continues from step {start}: {}", how.text()));
-            return leg;
+            self.diary.say(SERIES, &format!("continues from step {start}: {}", options.text()));
+            return process;
         }
     }
 
-    fn first_step(&self, leg: &mut Leg) {
-        leg.until("first step", |leg| {
-            leg.ranks();
-            leg.steps()
+    fn first_step(&self, process: &mut Process) {
+        process.until("first step", |process| {
+            process.ranks();
+            process.steps()
         });
     }
 
     /// Waits until a fault is due or the process ends.
-    fn until_due(&mut self, leg: &mut Leg) {
-        self.first_step(leg);
-        while !leg.has_ended() && (self.is_over() || self.diary.time() < self.due) {
-            leg.sample();
+    fn until_due(&mut self, process: &mut Process) {
+        self.first_step(process);
+        while !process.has_ended() && (self.is_over() || self.diary.time() < self.due) {
+            process.sample();
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn keep_longest(&mut self, leg: &mut Leg) {
-        let name = leg.how().text();
-        for meter in leg.take_meters() {
+    fn keep_longest(&mut self, process: &mut Process) {
+        let name = process.options().text();
+        for meter in process.take_meters() {
             if self.longest.as_ref().is_none_or(|(_, longest)| meter.age() > longest.age()) {
                 self.longest = Some((name.clone(), meter));
             }

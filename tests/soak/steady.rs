@@ -10,9 +10,9 @@ use loaders::Draws;
 
 use crate::diary::Diary;
 use crate::fault::{Fault, one_of};
-use crate::leg::{How, Leg};
 use crate::panic_text;
 use crate::place::Place;
+use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
@@ -36,20 +36,20 @@ pub fn run(settings: &Settings, diary: &Diary, training: &Training, place: &Plac
 }
 
 fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place) {
-    let mut leg = Leg::start(training, How { ranks: 2, reads: true }, place, &[]);
-    leg.until("first step", |leg| leg.steps());
-    let ranks = leg.ranks();
-    diary.say(SERIES, &format!("{}, processes {ranks:?}", leg.how().text()));
+    let mut process = Process::start(training, LaunchOptions { ranks: 2, reads: true }, place, &[]);
+    process.until("first step", |process| process.steps());
+    let ranks = process.ranks();
+    diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options().text()));
     // halfway between the faults of the other series
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;
     while diary.time() < settings.length {
-        assert!(!leg.has_ended(), "it ended by itself: {}", leg.stderr());
+        assert!(!process.has_ended(), "it ended by itself: {}", process.stderr());
         if diary.time() >= due {
             number += 1;
             let mut draws = Draws::new(settings.seed, number, 0, 1);
             let fault = one_of(&mut draws, &Fault::SURVIVABLE);
-            let outcome = Target { training, place, disk: None }.survive(fault, &mut leg, &mut draws);
+            let outcome = Target { training, place, disk: None }.survive(fault, &mut process, &mut draws);
             diary.struck(SERIES, fault, outcome.took, &outcome.what);
             calm = calm.max(diary.time() + REST);
             due = diary.time().max(due + PERIOD);
@@ -59,11 +59,11 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
             }
         }
         if warm && diary.time() >= calm {
-            leg.sample();
+            process.sample();
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    finish(settings, diary, training, place, leg);
+    finish(settings, diary, training, place, process);
 }
 
 /// Returns the number of epochs in the log.
@@ -72,18 +72,21 @@ fn epochs(place: &Place) -> usize {
 }
 
 /// Stops the run regularly and evaluates the samples.
-fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place, mut leg: Leg) {
-    let meters = leg.take_meters();
-    leg.ranks().first().iter().for_each(|&&rank| signal(rank as i32, libc::SIGTERM));
-    leg.end().failed(75, &["stopped after step", "--resume auto"]);
+fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place, mut process: Process) {
+    let meters = process.take_meters();
+    process.ranks().first().iter().for_each(|&&rank| signal(rank as i32, libc::SIGTERM));
+    process.end().failed(75, &["stopped after step", "--resume auto"]);
     diary.say(SERIES, &format!("stopped regularly after {} epochs", epochs(place)));
     for (number, meter) in meters.iter().enumerate() {
-        match meter.course(Duration::ZERO) {
-            Some(course) => {
-                if !course.is_flat() {
-                    diary.failed(SERIES, &format!("process {number} uses more resources than at first: {course:?}"));
+        match meter.resource_use(Duration::ZERO) {
+            Some(resource_use) => {
+                if !resource_use.is_flat() {
+                    diary.failed(
+                        SERIES,
+                        &format!("process {number} uses more resources than at first: {resource_use:?}"),
+                    );
                 }
-                diary.counts().processes.push((format!("steady, process {number} of 2"), course));
+                diary.counts().processes.push((format!("steady, process {number} of 2"), resource_use));
             }
             None if settings.is_long() => diary.failed(SERIES, "too few samples to check that memory is constant"),
             None => diary.say(SERIES, "the test was too short to check that memory is constant"),

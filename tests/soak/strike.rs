@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use loaders::Draws;
 
 use crate::fault::{Fault, one_of};
-use crate::leg::Leg;
 use crate::place::Place;
-use crate::preload::{Done, NoSpace, Trouble};
+use crate::preload::{Interference, InterferenceCount, NoSpace};
+use crate::process::Process;
 use crate::training::Training;
 use support::disk::Disk;
-use support::program::{Ended, signal};
+use support::program::{ProgramOutput, signal};
 
 /// The run in which a fault is caused.
 pub struct Target<'a> {
@@ -26,7 +26,7 @@ pub struct Target<'a> {
 /// The outcome of a fault.
 pub struct Outcome {
     /// How the process ended, or `None` if it continues.
-    pub ended: Option<Ended>,
+    pub ended: Option<ProgramOutput>,
     /// Time from the fault until the process ended or continued.
     pub took: Duration,
     /// Description for the diary.
@@ -51,7 +51,7 @@ impl Expected {
     }
 
     #[track_caller]
-    fn check(&self, fault: Fault, ended: &Ended) {
+    fn check(&self, fault: Fault, ended: &ProgramOutput) {
         let code = self.code.is_none_or(|code| ended.status.code() == Some(code));
         let said = |line: &str| self.parts.iter().all(|part| line.contains(part));
         let said = self.parts.is_empty() || ended.stderr.lines().any(said);
@@ -62,29 +62,29 @@ impl Expected {
 
 impl Target<'_> {
     /// Causes a fault that the process must survive, and waits until it continues.
-    pub fn survive(&self, fault: Fault, leg: &mut Leg, draws: &mut Draws) -> Outcome {
+    pub fn survive(&self, fault: Fault, process: &mut Process, draws: &mut Draws) -> Outcome {
         let begin = Instant::now();
         let what = match fault {
-            Fault::Pause => self.pause(leg, draws),
+            Fault::Pause => self.pause(process, draws),
             Fault::SlowReads => {
                 let read_ms = 2 + draws.below(40);
-                let count = |done: Done| done.slow_reads;
-                let count = self.trouble(Trouble { read_ms, ..Trouble::default() }, leg, draws, count);
+                let count = |done: InterferenceCount| done.slow_reads;
+                let count = self.interfere(Interference { read_ms, ..Interference::default() }, process, draws, count);
                 format!("{count} reads took {read_ms} ms longer")
             }
             Fault::SlowWrites => {
                 let write_ms = 2 + draws.below(40);
-                let count = |done: Done| done.slow_writes;
-                let count = self.trouble(Trouble { write_ms, ..Trouble::default() }, leg, draws, count);
+                let count = |done: InterferenceCount| done.slow_writes;
+                let count = self.interfere(Interference { write_ms, ..Interference::default() }, process, draws, count);
                 format!("{count} writes took {write_ms} ms longer")
             }
-            _ => self.no_room(leg),
+            _ => self.no_room(process),
         };
         Outcome { ended: None, took: begin.elapsed(), what }
     }
 
-    fn pause(&self, leg: &mut Leg, draws: &mut Draws) -> String {
-        let ranks = leg.ranks();
+    fn pause(&self, process: &mut Process, draws: &mut Draws) -> String {
+        let ranks = process.ranks();
         if ranks.is_empty() {
             return "no rank is running any more".into();
         }
@@ -97,40 +97,46 @@ impl Target<'_> {
     }
 
     /// Interferes for some seconds and at least once. Returns how often the library interfered.
-    fn trouble(&self, trouble: Trouble, leg: &mut Leg, draws: &mut Draws, count: fn(Done) -> u64) -> u64 {
+    fn interfere(
+        &self,
+        interference: Interference,
+        process: &mut Process,
+        draws: &mut Draws,
+        count: fn(InterferenceCount) -> u64,
+    ) -> u64 {
         let preload = &self.place.preload;
         let before = count(preload.done());
-        preload.make(trouble);
+        preload.set(interference);
         std::thread::sleep(Duration::from_millis(2000 + u64::from(draws.below(3000))));
-        leg.until("slow read or write", |_| count(preload.done()) > before);
-        preload.make(Trouble::default());
+        process.until("slow read or write", |_| count(preload.done()) > before);
+        preload.set(Interference::default());
         count(preload.done()) - before
     }
 
     /// Refuses space for checkpoints until the log reports a failed checkpoint.
-    fn no_room(&self, leg: &mut Leg) -> String {
+    fn no_room(&self, process: &mut Process) -> String {
         let log = self.place.log();
         let length = || fs::metadata(&log).map_or(0, |about| about.len());
         let before = length();
-        self.place.preload.make(Trouble { no_space: NoSpace::Models, ..Trouble::default() });
-        let failed = leg.until("failed checkpoint", |_| tail(&log, before).contains("\"error\":\""));
-        self.place.preload.make(Trouble::default());
+        self.place.preload.set(Interference { no_space: NoSpace::Models, ..Interference::default() });
+        let failed = process.until("failed checkpoint", |_| tail(&log, before).contains("\"error\":\""));
+        self.place.preload.set(Interference::default());
         if failed { "a checkpoint was not written, and the run reported it".into() } else { "the run ended".into() }
     }
 
     /// Causes a fault that must end the process, and waits for its end.
-    pub fn end(&self, fault: Fault, mut leg: Leg, draws: &mut Draws) -> Outcome {
+    pub fn end(&self, fault: Fault, mut process: Process, draws: &mut Draws) -> Outcome {
         let begin = Instant::now();
         let (expected, spoiled) = match fault {
             Fault::CorruptShard => self.spoil(draws),
-            _ => (self.put(fault, &mut leg, draws), None),
+            _ => (self.put(fault, &mut process, draws), None),
         };
-        let ended = leg.end();
+        let ended = process.end();
         let took = begin.elapsed();
         // dropping `spoiled` repairs the shard
         let whose = spoiled.map_or(String::new(), |spoiled| format!("{}: ", spoiled.name));
         if fault == Fault::FullDisk {
-            self.place.preload.make(Trouble::default());
+            self.place.preload.set(Interference::default());
             self.disk.iter().for_each(|disk| disk.clear());
         }
         self.place.tidy();
@@ -144,58 +150,58 @@ impl Target<'_> {
     }
 
     /// Sends a signal or fills the disk.
-    fn put(&self, fault: Fault, leg: &mut Leg, draws: &mut Draws) -> Expected {
-        let ranks = leg.ranks();
+    fn put(&self, fault: Fault, process: &mut Process, draws: &mut Draws) -> Expected {
+        let ranks = process.ranks();
         // a rank, or the launcher if no rank has started yet
-        let one = if ranks.is_empty() { leg.launcher() } else { one_of(draws, &ranks) };
+        let one = if ranks.is_empty() { process.launcher() } else { one_of(draws, &ranks) };
         match fault {
             Fault::KillRank | Fault::KillEarly => signal(one as i32, libc::SIGKILL),
-            Fault::KillLauncher => signal(leg.launcher() as i32, libc::SIGKILL),
+            Fault::KillLauncher => signal(process.launcher() as i32, libc::SIGKILL),
             Fault::KillWriting => {
                 let folder = Path::new(&self.place.out).join("checkpoints");
-                leg.until("checkpoint under way", |_| is_writing(&folder));
-                leg.ranks().iter().for_each(|&rank| signal(rank as i32, libc::SIGKILL));
+                process.until("checkpoint under way", |_| is_writing(&folder));
+                process.ranks().iter().for_each(|&rank| signal(rank as i32, libc::SIGKILL));
             }
             Fault::Terminate => {
                 signal(one as i32, libc::SIGTERM);
                 return Expected::saying(Some(75), &["stopped after step", "--resume auto"]);
             }
             Fault::FullDisk => {
-                self.fill(leg);
+                self.fill(process);
                 return Expected::saying(None, &["o space left"]);
             }
-            _ => signal(leg.launcher() as i32, libc::SIGTERM),
+            _ => signal(process.launcher() as i32, libc::SIGTERM),
         }
         Expected::any()
     }
 
     /// Damages a shard of the training split.
-    fn spoil(&self, draws: &mut Draws) -> (Expected, Option<Spoiled>) {
+    fn spoil(&self, draws: &mut Draws) -> (Expected, Option<DamagedShard>) {
         let shards = self.training.images.manifest.splits["train"].shards.len();
-        let shard = Spoiled::new(self.training.images.shard("train", draws.below(shards as u32) as usize));
+        let shard = DamagedShard::new(self.training.images.shard("train", draws.below(shards as u32) as usize));
         (Expected::saying(Some(1), &[&shard.name, "record "]), Some(shard))
     }
 
     /// Takes all free space, including what a failing checkpoint frees.
-    fn fill(&self, leg: &mut Leg) {
+    fn fill(&self, process: &mut Process) {
         let Some(disk) = self.disk else {
-            return self.place.preload.make(Trouble { no_space: NoSpace::Always, ..Trouble::default() });
+            return self.place.preload.set(Interference { no_space: NoSpace::Always, ..Interference::default() });
         };
-        leg.until("end on a full disk", |leg| {
+        process.until("end on a full disk", |process| {
             drop(disk.top_up());
-            leg.has_ended()
+            process.has_ended()
         });
     }
 }
 
 /// A shard with a flipped byte in each record. Dropping this repairs it.
-struct Spoiled {
+struct DamagedShard {
     name: String,
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl Spoiled {
+impl DamagedShard {
     fn new(path: PathBuf) -> Self {
         let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let file = OpenOptions::new().write(true).open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -207,7 +213,7 @@ impl Spoiled {
     }
 }
 
-impl Drop for Spoiled {
+impl Drop for DamagedShard {
     fn drop(&mut self) {
         // written in place, so that processes that have mapped the file see the repair
         let file = OpenOptions::new().write(true).open(&self.path);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::images::{DIGITS, Images};
-use super::program::{Ended, Folder, Running, events, files, run, start, trireme};
+use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
 
 /// Time within which all ranks must have ended after a fault.
 pub const IN_TIME: Duration = Duration::from_secs(15);
@@ -86,7 +86,7 @@ impl Case {
 
 /// Checks that the program failed within [`IN_TIME`].
 #[track_caller]
-pub fn assert_failed(ended: &Ended, since: Instant) {
+pub fn assert_failed(ended: &ProgramOutput, since: Instant) {
     assert!(!ended.status.success(), "{}", ended.stderr);
     assert!(since.elapsed() < IN_TIME, "{:?}\n{}", since.elapsed(), ended.stderr);
 }

@@ -9,7 +9,7 @@ use backend::Queue;
 use backend::cuda::Cuda;
 
 use super::emulator;
-use super::program::{Ended, GPUS, NO_GPU, start};
+use super::program::{GPUS, NO_GPU, ProgramOutput, start};
 use super::setting::Setting;
 
 /// The limit is long because an emulated GPU computes on one core, shares it with other tests, and compiles all kernels
@@ -51,7 +51,7 @@ pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
 /// If the test has set `LD_LIBRARY_PATH`, it stays as it is. Panics if a pass was not recorded, unless the test has set
 /// [`REFUSAL`].
 #[track_caller]
-pub fn run(command: Command) -> Ended {
+pub fn run(command: Command) -> ProgramOutput {
     let told = |variable: &str| command.get_envs().any(|(name, _)| name == variable);
     let (may, looks) = (told(REFUSAL), told("LD_LIBRARY_PATH"));
     let ended = start(if looks { see(command) } else { find(command) }).wait(PATIENCE);
@@ -64,7 +64,7 @@ pub const REFUSAL: &str = "TRIREME_EMULATED_CAPTURE";
 
 /// Trains on the GPU to the end, with these environment variables.
 #[track_caller]
-pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> Ended {
+pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> ProgramOutput {
     let mut command = setting.command(out, ranks, &[&["--device", "cuda"], more].concat());
     command.envs(variables.iter().copied());
     run(command)

@@ -50,7 +50,7 @@ impl Drop for Folder {
 }
 
 /// How a program ended, and its output.
-pub struct Ended {
+pub struct ProgramOutput {
     pub status: ExitStatus,
     pub stdout: String,
     /// The stderr of all ranks and of mpirun.
@@ -59,7 +59,7 @@ pub struct Ended {
     pub took: Duration,
 }
 
-impl Ended {
+impl ProgramOutput {
     /// Panics with the whole output unless the exit code is 0.
     #[track_caller]
     pub fn succeeded(self) -> Self {
@@ -148,19 +148,19 @@ pub const NO_GPU: &str = "-1";
 
 /// Runs [`trireme()`] to its end.
 #[track_caller]
-pub fn run(ranks: usize, args: &[&str]) -> Ended {
+pub fn run(ranks: usize, args: &[&str]) -> ProgramOutput {
     start(trireme(ranks, args)).wait(PATIENCE)
 }
 
 impl Running {
     /// Waits for the end of the program. Panics if this takes longer than `patience`.
     #[track_caller]
-    pub fn wait(mut self, patience: Duration) -> Ended {
+    pub fn wait(mut self, patience: Duration) -> ProgramOutput {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of this process") {
                 let (stdout, stderr) = (self.read("stdout"), self.read("stderr"));
-                return Ended { status, stdout, stderr, took: self.start.elapsed() };
+                return ProgramOutput { status, stdout, stderr, took: self.start.elapsed() };
             }
             let passed = since.elapsed();
             assert!(passed < patience, "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));

@@ -8,7 +8,7 @@ use std::process::Command;
 use loaders::{ImageSpec, Manifest};
 
 use super::images::Images;
-use super::program::{Ended, Folder, PATIENCE, Running, events, start, trireme};
+use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, start, trireme};
 
 pub struct Setting {
     /// The folder for everything. It is removed when dropped.
@@ -67,7 +67,7 @@ impl Setting {
 
     /// Trains with one compute thread per rank and waits for the end, successful or not.
     #[track_caller]
-    pub fn train(&self, out: &str, ranks: usize, more: &[&str]) -> Ended {
+    pub fn train(&self, out: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
         self.start(out, ranks, more).wait(PATIENCE)
     }
 

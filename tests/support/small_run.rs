@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::images::{DIGITS, Images};
-use super::program::{Ended, Folder, Running, events, files, run, start, trireme};
+use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
 
 /// Two epochs of six steps.
 pub const RECIPE: &str = r#"
@@ -55,7 +55,7 @@ impl SmallRun {
     }
 
     #[track_caller]
-    pub fn train(&self, ranks: usize, more: &[&str]) -> Ended {
+    pub fn train(&self, ranks: usize, more: &[&str]) -> ProgramOutput {
         run(ranks, &self.args(more))
     }
 

@@ -196,7 +196,7 @@ impl Error {
         match self {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
             Error::Export(error) if error.is_usage() => 2,
-            Error::Checkpoint(checkpoint::Error::NoCheckpoint { .. }) => 2,
+            Error::Checkpoint(checkpoint::Error::NotACheckpoint { .. }) => 2,
             Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_caused_by_request(source) => 2,
             Error::Agreed { code, .. } | Error::OtherRank { code } => *code,
             _ => 1,

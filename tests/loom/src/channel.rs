@@ -17,7 +17,7 @@ pub enum TryRecvError {
 
 /// The value that could not be sent because the channel is full or has no receiver.
 #[derive(Debug)]
-pub struct NotSent<T>(pub T);
+pub struct SendError<T>(pub T);
 
 struct Channel<T> {
     state: Mutex<State<T>>,
@@ -50,9 +50,9 @@ impl<T> Channel<T> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<T>>, value: T) -> Result<(), NotSent<T>> {
+    fn put(&self, mut state: MutexGuard<'_, State<T>>, value: T) -> Result<(), SendError<T>> {
         if state.receivers == 0 || state.queue.len() >= state.room {
-            return Err(NotSent(value));
+            return Err(SendError(value));
         }
         state.queue.push_back(value);
         drop(state);
@@ -63,7 +63,7 @@ impl<T> Channel<T> {
 
 impl<T> Sender<T> {
     /// Waits until there is room.
-    pub fn send(&self, value: T) -> Result<(), NotSent<T>> {
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state();
         while state.receivers > 0 && state.queue.len() >= state.room {
             state = self.0.wait(state);
@@ -72,7 +72,7 @@ impl<T> Sender<T> {
     }
 
     /// Sends without waiting.
-    pub fn try_send(&self, value: T) -> Result<(), NotSent<T>> {
+    pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.put(self.0.state(), value)
     }
 }

@@ -7,13 +7,13 @@ use std::thread::{self, ThreadId};
 
 use backend::{Buffer, Error};
 
-use super::queue::{Event, Line, Memory, Task, ask};
+use super::queue::{Event, Memory, Task, TaskSender, ask};
 
 #[derive(Default)]
 pub struct RemoteBuf(Option<Inner>);
 
 struct Inner {
-    line: Line,
+    line: TaskSender,
     memory: Arc<Memory>,
     len: usize,
     marked: Arc<Event>,
@@ -24,7 +24,7 @@ struct Inner {
 }
 
 impl RemoteBuf {
-    pub fn new(line: Line, len: usize) -> Self {
+    pub fn new(line: TaskSender, len: usize) -> Self {
         let (memory, owner) = (Memory::zeroed(len), thread::current().id());
         let (marked, arriving, mirror) = (Arc::default(), None, Vec::new());
         Self(Some(Inner { line, memory, len, marked, owner, arriving, mirror }))

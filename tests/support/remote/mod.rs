@@ -251,7 +251,7 @@ impl Backend for Remote {
     }
 
     fn begin(&self, start: &PassInput<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
-        let (to, now) = (to.memory()?, queue::Now::of(start));
+        let (to, now) = (to.memory()?, queue::PassInputs::of(start));
         let Input::Kept { views, tables, .. } = start.images else {
             let images = values(&start.images, None, self.queues.input());
             if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {

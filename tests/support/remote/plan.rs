@@ -26,7 +26,7 @@ pub struct RemotePlan {
 
 /// Everything that a pass needs, in device memory.
 #[derive(Clone)]
-struct Site {
+struct PassMemory {
     number: u64,
     params: Vec<Arc<Memory>>,
     slots: Vec<Slot>,
@@ -44,7 +44,7 @@ fn take(memory: &[Arc<Memory>]) -> Vec<HostBuf> {
     memory.iter().map(|memory| HostBuf(memory.lock().0.clone())).collect()
 }
 
-impl Site {
+impl PassMemory {
     fn of(plan: &RemotePlan, pass: &Pass<'_, Remote>) -> Result<Self, Error> {
         if pass.across.is_some() {
             let why = "statistics over all ranks are not for this device".into();
@@ -132,7 +132,7 @@ impl Planned<Remote> for RemotePlan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Remote>, x: &[&RemoteBuf], y: &mut RemoteBuf) -> Result<(), Error> {
-        let (site, x, y) = (Site::of(self, pass)?, memories(x)?, y.memory()?);
+        let (site, x, y) = (PassMemory::of(self, pass)?, memories(x)?, y.memory()?);
         let (channels, statistics) = (self.channels, self.statistics.clone());
         self.queues.enqueue(Task::new(move |device| {
             let inputs = take(&x);
@@ -150,7 +150,7 @@ impl Planned<Remote> for RemotePlan {
     }
 
     fn backward(&mut self, pass: &Pass<'_, Remote>, g: Gradients<'_, Remote>) -> Result<(), Error> {
-        let (site, x, y) = (Site::of(self, pass)?, memories(g.x)?, g.y.memory()?);
+        let (site, x, y) = (PassMemory::of(self, pass)?, memories(g.x)?, g.y.memory()?);
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
         let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
         let dx = dx.collect::<Result<Vec<_>, _>>()?;

@@ -56,7 +56,7 @@ impl Event {
 
 /// The values with which a pass was begun.
 #[derive(Clone, Default)]
-pub struct Now {
+pub struct PassInputs {
     pub seed: u64,
     pub epoch: u32,
     pub ids: Vec<u64>,
@@ -67,7 +67,7 @@ pub struct Now {
     pub targets: Option<Vec<f32>>,
 }
 
-impl Now {
+impl PassInputs {
     pub fn of(start: &PassInput<'_>) -> Self {
         let loss = start.loss.map(|ask| (ask.labels.to_vec(), ask.smoothing, ask.scale));
         let (seed, epoch, ids) = (start.key.seed, start.key.epoch, start.key.ids.to_vec());
@@ -80,7 +80,7 @@ impl Now {
 #[derive(Default)]
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
-    pub now: Now,
+    pub now: PassInputs,
     /// The update with which an optimizer step was begun, and the weight of its averages.
     pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
@@ -119,11 +119,11 @@ impl Task {
 }
 
 /// The channel to the thread that computes.
-pub type Line = Sender<Task>;
+pub type TaskSender = Sender<Task>;
 
 /// The queue and its current recording.
 pub struct Queues {
-    line: Line,
+    line: TaskSender,
     tape: RefCell<Option<Vec<Task>>>,
     plans: Cell<u64>,
     input: Cell<(usize, usize, usize)>,
@@ -131,7 +131,7 @@ pub struct Queues {
 
 impl Queues {
     pub fn new() -> Self {
-        let (line, tasks): (Line, Receiver<Task>) = channel();
+        let (line, tasks): (TaskSender, Receiver<Task>) = channel();
         std::thread::spawn(move || {
             let mut device = Device::default();
             for task in tasks {
@@ -144,7 +144,7 @@ impl Queues {
         Self { line, tape: RefCell::default(), plans: Cell::new(0), input: Cell::default() }
     }
 
-    pub fn sender(&self) -> Line {
+    pub fn sender(&self) -> TaskSender {
         self.line.clone()
     }
 
@@ -187,7 +187,7 @@ impl Queues {
     }
 }
 
-fn send(line: &Line, task: Task) {
+fn send(line: &TaskSender, task: Task) {
     if let Some(event) = &task.event {
         event.enqueued();
     }
@@ -196,7 +196,10 @@ fn send(line: &Line, task: Task) {
 
 /// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier
 /// operation failed.
-pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
+pub fn ask<R: Send + 'static>(
+    line: &TaskSender,
+    f: impl Fn(&mut Device) -> R + Send + Sync + 'static,
+) -> Result<R, Error> {
     let (answer, answered) = channel();
     let task = Task::new(move |device| {
         let result = match &device.failed {

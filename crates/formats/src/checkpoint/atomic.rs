@@ -13,7 +13,7 @@ use super::error::Error;
 /// # Errors
 ///
 /// Returns [`Error::Folder`] with the reason. The test file is always removed.
-pub fn writable(folder: &Path) -> Result<(), Error> {
+pub fn check_writable(folder: &Path) -> Result<(), Error> {
     let write = || {
         fs::create_dir_all(folder)?;
         let mut probe = NewFile::beside(&folder.join("writable"))?;
@@ -48,10 +48,10 @@ pub(super) fn replace(
     let mut new = NewFile::beside(path).map_err(refuse)?;
     write(&mut new).map_err(|error| match error {
         Error::Io { source, .. } => refuse(source),
-        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::EFBIG]) => {
+        Error::Hdf5 { text, .. } if contains_errno(&text, &[libc::EFBIG]) => {
             Error::FileLimit { path: path.to_path_buf(), bytes }
         }
-        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::ENOSPC, libc::EDQUOT]) => {
+        Error::Hdf5 { text, .. } if contains_errno(&text, &[libc::ENOSPC, libc::EDQUOT]) => {
             Error::NoSpace { path: path.to_path_buf(), bytes }
         }
         // HDF5's message has the temporary name, so use the user's path instead.
@@ -74,7 +74,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 /// Returns true if an HDF5 error message contains any of these `errno` codes, such as ENOSPC.
-fn tells_of(text: &str, codes: &[i32]) -> bool {
+fn contains_errno(text: &str, codes: &[i32]) -> bool {
     codes.iter().any(|code| text.contains(&format!("errno = {code},")))
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_failure_keeps_the_old_file_and_leaves_nothing_else() {
         let folder = folder("failure");
-        writable(&folder).unwrap();
+        check_writable(&folder).unwrap();
         let path = folder.join("model.h5");
         write_text(&path, "old").unwrap();
         let failure = replace(&path, 3, |new| {
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn a_folder_that_is_a_file_is_not_writable() {
         let folder = folder("file");
-        writable(&folder).unwrap();
+        check_writable(&folder).unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::write(folder.join("file"), "").unwrap();
         for path in [folder.join("file"), folder.join("file/below")] {
-            let text = writable(&path).unwrap_err().to_string();
+            let text = check_writable(&path).unwrap_err().to_string();
             assert!(text.contains(&*path.to_string_lossy()) && text.contains("--out"), "{text}");
         }
         let missing = replace(&folder.join("missing/model.h5"), 1, |_| Ok(()));
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn hdf5s_words_for_a_full_disk_are_known() {
+    fn hdf5s_error_for_a_full_disk_is_recognised() {
         let full = "file write failed: filename = 'x', errno = 28, error message = 'No space left on device'";
-        assert!(tells_of(full, &[libc::ENOSPC]));
-        assert!(!tells_of("unable to open file: errno = 2, error message = 'No such file'", &[libc::ENOSPC]));
+        assert!(contains_errno(full, &[libc::ENOSPC]));
+        assert!(!contains_errno("unable to open file: errno = 2, error message = 'No such file'", &[libc::ENOSPC]));
     }
 }

@@ -19,14 +19,13 @@ use super::error::Error;
 /// The first bytes of an HDF5 file.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const MAGIC: &[u8; 8] = b"TRIREME\0";
-/// Length of the checksum with magic and length.
+/// Bytes after the end of the HDF5 data: magic, length and checksum.
 pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
-/// A file that passed the check.
+/// An HDF5 file whose checksum matches, or that has none.
 #[derive(Debug)]
-pub(super) struct Checked {
-    /// The file, open for reading.
+pub(super) struct CheckedFile {
     pub(super) file: File,
     /// Length of the HDF5 data, without the checksum.
     pub(super) length: u64,
@@ -49,9 +48,9 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Returns [`Error::Foreign`] if it is not an HDF5 file, [`Error::Short`] if its end is missing, and [`Error::Damaged`]
+/// Returns [`Error::Foreign`] if it is not an HDF5 file, [`Error::Truncated`] if its end is missing, and [`Error::Damaged`]
 /// if the checksum does not match.
-pub(super) fn open(path: &Path) -> Result<Checked, Error> {
+pub(super) fn open(path: &Path) -> Result<CheckedFile, Error> {
     let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let file = regular::open(path).map_err(refuse)?;
     let length = file.metadata().map_err(refuse)?.len();
@@ -67,30 +66,30 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
         file.read_exact_at(&mut end, before).map_err(refuse)?;
     }
     if !end.starts_with(MAGIC) {
-        return match own_length(&file, length).map_err(refuse)? {
+        return match superblock_length(&file, length).map_err(refuse)? {
             Some(expected) if expected != length => {
-                Err(Error::Short { path: path.to_path_buf(), expected, got: length })
+                Err(Error::Truncated { path: path.to_path_buf(), expected, got: length })
             }
-            _ => Ok(Checked { file, length, sealed: false }),
+            _ => Ok(CheckedFile { file, length, sealed: false }),
         };
     }
     let got = checksum(&file, before).map_err(refuse)?;
     if end == encode(before, got) {
-        return Ok(Checked { file, length: before, sealed: true });
+        return Ok(CheckedFile { file, length: before, sealed: true });
     }
     let expected = u32::from_le_bytes([end[12], end[13], end[14], end[15]]);
     Err(Error::Damaged { path: path.to_path_buf(), expected, got })
 }
 
-/// Returns an error if a file has no checksum, for files without any other way to detect changes.
-pub(super) fn demand(sealed: bool, path: &Path) -> Result<(), Error> {
+/// Returns an error if a file has no checksum. For checkpoints, whose parts have no checksums of their own.
+pub(super) fn require_checksum(sealed: bool, path: &Path) -> Result<(), Error> {
     let text = "it is unknown what was changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 
 /// Returns the file length that a superblock of version 2 records, or `None` for other versions. A file too short for a
 /// superblock gets the superblock's length.
-fn own_length(file: &File, length: u64) -> io::Result<Option<u64>> {
+fn superblock_length(file: &File, length: u64) -> io::Result<Option<u64>> {
     const SUPERBLOCK: u64 = 48;
     if length < SUPERBLOCK {
         return Ok(Some(SUPERBLOCK));
@@ -122,7 +121,7 @@ fn checksum(file: &File, length: u64) -> io::Result<u32> {
 
 /// Recomputes the checksum of a modified file, for tests.
 #[cfg(test)]
-pub(super) fn renew(bytes: &mut Vec<u8>, path: &Path) {
+pub(super) fn update_checksum(bytes: &mut Vec<u8>, path: &Path) {
     bytes.truncate(bytes.len().saturating_sub(LENGTH as usize));
     std::fs::write(path, &*bytes).unwrap();
     append(path).unwrap();

@@ -8,7 +8,6 @@ use loaders::why;
 /// An error of reading or writing a model file. Each message names the file and what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An error of the operating system.
     #[error("cannot {action} {}: {}", .path.display(), why(.path, .source))]
     Io {
         /// The attempted action: `read`, `write`, ...
@@ -44,19 +43,19 @@ pub enum Error {
         /// The attempted action with the name of the object.
         action: String,
         path: PathBuf,
-        /// The library's message.
+        /// The message of libhdf5.
         text: String,
     },
     /// The file is not a trireme model.
     #[error("{} is not a trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
     Foreign {
         path: PathBuf,
-        /// The actual kind of file.
+        /// The reason: what the file is, or what it lacks.
         text: String,
     },
     /// A model or another file was given instead of a checkpoint.
     #[error("{} is not a checkpoint: {text}", .path.display())]
-    NoCheckpoint {
+    NotACheckpoint {
         path: PathBuf,
         /// The missing parts, and a suggestion.
         text: String,
@@ -66,11 +65,10 @@ pub enum Error {
         "{} is cut short: it has {got} bytes, but its header says {expected} plus a checksum. Copy it again, or use \
          another model from checkpoints/", .path.display()
     )]
-    Short {
+    Truncated {
         path: PathBuf,
-        /// Expected length in bytes.
+        /// Length in bytes according to the superblock.
         expected: u64,
-        /// Actual length in bytes.
         got: u64,
     },
     /// Another program wrote to the file, which drops the checksum at its end.
@@ -105,7 +103,7 @@ pub enum Error {
     #[error("{} has model format {version}, but this trireme reads up to {}: use a newer trireme", .path.display(), super::version::NEWEST)]
     Newer {
         path: PathBuf,
-        /// Version of the file format.
+        /// Version in the file.
         version: u64,
     },
     /// The checksum does not match: bits changed in transfer or on disk.

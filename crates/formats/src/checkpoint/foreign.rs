@@ -20,13 +20,13 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 
 use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
-use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, facts};
+use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
 
-/// The groups of a model file.
+/// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
 /// Maximum nesting of groups, needed for `trireme/ema/L/L`.
-const DEEPEST: usize = 5;
+const MAX_DEPTH: usize = 5;
 
 /// Copies the model in the file `from` to the file `to`, which must exist and is overwritten.
 ///
@@ -43,12 +43,12 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     let file = H5File::create(to)?;
     drop_name(to);
     let root = file.root()?;
-    let mut room = Room::for_file(from);
+    let mut budget = ValueBudget::for_file(from);
     for name in GROUPS {
         let kept = links(&source).map_err(|error| refuse("list the groups", error))?;
         if kept.iter().any(|link| link == name) {
             let group = source.group(name).map_err(|error| refuse("open the group", error))?;
-            copy(&group, &root.create(name)?, 0, &mut room, &refuse)?;
+            copy(&group, &root.create(name)?, 0, &mut budget, &refuse)?;
         }
     }
     drop(root);
@@ -70,52 +70,58 @@ pub(super) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
 
 type Refuse<'a> = dyn Fn(&str, hdf5::Error) -> Error + 'a;
 
-fn copy(from: &Group, to: &NewGroup, depth: usize, room: &mut Room, refuse: &Refuse<'_>) -> Result<(), Error> {
+fn copy(from: &Group, to: &NewGroup, depth: usize, budget: &mut ValueBudget, refuse: &Refuse<'_>) -> Result<(), Error> {
     for name in from.attr_names().map_err(|error| refuse("list the attributes", error))? {
         let attribute = from.attr(&name).map_err(|error| refuse("open an attribute", error))?;
         copy_attribute(&attribute, &name, to, refuse)?;
     }
     for name in links(from).map_err(|error| refuse("list the members of a group", error))? {
         if let Ok(array) = from.dataset(&name) {
-            copy_array(&array, &name, to, room, refuse)?;
-        } else if depth < DEEPEST {
+            copy_array(&array, &name, to, budget, refuse)?;
+        } else if depth < MAX_DEPTH {
             let group = from.group(&name).map_err(|error| refuse("open a group", error))?;
-            copy(&group, &to.create(&name)?, depth + 1, room, refuse)?;
+            copy(&group, &to.create(&name)?, depth + 1, budget, refuse)?;
         }
     }
     Ok(())
 }
 
 /// Copies an array of floats that is stored in the file itself. Other arrays are skipped.
-fn copy_array(array: &Dataset, name: &str, to: &NewGroup, room: &mut Room, refuse: &Refuse<'_>) -> Result<(), Error> {
-    match floats(array, room).map_err(|error| refuse("read an array", error))? {
+fn copy_array(
+    array: &Dataset,
+    name: &str,
+    to: &NewGroup,
+    budget: &mut ValueBudget,
+    refuse: &Refuse<'_>,
+) -> Result<(), Error> {
+    match floats(array, budget).map_err(|error| refuse("read an array", error))? {
         Some(values) => to.put_array(name, &array.shape(), &values),
         None => Ok(()),
     }
 }
 
 /// Limit for the number of values in all arrays of a file. A small file can describe a huge compressed or unwritten array.
-pub(super) struct Room {
+pub(super) struct ValueBudget {
     /// Number of values that may still be read.
     left: u64,
     /// Number of values that the file may have in total.
-    whole: u64,
+    total: u64,
 }
 
-/// The limit is `ROOM` bytes plus `ROOM_EACH` bytes for each byte of the file.
-const ROOM: u64 = 256 << 20;
-const ROOM_EACH: u64 = 4;
+/// The limit is `BUDGET_BYTES` bytes plus `BUDGET_PER_FILE_BYTE` bytes for each byte of the file.
+const BUDGET_BYTES: u64 = 256 << 20;
+const BUDGET_PER_FILE_BYTE: u64 = 4;
 
-impl Room {
+impl ValueBudget {
     /// Computes the limit from the size of the file.
     pub fn for_file(path: &Path) -> Self {
         let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
-        let whole = (bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM)) / size_of::<f32>() as u64;
-        Self { left: whole, whole }
+        let total = (bytes.saturating_mul(BUDGET_PER_FILE_BYTE).saturating_add(BUDGET_BYTES)) / size_of::<f32>() as u64;
+        Self { left: total, total }
     }
 
     /// Subtracts the array's values from the limit.
-    fn take(&mut self, array: &Dataset) -> hdf5::Result<()> {
+    fn subtract(&mut self, array: &Dataset) -> hdf5::Result<()> {
         let values = array.shape().iter().try_fold(1u64, |product, n| product.checked_mul(*n as u64));
         match values.and_then(|values| self.left.checked_sub(values)) {
             Some(left) => {
@@ -126,7 +132,7 @@ impl Room {
                 "{} has the shape {:?}, so the arrays have more than {} values, the limit for a file of this size",
                 array.name(),
                 array.shape(),
-                self.whole
+                self.total
             )
             .into()),
         }
@@ -134,14 +140,14 @@ impl Room {
 }
 
 /// Reads an array of floats. Returns `None` for other types and for arrays stored in another file.
-pub(super) fn floats(array: &Dataset, room: &mut Room) -> hdf5::Result<Option<Vec<f32>>> {
+pub(super) fn floats(array: &Dataset, budget: &mut ValueBudget) -> hdf5::Result<Option<Vec<f32>>> {
     let plist = array.dcpl()?;
     let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
     let outside = plist.get_external().map_or(true, |files| !files.is_empty());
     if !here || outside || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
         return Ok(None);
     }
-    room.take(array)?;
+    budget.subtract(array)?;
     array.read_raw().map(Some)
 }
 
@@ -196,13 +202,13 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
 // `vars` with numbered arrays.
 
 /// Maximum length of a name in bytes.
-const LONGEST: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
-/// Maximum nesting of groups.
-const DEEPEST_GROUP: usize = 16;
+/// Maximum nesting of groups in a Keras 3 file.
+const MAX_KERAS_DEPTH: usize = 16;
 
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
-type Found = Vec<(String, Dataset)>;
+type NamedArrays = Vec<(String, Dataset)>;
 
 /// Copies the weights in the file `from` to the file `to`, which must exist and is overwritten. Arrays that do not
 /// contain floats are skipped.
@@ -218,18 +224,18 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     };
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
     let root = source.as_group().map_err(|error| refuse("open the file", error))?;
-    let found = find(&root).map_err(|error| refuse("look for weights", error))?;
+    let found = find_arrays(&root).map_err(|error| refuse("look for weights", error))?;
     // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
-    let facts = facts(config.first().map_or("", String::as_str));
+    let facts = model_facts(config.first().map_or("", String::as_str));
     let file = H5File::create(to)?;
     drop_name(to);
     let group = file.root()?.create(GROUP)?;
-    let mut room = Room::for_file(from);
+    let mut budget = ValueBudget::for_file(from);
     let mut names = Vec::new();
     for (name, array) in found {
         let shape = array.shape();
-        let values = floats(&array, &mut room).map_err(|error| refuse("read an array", error))?;
+        let values = floats(&array, &mut budget).map_err(|error| refuse("read an array", error))?;
         if let Some(values) = values.filter(|values| !values.is_empty() && !shape.is_empty()) {
             group.put_array(&names.len().to_string(), &shape, &values)?;
             names.push(name);
@@ -242,16 +248,16 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     file.close()
 }
 
-fn find(root: &Group) -> hdf5::Result<Found> {
+fn find_arrays(root: &Group) -> hdf5::Result<NamedArrays> {
     let inner = match links(root)?.iter().any(|link| link == "model_weights") {
         true => root.group("model_weights")?,
         false => root.clone(),
     };
     match texts(&inner, "layer_names")? {
-        Some(layers) => named(&inner, &layers),
+        Some(layers) => keras2_arrays(&inner, &layers),
         None => {
             let mut found = Vec::new();
-            numbered(root, "", 0, &mut found)?;
+            keras3_arrays(root, "", 0, &mut found)?;
             Ok(found)
         }
     }
@@ -259,7 +265,7 @@ fn find(root: &Group) -> hdf5::Result<Found> {
 
 /// Finds the arrays in Keras 2's layout. If two arrays of a layer have the same name, as in nested models, their paths
 /// in the file are used instead.
-fn named(group: &Group, layers: &[String]) -> hdf5::Result<Found> {
+fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> {
     let (there, mut found) = (links(group)?, Vec::new());
     for layer in layers.iter().filter(|layer| there.contains(layer)) {
         let inside = group.group(layer)?;
@@ -271,27 +277,27 @@ fn named(group: &Group, layers: &[String]) -> hdf5::Result<Found> {
                 true => format!("{layer}/{}", tail(weight)),
                 false => weight.trim_end_matches(":0").to_string(),
             };
-            found.extend(array(&inside, weight)?.map(|array| (name, array)));
+            found.extend(open_array(&inside, weight)?.map(|array| (name, array)));
         }
     }
     Ok(found)
 }
 
 /// Opens the array at a path of hard links.
-fn array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
+fn open_array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
         return Ok(None);
     }
     match rest {
-        Some(rest) => array(&group.group(first)?, rest),
+        Some(rest) => open_array(&group.group(first)?, rest),
         None => group.dataset(first).map(Some),
     }
 }
 
 /// Finds the arrays in Keras 3's layout. The array `layers/conv1/vars/0` gets the name `conv1/0`.
-fn numbered(group: &Group, path: &str, depth: usize, found: &mut Found) -> hdf5::Result<()> {
-    if depth > DEEPEST_GROUP {
+fn keras3_arrays(group: &Group, path: &str, depth: usize, found: &mut NamedArrays) -> hdf5::Result<()> {
+    if depth > MAX_KERAS_DEPTH {
         return Ok(());
     }
     for name in links(group)? {
@@ -302,7 +308,7 @@ fn numbered(group: &Group, path: &str, depth: usize, found: &mut Found) -> hdf5:
                 name if path.is_empty() => name.to_string(),
                 name => format!("{path}.{name}"),
             };
-            numbered(&inside, &deeper, depth + 1, found)?;
+            keras3_arrays(&inside, &deeper, depth + 1, found)?;
         } else if !path.is_empty() {
             found.push((format!("{path}/{name}"), group.dataset(&name)?));
         }
@@ -336,8 +342,12 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     match descriptor(attribute) {
         Some(TypeDescriptor::VarLenUnicode) => attribute.read_raw::<VarLenUnicode>().map(strings),
         Some(TypeDescriptor::VarLenAscii) => attribute.read_raw::<VarLenAscii>().map(strings),
-        Some(TypeDescriptor::FixedAscii(1..=LONGEST)) => attribute.read_raw::<FixedAscii<LONGEST>>().map(strings),
-        Some(TypeDescriptor::FixedUnicode(1..=LONGEST)) => attribute.read_raw::<FixedUnicode<LONGEST>>().map(strings),
+        Some(TypeDescriptor::FixedAscii(1..=MAX_NAME_BYTES)) => {
+            attribute.read_raw::<FixedAscii<MAX_NAME_BYTES>>().map(strings)
+        }
+        Some(TypeDescriptor::FixedUnicode(1..=MAX_NAME_BYTES)) => {
+            attribute.read_raw::<FixedUnicode<MAX_NAME_BYTES>>().map(strings)
+        }
         other => Err(format!("a list of names of type {other:?}").into()),
     }
 }
@@ -346,10 +356,10 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
 // the layout that `reader` supports.
 
 /// Memory limit of the child in bytes, in addition to six times the size of the file.
-const MEMORY: u64 = 2 << 30;
+const MEMORY_BYTES: u64 = 2 << 30;
 
 /// CPU time limit of the child in seconds.
-const SECONDS: u64 = 300;
+const CPU_SECONDS: u64 = 300;
 
 /// The output file of the child: its standard output, which the parent redirects to a file.
 pub const OUTPUT: &str = "/proc/self/fd/1";
@@ -394,7 +404,8 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
 pub fn limit(path: &Path) -> io::Result<()> {
     let bytes = regular::open(path)?.metadata()?.len();
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
-    let limits = [(Resource::As, bytes.saturating_mul(6) + MEMORY), (Resource::Cpu, SECONDS), (Resource::Core, 0)];
+    let limits =
+        [(Resource::As, bytes.saturating_mul(6) + MEMORY_BYTES), (Resource::Cpu, CPU_SECONDS), (Resource::Core, 0)];
     limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
 }
 

@@ -1,8 +1,7 @@
 //! Writes groups, attributes and arrays of HDF5 files. Only this file and `foreign` use libhdf5, and nothing here reads
-//! a file with it.
+//! a file with it. `model_file` and `state_file` define which groups a file has. `reader` reads the files.
 //!
-//! Files contain no times and no uninitialised bytes, so that equal content gives equal files. The meaning of the
-//! groups is defined elsewhere. `reader` reads the files.
+//! Files contain no times and no uninitialised bytes, so that equal content gives equal files.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -111,7 +110,6 @@ impl Group {
         write().map_err(|error| self.refusal("write the array", name, &error))
     }
 
-    /// Writes a string attribute.
     pub(super) fn put_text(&self, name: &str, text: &str) -> Result<(), Error> {
         let write = || {
             let text = variable(text)?;
@@ -120,7 +118,6 @@ impl Group {
         write().map_err(|error| self.refusal("write the attribute", name, &error))
     }
 
-    /// Writes a list of strings as an attribute.
     pub(super) fn put_texts(&self, name: &str, texts: &[String]) -> Result<(), Error> {
         let write = || {
             let texts = texts.iter().map(|text| variable(text)).collect::<hdf5::Result<Vec<_>>>()?;
@@ -129,13 +126,11 @@ impl Group {
         write().map_err(|error| self.refusal("write the attribute", name, &error))
     }
 
-    /// Writes a number as an attribute.
     pub(super) fn put_number<T: H5Type>(&self, name: &str, number: T) -> Result<(), Error> {
         let write = || self.group.new_attr::<T>().create(name)?.write_scalar(&number);
         write().map_err(|error| self.refusal("write the attribute", name, &error))
     }
 
-    /// Writes a list of numbers as an attribute.
     pub(super) fn put_numbers<T: H5Type>(&self, name: &str, numbers: &[T]) -> Result<(), Error> {
         self.put_list(name, numbers).map_err(|error| self.refusal("write the attribute", name, &error))
     }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_behind_a_flatten_go_from_chw_to_hwc() {
+    fn inputs_after_a_flatten_go_from_chw_to_hwc() {
         let (o, c, h, w) = (2, 3, 4, 5);
         let torch = [tensor("weight", &[o, c * h * w])];
         let keras = there_and_back(kind("linear", Some([c, h, w])), &torch);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_expected_and_got() {
+    fn tensors_that_do_not_fit_are_refused_with_expected_and_actual() {
         let linear = kind("linear", Some([3, 2, 2]));
         let refused = |kind, tensors: &[Tensor]| to_keras(kind, tensors).unwrap_err();
         assert!(refused(linear, &[tensor("weight", &[2, 13])]).contains("13 inputs, but 3 x 2 x 2"));

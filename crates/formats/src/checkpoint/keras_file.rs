@@ -85,7 +85,7 @@ impl KerasFile {
         root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {
-            let text = || Error::Layer { layer: layer.name.clone(), text: "it has no place in the archive".into() };
+            let text = || Error::Layer { layer: layer.name.clone(), text: "the archive has no group for it".into() };
             let vars = layers.create(places.get(&layer.name).ok_or_else(text)?)?.create("vars")?;
             for (index, tensor) in layer.tensors.iter().enumerate() {
                 put_values(&vars, &index.to_string(), tensor, self.half)?;

@@ -17,11 +17,10 @@ pub(super) const GROUP: &str = "weights";
 /// Its attribute with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Attributes of this group with facts from the model config, see [`KerasWeights`].
+/// Names of the attributes with [`KerasWeights::epsilons`] and [`KerasWeights::turned`].
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
 
-/// The contents of a Keras file.
 #[derive(Debug)]
 pub struct KerasWeights {
     /// Names, shapes and values as in the file.
@@ -65,20 +64,19 @@ const IN_PLACE: [&str; 11] = [
     "ZeroPadding2D",
 ];
 
-/// The facts found in a model config.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Facts {
-    /// The distinct epsilons of the batch norms.
+pub(super) struct ModelFacts {
+    /// See [`KerasWeights::epsilons`].
     pub epsilons: Vec<String>,
-    /// Names of layers that flatten images in another order.
+    /// See [`KerasWeights::turned`].
     pub turned: Vec<String>,
 }
 
 /// Returns the facts in a model config. Empty if the text is not JSON or does not describe a model.
-pub(super) fn facts(config: &str) -> Facts {
-    let mut facts = Facts::default();
+pub(super) fn model_facts(config: &str) -> ModelFacts {
+    let mut facts = ModelFacts::default();
     if let Ok(model) = serde_json::from_str(config) {
-        look(&model, &mut facts);
+        collect_facts(&model, &mut facts);
     }
     facts
 }
@@ -91,17 +89,17 @@ struct Layer<'a> {
 }
 
 /// Adds the facts of a model, including nested models.
-fn look(model: &Value, facts: &mut Facts) {
+fn collect_facts(model: &Value, facts: &mut ModelFacts) {
     let Some(list) = model["config"]["layers"].as_array() else { return };
     let names: BTreeSet<&str> = list.iter().filter_map(name).collect();
     let mut layers = BTreeMap::new();
     let mut before = None;
     for layer in list {
-        look(layer, facts);
+        collect_facts(layer, facts);
         let (Some(class), Some(name)) = (layer["class_name"].as_str(), name(layer)) else { continue };
         let mut inputs = Vec::new();
         match layer.get("inbound_nodes") {
-            Some(nodes) => texts(nodes, &names, &mut inputs),
+            Some(nodes) => collect_names(nodes, &names, &mut inputs),
             // A sequential model: each layer reads the previous one.
             None => inputs.extend(before),
         }
@@ -123,11 +121,11 @@ fn name(layer: &Value) -> Option<&str> {
 }
 
 /// Adds all `names` that occur anywhere in a value. Keras 2 and 3 list a layer's inputs in different ways.
-fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
+fn collect_names<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) if names.contains(text.as_str()) => found.push(text),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, names, found)),
-        Value::Object(items) => items.values().for_each(|item| texts(item, names, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_names(item, names, found)),
+        Value::Object(items) => items.values().for_each(|item| collect_names(item, names, found)),
         _ => {}
     }
 }
@@ -166,14 +164,14 @@ mod tests {
     use serde_json::json;
 
     /// Returns a sequential model of layers with class and constructor arguments.
-    fn sequence(layers: &[(&str, Value)]) -> Facts {
+    fn sequence(layers: &[(&str, Value)]) -> ModelFacts {
         let layer = |(i, (class, config)): (usize, &(&str, Value))| {
             let mut config = config.clone();
             config["name"] = format!("l{i}").into();
             json!({"class_name": class, "config": config})
         };
         let layers: Vec<Value> = layers.iter().enumerate().map(layer).collect();
-        facts(&json!({"class_name": "Sequential", "config": {"layers": layers}}).to_string())
+        model_facts(&json!({"class_name": "Sequential", "config": {"layers": layers}}).to_string())
     }
 
     #[test]
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_of_both_keras_and_models_in_models_are_read() {
+    fn configs_of_keras_2_and_3_and_nested_models_are_read() {
         let layer = |class: &str, name: &str, config: Value, nodes: Value| {
             let mut config = config;
             config["name"] = name.into();
@@ -209,13 +207,13 @@ mod tests {
                 layer("Flatten", "other", json!({}), json!([])),
             ];
             let model = json!({"class_name": "Functional", "config": {"layers": layers}});
-            assert_eq!(facts(&model.to_string()).turned, ["flat"]);
+            assert_eq!(model_facts(&model.to_string()).turned, ["flat"]);
             let outer = [model, json!({"class_name": "BatchNormalization", "config": {"name": "a", "epsilon": 0.001}})];
             let outer = json!({"class_name": "Sequential", "config": {"layers": outer}});
-            let found = facts(&outer.to_string());
+            let found = model_facts(&outer.to_string());
             assert_eq!((found.turned, found.epsilons), (vec!["flat".to_string()], vec!["0.001".to_string()]));
         }
-        assert_eq!(facts("no JSON"), Facts::default());
-        assert_eq!(facts("[1]"), Facts::default());
+        assert_eq!(model_facts("no JSON"), ModelFacts::default());
+        assert_eq!(model_facts("[1]"), ModelFacts::default());
     }
 }

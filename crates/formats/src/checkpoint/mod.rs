@@ -4,12 +4,12 @@
 //! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes
 //! - [`mod@keras`]: conversion between PyTorch's names and layouts (in memory) and Keras's (in model.h5)
 //! - `h5`: writes groups, attributes and arrays; [`foreign`]: rewrites files of other programs in a child process. Only
-//!   these two use libhdf5
+//! these two use libhdf5
 //! - [`read_weights`]: reads what the child process extracted from a Keras file
 //! - `reader`: reads our files without libhdf5
 //! - [`KerasFile`]: files that only Keras reads; [`Described`]: information about a network for other programs
 //! - `checksum`: a checksum after the HDF5 data; `seal`: checksums of the parts, which survive edits by other programs
-//! - `memory`: the state of rules that depend on scores, and exact exchange of f64 values between ranks
+//! - `rule_states`: the state of rules that depend on scores, such as `[stop]`
 //! - `atomic`: atomic replacement of files
 //!
 //! Other code decides when to write files, and which tensors a network has.
@@ -22,22 +22,22 @@ mod h5;
 pub mod keras;
 mod keras_file;
 mod keras_weights;
-mod memory;
 mod model;
 pub mod model_file;
 mod reader;
+mod rule_states;
 mod seal;
 pub mod state_file;
 mod version;
 
-pub use atomic::{free_space, writable, write_text};
+pub use atomic::{check_writable, free_space, write_text};
 pub use error::Error;
 pub use foreign::{rewrite, rewrite_weights};
 pub use h5::library;
 pub use keras::{LayerKind, Tensor};
 pub use keras_file::{Described, KerasFile, KerasLayer};
 pub use keras_weights::{KerasWeights, read_weights};
-pub use memory::{Memory, Watched};
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;
+pub use rule_states::{RuleStates, StopState};
 pub use state_file::{Best, LabelScores, Progress, StateFile, Sums};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
-use super::version::{NEWEST, SEVERAL_LABELS, VERSION};
+use super::version::{MULTI_LABEL_VERSION, NEWEST, VERSION};
 use super::{h5, reader};
 
 /// A trained network with everything that is needed to use it.
@@ -84,7 +84,7 @@ impl ModelFile {
 impl ModelFile {
     /// Writes everything except the weights.
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
-        ours.put_number("version", if self.multi_label { SEVERAL_LABELS } else { VERSION })?;
+        ours.put_number("version", if self.multi_label { MULTI_LABEL_VERSION } else { VERSION })?;
         if self.multi_label {
             ours.put_number("multi_label", 1u32)?;
         }
@@ -120,10 +120,10 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         } else {
             String::new()
         },
-        input: three(&ours.numbers("input")?)
+        input: parse_chw(&ours.numbers("input")?)
             .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,
-        image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
+        image: parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
         classes: ours.texts("classes")?,
         multi_label: ours.attribute_names().any(|name| name == "multi_label"),
         preprocess: ours.texts("preprocess")?,
@@ -143,12 +143,13 @@ fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {
 }
 
 /// Largest accepted size of an image dimension.
-const MOST: u64 = 1 << 16;
+const MAX_SIZE: u64 = 1 << 16;
 
 /// Converts three numbers to channels, height and width.
-pub(super) fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
-    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MOST)).collect();
+pub(super) fn parse_chw(numbers: &[u64]) -> Result<[usize; 3], String> {
+    let sizes: Option<Vec<usize>> =
+        numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MAX_SIZE)).collect();
     sizes
         .and_then(|sizes| sizes.try_into().ok())
-        .ok_or_else(|| format!("channels, height and width must be three numbers up to {MOST}, got {numbers:?}"))
+        .ok_or_else(|| format!("channels, height and width must be three numbers up to {MAX_SIZE}, got {numbers:?}"))
 }

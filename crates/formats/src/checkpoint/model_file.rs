@@ -2,8 +2,12 @@
 //!
 //! Weights are stored in Keras's legacy layout. The group `model_weights` has the attribute `layer_names`. It contains
 //! one group per layer with the attribute `weight_names` and the arrays `<layer>/kernel:0` and so on. A layer's group
-//! also has attributes of trireme: `trireme_kind` (`conv`, `linear`, `norm`); `trireme_name` if the network's name of
-//! the layer has dots, which Keras's name cannot have; and, after a flatten, `trireme_flatten` (C, H, W).
+//! also has attributes of trireme:
+//!
+//! - `trireme_kind`: `conv`, `linear`, `norm` and so on
+//! - `trireme_name`: the layer's name in the network, if it has dots, which Keras's name cannot have
+//! - `trireme_flatten`: (C, H, W), if the layer follows a flatten
+//! - `trireme_epsilon`: the epsilon of a batch norm
 //!
 //! The group `trireme` has the metadata as attributes. Its group `scores` has one attribute per score, `seal` has one
 //! per part, and `ema` has the averaged layers in the layout of `model_weights`, if the run kept averages. If Keras can
@@ -14,19 +18,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::checksum::Checked;
+use super::checksum::CheckedFile;
 use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::{self, LayerKind, Tensor};
 use super::keras_file::{Described, put_layer, put_versions};
-use super::model::{LayerWeights, ModelFile, read_head, three};
+use super::model::{LayerWeights, ModelFile, parse_chw, read_head};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
 /// Attribute that lists layers outside Keras's network.
 const HEADS: &str = "trireme_heads";
 
-/// An opened model with a possible warning about the file.
+/// A model from a file, with a warning if another program changed the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
     pub model: ModelFile,
@@ -96,21 +100,21 @@ impl ModelFile {
         })
     }
 
-    fn open_checked(path: &Path, checked: Checked) -> Result<Opened, Error> {
+    fn open_checked(path: &Path, checked: CheckedFile) -> Result<Opened, Error> {
         let sealed = checked.sealed;
         let root = group::open(checked, path)?;
-        if state_file::is_state(&root) {
-            checksum::demand(sealed, path)?;
+        if state_file::is_checkpoint(&root) {
+            checksum::require_checksum(sealed, path)?;
             return Ok(Opened { model: state_file::read_model(path, &root)?, warning: None });
         }
         let model = Self::read_model(path, &root)?;
-        let warning = if sealed { None } else { Some(seal_text(&model.unsealed(&root.open("trireme")?)?)) };
+        let warning = if sealed { None } else { Some(describe_changes(&model.unsealed(&root.open("trireme")?)?)) };
         Ok(Opened { model, warning })
     }
 
     fn read_model(path: &Path, root: &reader::Group) -> Result<Self, Error> {
         if !root.has("trireme") || !root.has("model_weights") {
-            let text = "an HDF5 file without the groups trireme and model_weights".into();
+            let text = "it is an HDF5 file without the groups trireme and model_weights".into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
         let content = |text| Error::Content { path: path.to_path_buf(), text };
@@ -208,13 +212,17 @@ fn write_layer(
 }
 
 /// Describes the changes of another program.
-fn seal_text(unsealed: &[String]) -> String {
+fn describe_changes(unsealed: &[String]) -> String {
     /// Maximum number of parts to list.
-    const MOST: usize = 8;
+    const MAX_LISTED: usize = 8;
     match unsealed {
         [] => "all of its parts are as trireme wrote them".into(),
-        [first @ .., _] if first.len() >= MOST => {
-            format!("not as trireme wrote it: {} and {} more", unsealed[..MOST].join(", "), unsealed.len() - MOST)
+        [first @ .., _] if first.len() >= MAX_LISTED => {
+            format!(
+                "not as trireme wrote it: {} and {} more",
+                unsealed[..MAX_LISTED].join(", "),
+                unsealed.len() - MAX_LISTED
+            )
         }
         _ => format!("not as trireme wrote it: {}", unsealed.join(", ")),
     }
@@ -252,7 +260,7 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
         return Ok(kind);
     }
     let chw = layer.numbers("trireme_flatten").map_err(Ok)?;
-    Ok(LayerKind { flatten: Some(three(&chw).map_err(Err)?), ..kind })
+    Ok(LayerKind { flatten: Some(parse_chw(&chw).map_err(Err)?), ..kind })
 }
 
 #[cfg(test)]
@@ -280,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_keras_does_not_have_are_not_counted_by_it() {
+    fn layers_outside_keras_have_their_own_list() {
         let (path, model) =
             (std::env::temp_dir().join(format!("trireme-heads-{}.h5", std::process::id())), ModelFile::sample());
         let described = Described { config: Some("{}".into()), order: vec!["fc2".into()], ..Described::default() };
@@ -307,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_odd_part_is_named() {
+    fn a_missing_or_unknown_part_is_named() {
         let error = read("missing", |root| {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION)

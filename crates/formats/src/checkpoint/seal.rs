@@ -19,7 +19,7 @@ impl ModelFile {
     /// Writes the checksums of all parts.
     pub(super) fn put_seal(&self, ours: &h5::Group) -> Result<(), Error> {
         let group = ours.create(NAME)?;
-        parts(self).iter().try_for_each(|(part, checksum)| group.put_number(part, *checksum))
+        part_checksums(self).iter().try_for_each(|(part, checksum)| group.put_number(part, *checksum))
     }
 
     /// Returns the parts of an opened model that do not match their checksums.
@@ -32,7 +32,7 @@ impl ModelFile {
         for part in group.attribute_names() {
             sealed.insert(part.to_string(), group.number::<u32>(part)?);
         }
-        let found = parts(self);
+        let found = part_checksums(self);
         let changed =
             found.iter().filter(|(part, checksum)| sealed.get(*part) != Some(checksum)).map(|(part, _)| part.clone());
         let gone = sealed.keys().filter(|part| !found.contains_key(*part)).map(|part| format!("{part} (gone)"));
@@ -41,7 +41,7 @@ impl ModelFile {
 }
 
 /// Computes the checksum of each part. The keys are names for messages.
-fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
+fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
     let ModelFile {
         network,
         definition,
@@ -75,12 +75,12 @@ fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
         .chain(definition)
         .chain(several)
         .map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
-    let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), of_layer(layer)));
-    let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), of_layer(layer)));
+    let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), layer_checksum(layer)));
+    let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), layer_checksum(layer)));
     texts.chain(weights).chain(averages).collect()
 }
 
-fn of_layer(layer: &LayerWeights) -> u32 {
+fn layer_checksum(layer: &LayerWeights) -> u32 {
     let mut bytes = layer.kind.to_text().into_bytes();
     for (field, shape, values) in &layer.tensors {
         bytes.extend(format!(" {field} {shape:?} ").into_bytes());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_named_and_the_rest_is_not() {
+    fn only_edited_parts_are_named() {
         let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
         assert_eq!(edited("bias", bias), "not as trireme wrote it: weights of fc2");
         let average = |file: &hdf5::File| file.dataset("trireme/ema/fc1/fc1/bias:0")?.write_raw(&[1f32, 2.0]);
@@ -136,7 +136,7 @@ mod tests {
 
     /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.
     #[test]
-    fn a_file_made_anew_is_read_by_libhdf5() {
+    fn a_rewritten_file_is_read_by_libhdf5() {
         let (whole, other, again) = (path("whole"), path("other"), path("again"));
         ModelFile::sample().write(&whole).unwrap();
         rewrite_as_old(&whole, &other);

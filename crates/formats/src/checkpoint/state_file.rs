@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
-use super::memory::Memory;
 use super::model::{LayerWeights, ModelFile, read_head};
 use super::reader::{Group, group};
+use super::rule_states::RuleStates;
 use super::{atomic, checksum, h5};
 
 /// Version of the format. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
 /// Version for checkpoints that older programs can read too. Their best score is top-1, and their rules have no state.
-const PLAIN: u64 = 1;
+const COMPATIBLE_VERSION: u64 = 1;
 
 /// Space in bytes that must stay free on the disk for the log.
-const RESERVE: u64 = 1 << 20;
+const LOG_RESERVE: u64 = 1 << 20;
 
 /// The state of a run between two steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub struct StateFile {
 /// The position of a run. All random draws depend only on the seed and these numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The current epoch, from 0.
+    /// From 0.
     pub epoch: u32,
     /// Steps done in this epoch. If all are done, the epoch has not been evaluated yet.
     pub step_of_epoch: u64,
@@ -58,16 +58,16 @@ pub struct Progress {
     /// The best score so far, with its step.
     pub best: Option<Best>,
     /// The state of rules that depend on scores.
-    pub memory: Memory,
-    /// The loss scale for f16.
+    pub rules: RuleStates,
+    /// Only for f16.
     pub loss_scale: Option<LossScale>,
     /// The device's choices of algorithms in its own format. Empty if the device makes no choices.
     pub algorithms: String,
-    /// Identifies the data set.
+    /// Numbers of images and classes and a checksum of the data set's description. Resuming requires the same text.
     pub data: String,
     /// Checksum of the teacher's weights. Empty without a teacher and in older files.
     pub teacher: String,
-    /// The seed of all random draws.
+    /// The recipe's `seed`.
     pub seed: u64,
 }
 
@@ -120,17 +120,13 @@ pub struct Best {
 }
 
 impl StateFile {
-    /// Writes the file atomically and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the operating system or of HDF5. An existing file is then unchanged.
+    /// Writes the file atomically and returns its size in bytes. Checks the free space first.
     pub fn write(&self, path: &Path) -> Result<u64, Error> {
         let layers = self.model.layers.iter().chain(&self.model.ema).flat_map(|layer| &layer.tensors);
         let others = self.slots.iter().map(|slot| &slot.1).chain(&self.residuals).flatten();
         let bytes = layers.chain(others).map(|t| 4 * t.2.len() as u64).sum();
         // If this file filled the disk, the run would end when it writes the next line of the log.
-        if atomic::free_space(folder_of(path)).is_some_and(|free| free < bytes + RESERVE) {
+        if atomic::free_space(folder_of(path)).is_some_and(|free| free < bytes + LOG_RESERVE) {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
         atomic::replace(path, bytes, |new| {
@@ -148,16 +144,16 @@ impl StateFile {
     /// Returns an error if the file is missing, truncated or changed, or if it has another kind or a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let root = open(path)?;
-        if !is_state(&root) {
+        if !is_checkpoint(&root) {
             let text = match root.has("model_weights") {
                 true => format!(
-                    "it is a model, without optimizer state and position in a run. To continue its run: --resume auto, or a file of {}. \
-                     To start a new run from its weights: `from` of [init] in the recipe",
+                    "it is a model, which has no optimizer state and no position in a run. To continue its run, use --resume auto or a \
+                       file in {}. To start a new run from its weights, set `from` under [init] in the recipe",
                     path.with_file_name("checkpoints").display()
                 ),
                 false => "it lacks the groups trireme, params and progress, which `trireme train` writes".into(),
             };
-            return Err(Error::NoCheckpoint { path: path.to_path_buf(), text });
+            return Err(Error::NotACheckpoint { path: path.to_path_buf(), text });
         }
         let progress = open_progress(path, &root)?;
         let mut slots = Vec::new();
@@ -212,7 +208,7 @@ impl StateFile {
 /// Opens a file, which must have a valid checksum, and returns its root group.
 fn open(path: &Path) -> Result<Group, Error> {
     let checked = checksum::open(path)?;
-    checksum::demand(checked.sealed, path)?;
+    checksum::require_checksum(checked.sealed, path)?;
     group::open(checked, path)
 }
 
@@ -224,7 +220,7 @@ fn open_progress(path: &Path, root: &Group) -> Result<Group, Error> {
 }
 
 /// Returns true if an open file is a checkpoint.
-pub(super) fn is_state(root: &Group) -> bool {
+pub(super) fn is_checkpoint(root: &Group) -> bool {
     ["trireme", "params", "progress"].iter().all(|name| root.has(name))
 }
 
@@ -292,8 +288,8 @@ fn read_tensors(group: &Group) -> Result<Vec<Tensor>, Error> {
 }
 
 fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
-    let plain = p.best.as_ref().is_none_or(|best| best.by == "top1") && p.memory == Memory::default();
-    group.put_number("version", if plain { PLAIN } else { VERSION })?;
+    let plain = p.best.as_ref().is_none_or(|best| best.by == "top1") && p.rules == RuleStates::default();
+    group.put_number("version", if plain { COMPATIBLE_VERSION } else { VERSION })?;
     group.put_number("epoch", p.epoch)?;
     for (name, number) in
         [("step_of_epoch", p.step_of_epoch), ("step", p.step), ("samples", p.samples), ("seed", p.seed)]
@@ -317,10 +313,10 @@ fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
         group.put_text("teacher", &p.teacher)?;
     }
     if let Some(best) = &p.best {
-        group.put_number(&format!("{BEST}{}", best.by), best.score)?;
+        group.put_number(&format!("{BEST_PREFIX}{}", best.by), best.score)?;
         group.put_number("best_step", best.step)?;
     }
-    p.memory.write(group)
+    p.rules.write(group)
 }
 
 fn read_progress(group: &Group) -> Result<Progress, Error> {
@@ -339,7 +335,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         epoch_sums: read_sums(group, "epoch_sums")?,
         score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
         best: if has("best_step") { read_best(group)? } else { None },
-        memory: Memory::read(group)?,
+        rules: RuleStates::read(group)?,
         loss_scale: has("loss_scale").then(scale).transpose()?,
         algorithms: if has("algorithms") { group.text("algorithms")? } else { String::new() },
         data: group.text("data")?,
@@ -349,14 +345,15 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
 }
 
 /// Prefix of the attribute with the best score. The name of the score follows.
-const BEST: &str = "best_";
+const BEST_PREFIX: &str = "best_";
 
 fn read_best(group: &Group) -> Result<Option<Best>, Error> {
     let step = group.number("best_step")?;
-    let mut names = group.attribute_names().filter_map(|name| name.strip_prefix(BEST)).filter(|name| *name != "step");
+    let mut names =
+        group.attribute_names().filter_map(|name| name.strip_prefix(BEST_PREFIX)).filter(|name| *name != "step");
     names
         .next()
-        .map(|by| Ok::<_, Error>(Best { by: by.into(), score: group.number(&format!("{BEST}{by}"))?, step }))
+        .map(|by| Ok::<_, Error>(Best { by: by.into(), score: group.number(&format!("{BEST_PREFIX}{by}"))?, step }))
         .transpose()
 }
 

@@ -5,7 +5,7 @@ pub const VERSION: u64 = 2;
 
 /// Version for multi-label networks. Programs that do not know it reject the file, because they would misinterpret its
 /// scores.
-pub const SEVERAL_LABELS: u64 = 3;
+pub const MULTI_LABEL_VERSION: u64 = 3;
 
 /// The newest version that this program reads.
-pub const NEWEST: u64 = SEVERAL_LABELS;
+pub const NEWEST: u64 = MULTI_LABEL_VERSION;

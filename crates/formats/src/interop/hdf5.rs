@@ -1,4 +1,4 @@
-//! Reads HDF5 files of trireme and of Keras: `.h5` of Keras 2 and 3 (a whole model or only weights), and `.weights.h5`
+//! Reads HDF5 files that trireme or Keras wrote: `.h5` of Keras 2 and 3 (a whole model or only weights), and `.weights.h5`
 //! of Keras 3. A child process reads files of other programs, because libhdf5 can crash on them.
 //!
 //! Names are converted to PyTorch's, for example `conv1/kernel` to `conv1.weight`. Values stay in Keras's order,

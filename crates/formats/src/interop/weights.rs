@@ -12,7 +12,6 @@ use crate::checkpoint::Tensor;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     pub path: PathBuf,
-    /// Name of the file's format.
     pub format: &'static str,
     /// Names, shapes and values in C order, converted to f32. Each name occurs once.
     pub tensors: Vec<Tensor>,
@@ -25,7 +24,7 @@ pub struct Weights {
     pub keras: bool,
 }
 
-/// The description of a model in a file of trireme.
+/// The description of a model in a file that trireme wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     pub network: String,
@@ -90,7 +89,6 @@ impl Fault {
     }
 }
 
-/// Returns a [`Fault::Damaged`].
 pub(super) fn damaged<T>(text: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Damaged(text.into()))
 }
@@ -98,7 +96,6 @@ pub(super) fn damaged<T>(text: impl Into<String>) -> Result<T, Fault> {
 /// A function that reads the set of weights with the given key.
 pub type ReadPart = fn(&Path, &str) -> Result<Weights, Error>;
 
-/// A file format.
 #[derive(Clone, Copy)]
 pub struct Format {
     /// Name for the log.

@@ -138,7 +138,7 @@ impl<'a, B: Backend> Training<'a, B> {
     ) -> Result<Self, Error> {
         let RunContext { session, request, stop, lock, .. } = context;
         let first_image = Instant::now();
-        run.schedule.set_drops(at.memory.plateau.map_or(0, |plateau| plateau.drops));
+        run.schedule.set_drops(at.rules.plateau.map_or(0, |plateau| plateau.drops));
         let input = device_input(session, &run, at.epoch, &mut report)?;
         // the trace starts before the loader, to include its first batches
         let trace = match request.trace {
@@ -154,7 +154,7 @@ impl<'a, B: Backend> Training<'a, B> {
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run, &at)?;
         let ended = scoring::over(&run.recipe, &at);
-        let seconds_to_target = at.memory.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
+        let seconds_to_target = at.rules.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
         let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };
         let (begun, training_time) = (at.clone(), Duration::ZERO);
         let page_data = PageData::new(&run, session.is_root());
@@ -296,13 +296,13 @@ impl<'a, B: Backend> Training<'a, B> {
     /// `None` unless all parts had a target.
     fn seconds_so_far(&self) -> Option<f64> {
         // the time of a part without a target is unknown
-        let before = if self.begun.step == 0 { 0.0 } else { self.begun.memory.seconds? };
+        let before = if self.begun.step == 0 { 0.0 } else { self.begun.rules.seconds? };
         self.run.recipe.stop.target.map(|_| before + self.first_image.elapsed().as_secs_f64())
     }
 
     /// Returns the saver and the state that it needs.
     fn between_steps(&mut self) -> (&mut Saver<'a, B>, Moment<'_, B>, &mut Reporter) {
-        self.at.memory.seconds = self.seconds_so_far();
+        self.at.rules.seconds = self.seconds_so_far();
         let Self { run, stepper, saver, at, report, .. } = self;
         let agreed = stepper.agreed();
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)

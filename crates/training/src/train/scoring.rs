@@ -3,7 +3,7 @@
 use backend::Backend;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName, Scores, Scoring};
-use formats::checkpoint::{Best, LabelScores, Progress, Sums, Watched};
+use formats::checkpoint::{Best, LabelScores, Progress, StopState, Sums};
 use recipe::Recipe;
 use report::Eval;
 use report::predictions::{ClassScore, Predictions};
@@ -181,7 +181,7 @@ impl<B: Backend> Training<'_, B> {
     fn follow(&mut self) {
         let at = &self.at;
         let before = self.run.schedule.drops();
-        let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
+        let drops = at.rules.plateau.map_or(0, |plateau| plateau.drops);
         if drops > before {
             self.run.schedule.set_drops(drops);
             let lr = self.run.schedule.lr(at.step);
@@ -243,12 +243,12 @@ pub enum Ending {
 /// Updates the state of `[stop]` and the plateau schedule with new scores. `warm` is true after the warm-up.
 pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
-        at.memory.stop = Some(watch(recipe, at.memory.stop, score));
+        at.rules.stop = Some(watch(recipe, at.rules.stop, score));
     }
     if let ScheduleKind::Plateau(plateau) = &recipe.schedule.kind
         && let Some(score) = scoring.get(plateau.score().value()).filter(|_| warm)
     {
-        at.memory.plateau = Some(plateau.after(at.memory.plateau, score));
+        at.rules.plateau = Some(plateau.after(at.rules.plateau, score));
     }
 }
 
@@ -264,13 +264,13 @@ pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool 
 }
 
 /// Returns the state of `[stop]` after a score.
-fn watch(recipe: &Recipe, before: Option<Watched>, score: f64) -> Watched {
+fn watch(recipe: &Recipe, before: Option<StopState>, score: f64) -> StopState {
     let (name, by) = (recipe.stop.score().value(), recipe.stop.min_delta());
     match before {
-        Some(Watched { best, since, .. }) if !name.better(score, best, by) => {
-            Watched { best, last: score, since: since + 1 }
+        Some(StopState { best, since, .. }) if !name.better(score, best, by) => {
+            StopState { best, last: score, since: since + 1 }
         }
-        _ => Watched { best: score, last: score, since: 0 },
+        _ => StopState { best: score, last: score, since: 0 },
     }
 }
 
@@ -292,7 +292,7 @@ pub fn over(recipe: &Recipe, at: &Progress) -> Option<Ending> {
 
 /// Returns the ending if the scores so far end the run.
 pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
-    let Watched { best, last, since } = at.memory.stop?;
+    let StopState { best, last, since } = at.rules.stop?;
     let name = recipe.stop.score().value();
     let target = recipe.stop.target.filter(|target| name.reaches(last, *target));
     let patience = recipe.stop.patience.filter(|patience| since >= *patience);
@@ -418,11 +418,11 @@ mod tests {
         let plateau = recipe("", "kind = \"plateau\"\npatience = 0");
         let mut at = Progress::default();
         take(&plateau, &mut at, &scoring(0.1, 2.0), false);
-        assert_eq!(at.memory.plateau, None);
+        assert_eq!(at.rules.plateau, None);
         for _ in 0..3 {
             take(&plateau, &mut at, &scoring(0.1, 2.0), true);
         }
-        assert_eq!(at.memory.plateau, Some(PlateauState { best: 2.0, since: 0, drops: 2, cooldown: 0 }));
+        assert_eq!(at.rules.plateau, Some(PlateauState { best: 2.0, since: 0, drops: 2, cooldown: 0 }));
     }
 
     #[test]

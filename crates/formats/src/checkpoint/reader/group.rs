@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::super::checksum::Checked;
+use super::super::checksum::CheckedFile;
 use super::super::error::Error;
-use super::heap::{self, GlobalHeap, Heap, Kind};
+use super::heap::{self, GlobalHeap, Heap, TreeType};
 use super::object::{self, Datatype, Message, Shape, kind};
 use super::source::{Cursor, Fault, Source, expect};
 
@@ -24,16 +24,16 @@ struct Shared {
 
 pub(in crate::checkpoint) struct Group {
     file: Rc<Shared>,
-    /// The path in the file.
+    /// Path in the file without a slash at its end, empty for the root group.
     name: String,
     members: Rc<Members>,
 }
 
 /// Maximum number of names in a path. Paths written by trireme have two.
-const MOST_NAMES: usize = 8;
+const MAX_PATH_NAMES: usize = 8;
 
 /// Opens the root group of an HDF5 file. `path` is only for messages.
-pub(in crate::checkpoint) fn open(checked: Checked, path: &Path) -> Result<Group, Error> {
+pub(in crate::checkpoint) fn open(checked: CheckedFile, path: &Path) -> Result<Group, Error> {
     let source = Source::new(checked.file, checked.length);
     let shared = Shared { path: path.to_path_buf(), source, texts: GlobalHeap::default(), groups: RefCell::default() };
     let shared = Rc::new(shared);
@@ -65,8 +65,8 @@ impl Group {
     pub(in crate::checkpoint) fn open(&self, path: &str) -> Result<Self, Error> {
         let (file, members) = (Rc::clone(&self.file), Rc::clone(&self.members));
         let mut group = Self { file, name: self.name.clone(), members };
-        if path.split('/').count() > MOST_NAMES {
-            return Err(self.content(format!("a path of more than {MOST_NAMES} names at {}/", self.name)));
+        if path.split('/').count() > MAX_PATH_NAMES {
+            return Err(self.content(format!("a path with more than {MAX_PATH_NAMES} names at {}/", self.name)));
         }
         for name in path.split('/') {
             group = Self::at(Rc::clone(&self.file), group.link(name)?, format!("{}/{name}", group.name))?;
@@ -92,22 +92,18 @@ impl Group {
         self.attribute(name, |attribute| attribute.text(&self.file.source, &self.file.texts))
     }
 
-    /// Reads an attribute with a list of strings.
     pub(in crate::checkpoint) fn texts(&self, name: &str) -> Result<Vec<String>, Error> {
         self.attribute(name, |attribute| attribute.texts(&self.file.source, &self.file.texts))
     }
 
-    /// Reads an attribute with a number.
     pub(in crate::checkpoint) fn number<T: Number>(&self, name: &str) -> Result<T, Error> {
         self.attribute(name, Attribute::number)
     }
 
-    /// Reads an attribute with a list of numbers.
     pub(in crate::checkpoint) fn numbers<T: Number>(&self, name: &str) -> Result<Vec<T>, Error> {
         self.attribute(name, Attribute::numbers)
     }
 
-    /// Returns the names of all attributes.
     pub(in crate::checkpoint) fn attribute_names(&self) -> impl Iterator<Item = &str> {
         self.members.attributes.keys().map(String::as_str)
     }
@@ -133,19 +129,19 @@ impl Group {
 }
 
 /// The format of a B-tree that lists the members in a heap.
-struct List {
-    kind: Kind,
+struct MemberIndex {
+    kind: TreeType,
     /// Bytes of a record before the member's id.
     before_id: u64,
-    /// Length of the id in bytes.
+    /// Length of the member's id in bytes.
     id: u64,
 }
 
 /// Links indexed by name. A record is a hash followed by the id.
-const LINKS: List = List { kind: Kind { number: 5, record: 11 }, before_id: 4, id: 7 };
+const LINKS: MemberIndex = MemberIndex { kind: TreeType { number: 5, record: 11 }, before_id: 4, id: 7 };
 
 /// Attributes indexed by name. A record is the id, followed by flags, creation order and a hash.
-const ATTRIBUTES: List = List { kind: Kind { number: 8, record: 17 }, before_id: 0, id: 8 };
+const ATTRIBUTES: MemberIndex = MemberIndex { kind: TreeType { number: 8, record: 17 }, before_id: 0, id: 8 };
 
 pub(super) struct Members {
     /// Addresses of groups and arrays.
@@ -162,12 +158,14 @@ pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) 
     expect(is_group, address, || "expected a group, got an array".into())?;
     for message in messages {
         let cursor = message.cursor();
-        source.part(cursor.at())?;
+        source.count_part(cursor.at())?;
         match message.kind {
             kind::LINK => members.link(cursor)?,
-            kind::LINK_INFO => dense(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
+            kind::LINK_INFO => read_heap_members(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
             kind::ATTRIBUTE => members.attribute(cursor)?,
-            kind::ATTRIBUTE_INFO => dense(source, cursor, &ATTRIBUTES, &mut |cursor| members.attribute(cursor))?,
+            kind::ATTRIBUTE_INFO => {
+                read_heap_members(source, cursor, &ATTRIBUTES, &mut |cursor| members.attribute(cursor))?
+            }
             other => {
                 return Err(Fault::layout(cursor.at(), format!("a group with a message of the unknown kind {other}")));
             }
@@ -179,11 +177,11 @@ pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) 
 impl Members {
     fn link(&mut self, mut cursor: Cursor<'_>) -> Result<(), Fault> {
         let begin = cursor.at();
-        cursor.exactly(1, 1, "version of a link")?;
+        cursor.exactly(1, 1, "link version")?;
         let flags = cursor.u8()?;
         // Bit 2: creation order, never written. Bit 3: kind of link, 0 for a hard link. Bit 4: character set of the
         // name.
-        expect(flags & !0b1_1011 == 0, begin, || format!("flags {flags:#x} of a link"))?;
+        expect(flags & !0b1_1011 == 0, begin, || format!("link flags {flags:#x}"))?;
         if flags & 0b1000 != 0 {
             let (at, kind) = (cursor.at(), cursor.u8()?);
             expect(kind == 0, at, || "a link to a name or to another file, which trireme never follows".into())?;
@@ -194,7 +192,7 @@ impl Members {
         let length = cursor.uint(1 << (flags & 0b11))?;
         let name = cursor.text(length)?;
         let at = cursor.at();
-        let address = cursor.present("what a link names")?;
+        let address = cursor.present("the target of a link")?;
         let text = format!("two links {name}");
         expect(self.links.insert(name, address).is_none(), at, || text)
     }
@@ -208,20 +206,20 @@ impl Members {
 }
 
 /// Calls `each` with all members in the heap that an info message refers to. Does nothing if there is no heap.
-fn dense(
+fn read_heap_members(
     source: &Source,
     mut info: Cursor<'_>,
-    list: &List,
+    list: &MemberIndex,
     each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    info.exactly(0, 1, "version of a list of members")?;
+    info.exactly(0, 1, "member list version")?;
     // Nonzero flags announce an index by creation order, which trireme never writes.
-    info.exactly(0, 1, "flags of a list of members")?;
+    info.exactly(0, 1, "member list flags")?;
     let (heap, tree) = (info.address()?, info.address()?);
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
     let heap = Heap::open(source, heap, list.id)?;
     for record in heap::records(source, tree, list.kind)?.chunks_exact(list.kind.record as usize) {
-        source.part(tree)?;
+        source.count_part(tree)?;
         let mut record = Cursor::new(tree, record);
         record.take(list.before_id)?;
         each(heap.object(record.take(list.id)?)?.cursor())?;
@@ -229,7 +227,7 @@ fn dense(
     Ok(())
 }
 
-/// An attribute. Strings are read only when needed.
+/// An attribute whose value is decoded on demand.
 pub(super) struct Attribute {
     /// Offset of the attribute in the file.
     pub(super) at: u64,
@@ -238,13 +236,12 @@ pub(super) struct Attribute {
     bytes: Vec<u8>,
 }
 
-/// The types of numbers in attributes.
 pub(in crate::checkpoint) trait Number: Sized {
     /// The corresponding type in the file.
     const DATATYPE: Datatype;
 
     /// Converts the bytes of a number.
-    fn of(bytes: &[u8]) -> Option<Self>;
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
 macro_rules! numbers {
@@ -252,7 +249,7 @@ macro_rules! numbers {
         $(impl Number for $number {
             const DATATYPE: Datatype = Datatype::$datatype;
 
-            fn of(bytes: &[u8]) -> Option<Self> {
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 bytes.try_into().ok().map(Self::from_le_bytes)
             }
         })*
@@ -264,8 +261,8 @@ numbers!(f32 => F32, f64 => F64, u32 => U32, u64 => U64);
 /// Parses an attribute and its name.
 pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribute), Fault> {
     let at = cursor.at();
-    cursor.exactly(3, 1, "version of an attribute")?;
-    cursor.exactly(0, 1, "flags of an attribute")?;
+    cursor.exactly(3, 1, "attribute version")?;
+    cursor.exactly(0, 1, "attribute flags")?;
     let (name, datatype, space) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(2)?);
     // The character set of the name. All names are read as UTF-8.
     cursor.u8()?;
@@ -273,10 +270,10 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
     cursor.exactly(0, 1, "end of an attribute's name")?;
     let datatype = object::parse_datatype(cursor.at(), cursor.take(datatype)?)?;
     let shape = object::parse_shape(Cursor::new(cursor.at(), cursor.take(space)?))?;
-    let values = shape.as_ref().map_or(Ok(1), |shape| object::values(shape, at))?;
+    let values = shape.as_ref().map_or(Ok(1), |shape| object::element_count(shape, at))?;
     let (bytes, have) = (values.checked_mul(datatype.bytes()), cursor.rest().len());
     expect(bytes.is_some_and(|bytes| bytes <= have as u64), at, || {
-        format!("attribute {name} of {values} values has {have} bytes")
+        format!("attribute {name} with {values} values has {have} bytes")
     })?;
     let bytes = cursor.take(bytes.unwrap_or(0))?.to_vec();
     Ok((name, Attribute { at, datatype, shape, bytes }))
@@ -285,13 +282,13 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
 impl Attribute {
     pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
         let bytes = self.checked(T::DATATYPE, 0)?;
-        T::of(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
+        T::from_bytes(bytes).ok_or_else(|| Fault::layout(self.at, "a number with the wrong length"))
     }
 
     pub(super) fn numbers<T: Number>(&self) -> Result<Vec<T>, Fault> {
         let bytes = self.checked(T::DATATYPE, 1)?;
-        let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::of).collect();
-        list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
+        let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::from_bytes).collect();
+        list.ok_or_else(|| Fault::layout(self.at, "numbers with the wrong length"))
     }
 
     pub(super) fn text(&self, source: &Source, heap: &GlobalHeap) -> Result<String, Fault> {
@@ -317,31 +314,31 @@ impl Attribute {
 /// Reads the shape and values of the array at `address`.
 pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, Vec<f32>), Fault> {
     let messages = object::messages(source, address)?;
-    messages.iter().try_for_each(known)?;
+    messages.iter().try_for_each(check_message)?;
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
         let first = found.next().filter(|_| found.next().is_none());
-        first.ok_or_else(|| Fault::layout(address, format!("an array without exactly one {what}")))
+        first.ok_or_else(|| Fault::layout(address, format!("expected exactly one {what} of an array")))
     };
     let space = one(kind::DATASPACE, "shape")?;
-    let shape =
-        object::parse_shape(space)?.ok_or_else(|| Fault::layout(space.at(), "a single value in place of an array"))?;
+    let shape = object::parse_shape(space)?
+        .ok_or_else(|| Fault::layout(space.at(), "expected an array, got a single value"))?;
     expect(!shape.contains(&0), space.at(), || format!("an array without values, of shape {shape:?}"))?;
     let datatype = one(kind::DATATYPE, "type of values")?;
     let found = object::parse_datatype(datatype.at(), datatype.rest())?;
     expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {found:?}"))?;
-    let mut layout = one(kind::LAYOUT, "place")?;
-    in_one_piece(&mut layout)?;
+    let mut layout = one(kind::LAYOUT, "storage layout")?;
+    check_contiguous(&mut layout)?;
     let (at, values, bytes) = (layout.at(), layout.present("the array's values")?, layout.uint(8)?);
-    let count = object::values(&shape, space.at())?;
+    let count = object::element_count(&shape, space.at())?;
     expect(count.checked_mul(4) == Some(bytes), at, || format!("an array of shape {shape:?} has {bytes} bytes"))?;
     let count = usize::try_from(count).map_err(|_| Fault::layout(at, format!("an array of {count} values")))?;
     Ok((shape, source.floats(values, count)?))
 }
 
 /// Checks that the values are stored contiguously, and leaves the cursor at their address.
-fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
-    layout.exactly(3, 1, "version of an array's place")?;
+fn check_contiguous(layout: &mut Cursor<'_>) -> Result<(), Fault> {
+    layout.exactly(3, 1, "array layout version")?;
     let (at, class) = (layout.at(), layout.u8()?);
     let name = match class {
         0 => "within its header",
@@ -354,7 +351,7 @@ fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
 }
 
 /// Rejects messages that would change the values or their place.
-fn known(message: &Message) -> Result<(), Fault> {
+fn check_message(message: &Message) -> Result<(), Fault> {
     let text = match message.kind {
         kind::DATASPACE | kind::DATATYPE | kind::LAYOUT | kind::ATTRIBUTE | kind::ATTRIBUTE_INFO => return Ok(()),
         kind::EXTERNAL => "its values are in another file (external storage), which trireme never reads".into(),

@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Block, Cursor, Fault, Source, expect};
 
 /// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
-const HUGE: Kind = Kind { number: 1, record: 24 };
+const HUGE: TreeType = TreeType { number: 1, record: 24 };
 
 /// Bytes before the offset field in an indirect block: signature, version, heap address.
 const BEFORE_OFFSET: u64 = 13;
 
 /// Maximum depth of indirect blocks.
-const MOST_LEVELS: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// A child of an indirect block, and a position in it.
 struct Child {
     row: u64,
     column: u64,
-    /// Size of the child in bytes.
+    /// In bytes.
     size: u64,
-    /// Offset within the child.
+    /// Offset of the position within the child.
     inside: u64,
 }
 
 fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>, Fault> {
     let mut objects = BTreeMap::new();
     for record in records(source, tree, HUGE)?.chunks_exact(HUGE.record as usize) {
-        source.part(tree)?;
+        source.count_part(tree)?;
         let mut cursor = Cursor::new(tree, record);
         let place = (cursor.uint(8)?, cursor.uint(8)?);
         objects.insert(cursor.uint(8)?, place);
@@ -59,8 +59,8 @@ impl<'a> Heap<'a> {
         let header = source.block(at, 142, "a heap")?;
         let mut cursor = header.cursor();
         cursor.signature(b"FRHP", 0)?;
-        cursor.exactly(id, 2, "bytes of a heap's ids")?;
-        cursor.exactly(0, 2, "filters of a heap")?;
+        cursor.exactly(id, 2, "heap id length")?;
+        cursor.exactly(0, 2, "heap filters")?;
         cursor.u8()?;
         let most = cursor.uint(4)?;
         cursor.take(8)?;
@@ -90,10 +90,10 @@ impl<'a> Heap<'a> {
             0x00 => {
                 let (offset, length) = (cursor.uint(self.offset_bytes)?, cursor.uint(self.length_bytes)?);
                 let at = self.locate(offset, length)?;
-                self.source.block(at, length, "an object in a heap")
+                self.source.block(at, length, "a heap object")
             }
             0x10 => self.huge(cursor.uint(cursor.rest().len() as u64)?),
-            other => Err(Fault::layout(self.at, format!("an object in a heap of the unknown kind {other}"))),
+            other => Err(Fault::layout(self.at, format!("a heap object of the unknown kind {other}"))),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Heap<'a> {
         let found = self.huge.get(&number);
         let &(at, length) =
             found.ok_or_else(|| Fault::layout(self.at, format!("no huge object {number} in the heap")))?;
-        self.source.block(at, length, "a huge object of a heap")
+        self.source.block(at, length, "a huge heap object")
     }
 
     /// Returns the offset of an object in the file.
@@ -109,12 +109,12 @@ impl<'a> Heap<'a> {
         let outside = || Fault::layout(self.at, format!("no block of the heap has {length} bytes at {offset}"));
         let mut block = self.root.ok_or_else(outside)?;
         let (mut rows, mut size, mut inside) = (self.rows, self.first, offset);
-        for _ in 0..MOST_LEVELS {
+        for _ in 0..MAX_DEPTH {
             if rows == 0 {
                 let end = inside.checked_add(length).filter(|&end| end <= size);
                 return end.and_then(|_| block.checked_add(inside)).ok_or_else(outside);
             }
-            let child = self.covering(inside);
+            let child = self.child_at(inside);
             if child.row >= rows {
                 return Err(outside());
             }
@@ -129,7 +129,7 @@ impl<'a> Heap<'a> {
 
     /// Returns the child of an indirect block that contains this offset. From the third row on, the size of the
     /// children doubles with each row.
-    fn covering(&self, offset: u64) -> Child {
+    fn child_at(&self, offset: u64) -> Child {
         let first_row = self.first * self.width;
         let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
         let (size, start) = match row {
@@ -142,31 +142,31 @@ impl<'a> Heap<'a> {
 
     /// Returns the address in an entry of an indirect block.
     fn child(&self, block: u64, entry: u64) -> Result<u64, Fault> {
-        self.source.block(block, 5, "a block of a heap")?.cursor().signature(b"FHIB", 0)?;
+        self.source.block(block, 5, "a heap block")?.cursor().signature(b"FHIB", 0)?;
         let at = block.checked_add(BEFORE_OFFSET + self.offset_bytes + 8 * entry);
-        let at = at.ok_or_else(|| Fault::layout(block, "a block of a heap beyond the end of the file"))?;
-        self.source.block(at, 8, "an entry of a heap's block")?.cursor().present("a block of a heap")
+        let at = at.ok_or_else(|| Fault::layout(block, "a heap block beyond the end of the file"))?;
+        self.source.block(at, 8, "a heap block entry")?.cursor().present("a heap block")
     }
 }
 
 /// Bytes of a node that do not belong to records: signature, version, type, checksum.
-const FRAME: u64 = 10;
+const NODE_OVERHEAD: u64 = 10;
 
 /// Maximum depth. Nodes have dozens of children, so real trees are less deep.
-const MOST_TREE_LEVELS: u64 = 8;
+const MAX_TREE_DEPTH: u64 = 8;
 
-/// A type of B-tree.
+/// The type of a B-tree's records.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
-    /// The type number in HDF5.
+pub(super) struct TreeType {
+    /// HDF5's number of the type.
     pub(super) number: u8,
-    /// Length of a record in bytes.
+    /// Bytes per record.
     pub(super) record: u64,
 }
 
 struct Tree<'a> {
     source: &'a Source,
-    kind: Kind,
+    kind: TreeType,
     node: u64,
     /// For each level, starting with the leaves: the width in bytes of a child's record count, and of its total record
     /// count.
@@ -177,40 +177,40 @@ struct Tree<'a> {
 }
 
 /// Returns all records of the tree at `address`, concatenated.
-pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u8>, Fault> {
+pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<Vec<u8>, Fault> {
     let header = source.block(address, 34, "a B-tree")?;
     let mut cursor = header.cursor();
     cursor.signature(b"BTHD", 0)?;
-    cursor.exactly(u64::from(kind.number), 1, "kind of B-tree")?;
+    cursor.exactly(u64::from(kind.number), 1, "B-tree type")?;
     let node = cursor.uint(4)?;
-    expect((64..=65536).contains(&node), address, || format!("nodes of a B-tree of {node} bytes"))?;
-    cursor.exactly(kind.record, 2, "bytes of a record")?;
+    expect((64..=65536).contains(&node), address, || format!("B-tree nodes with {node} bytes"))?;
+    cursor.exactly(kind.record, 2, "record length")?;
     let depth = cursor.uint(2)?;
-    expect(depth < MOST_TREE_LEVELS, address, || format!("a B-tree of {depth} levels"))?;
+    expect(depth < MAX_TREE_DEPTH, address, || format!("a B-tree with {depth} levels"))?;
     cursor.take(2)?;
     let (root, count, total) = (cursor.address()?, cursor.uint(2)?, cursor.uint(8)?);
     let fits = total.checked_mul(kind.record).is_some_and(|bytes| bytes <= source.length());
-    expect(fits, address, || format!("a B-tree of {total} records"))?;
+    expect(fits, address, || format!("a B-tree with {total} records"))?;
     let widths = widths(node, kind.record, depth);
     let mut tree = Tree { source, kind, node, widths, total, seen: BTreeSet::new(), records: Vec::new() };
     if let Some(root) = root {
         tree.visit(root, count, depth)?;
     }
     let got = tree.records.len() as u64 / kind.record;
-    expect(got == total, address, || format!("a B-tree of {total} records holds {got}"))?;
+    expect(got == total, address, || format!("a B-tree should have {total} records, but has {got}"))?;
     Ok(tree.records)
 }
 
 /// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible number needs.
 fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
     let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
-    let leaf = (node - FRAME) / record;
+    let leaf = (node - NODE_OVERHEAD) / record;
     let (mut most, mut below) = (leaf, 0);
     let mut widths = vec![(0, 0)];
     for _ in 0..depth {
         widths.push((bytes(leaf), below));
         let pointer = 8 + bytes(leaf) + below;
-        let own = (node.saturating_sub(FRAME + pointer)) / (record + pointer);
+        let own = (node.saturating_sub(NODE_OVERHEAD + pointer)) / (record + pointer);
         most = (own + 1).saturating_mul(most).saturating_add(own);
         below = bytes(most);
     }
@@ -220,20 +220,20 @@ fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
 impl Tree<'_> {
     fn visit(&mut self, at: u64, count: u64, level: u64) -> Result<(), Fault> {
         expect(self.seen.insert(at), at, || "a B-tree with circular references".into())?;
-        let block = self.source.block(at, self.node, "a node of a B-tree")?;
+        let block = self.source.block(at, self.node, "a B-tree node")?;
         let mut cursor = block.cursor();
         cursor.signature(if level == 0 { b"BTLF" } else { b"BTIN" }, 0)?;
-        cursor.exactly(u64::from(self.kind.number), 1, "kind of B-tree")?;
+        cursor.exactly(u64::from(self.kind.number), 1, "B-tree type")?;
         self.records.extend(cursor.take(count.saturating_mul(self.kind.record))?);
         let got = self.records.len() as u64 / self.kind.record;
-        expect(got <= self.total, at, || format!("a B-tree of {} records holds more", self.total))?;
+        expect(got <= self.total, at, || format!("a B-tree should have {} records, but has more", self.total))?;
         if level == 0 { Ok(()) } else { self.children(cursor, count, level) }
     }
 
     fn children(&mut self, mut cursor: Cursor<'_>, count: u64, level: u64) -> Result<(), Fault> {
         let (own, below) = self.widths[level as usize];
         for _ in 0..=count {
-            let (child, records) = (cursor.present("a node of a B-tree")?, cursor.uint(own)?);
+            let (child, records) = (cursor.present("a B-tree node")?, cursor.uint(own)?);
             cursor.take(below)?;
             self.visit(child, records, level - 1)?;
         }
@@ -265,7 +265,7 @@ impl GlobalHeap {
     /// Reads the string that the next 16 bytes refer to.
     pub(super) fn text(&self, source: &Source, cursor: &mut Cursor<'_>) -> Result<String, Fault> {
         let at = cursor.at();
-        source.part(at)?;
+        source.count_part(at)?;
         let (length, collection, number) = (cursor.uint(4)?, cursor.uint(8)?, cursor.uint(4)?);
         if length == 0 {
             return Ok(String::new());
@@ -279,7 +279,7 @@ impl GlobalHeap {
         let &(place, _) = place.ok_or_else(|| {
             Fault::layout(at, format!("no text {number} of {length} bytes in the collection at {collection}"))
         })?;
-        source.hand_out(length, at)?;
+        source.count_value_bytes(length, at)?;
         source.block(place, length, "a text")?.cursor().text(length)
     }
 
@@ -311,7 +311,7 @@ fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
             // The rest of the collection is free space.
             break;
         }
-        source.part(at)?;
+        source.count_part(at)?;
         let place = cursor.at();
         let padded = length.checked_next_multiple_of(8);
         cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;

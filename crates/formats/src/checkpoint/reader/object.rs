@@ -25,11 +25,11 @@ pub(super) mod kind {
 const PREFIX: u64 = 14;
 
 /// Maximum number of pieces per header. trireme writes fewer than ten.
-const MOST_PIECES: usize = 256;
+const MAX_PIECES: usize = 256;
 
 /// Maximum number of messages per header. trireme writes fewer than thirty, because more than eight members are stored
 /// in a heap.
-const MOST_MESSAGES: usize = 1024;
+const MAX_MESSAGES: usize = 1024;
 
 pub(super) struct Message {
     /// A constant of the module [`kind`].
@@ -52,22 +52,22 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     cursor.signature(b"OHDR", 2)?;
     let flags = cursor.u8()?;
     // Other flags announce times, creation order and limits, which trireme never writes.
-    expect(flags <= 3, address, || format!("flags of an object header: expected 0 to 3, got {flags}"))?;
+    expect(flags <= 3, address, || format!("object header flags: expected 0 to 3, got {flags}"))?;
     let length = cursor.uint(1 << flags)?;
     let mut pieces = vec![(cursor.at(), length)];
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
     while let Some((at, length)) = pieces.pop() {
-        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "a circular object header".into())?;
+        expect(seen.insert(at) && seen.len() <= MAX_PIECES, at, || "a circular object header".into())?;
         let block = source.block(at, length, "a piece of an object header")?;
         let mut cursor = block.cursor();
-        while let Some(message) = next(&mut cursor)? {
+        while let Some(message) = next_message(&mut cursor)? {
             match message.kind {
                 kind::CONTINUATION => pieces.push(continuation(source, &message)?),
                 kind if kind::IGNORED.contains(&kind) => {}
                 _ => messages.push(message),
             }
-            expect(messages.len() <= MOST_MESSAGES, at, || {
-                format!("an object header of more than {MOST_MESSAGES} messages")
+            expect(messages.len() <= MAX_MESSAGES, at, || {
+                format!("an object header with more than {MAX_MESSAGES} messages")
             })?;
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
 }
 
 /// Returns the next message of a piece. If the rest is too short for a message, it is a gap.
-fn next(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
+fn next_message(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     if cursor.rest().len() < 4 {
         return Ok(None);
     }
@@ -92,7 +92,9 @@ fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault>
     let (at, length) = (cursor.present("the next piece of an object header")?, cursor.uint(8)?);
     let mark = source.block(at, 4, "a piece of an object header")?;
     expect(mark.bytes() == b"OCHK", at, || "expected OCHK, the next piece of an object header".into())?;
-    let inner = length.checked_sub(8).ok_or_else(|| Fault::layout(at, format!("a piece of {length} bytes")))?;
+    let inner = length.checked_sub(8).ok_or_else(|| {
+        Fault::layout(at, format!("a piece of an object header has {length} bytes, expected at least 8"))
+    })?;
     Ok((at + 4, inner))
 }
 
@@ -108,14 +110,14 @@ pub(super) fn root(source: &Source) -> Result<u64, Fault> {
     let mut cursor = block.cursor();
     // The signature has been checked already.
     cursor.take(8)?;
-    cursor.exactly(SUPERBLOCK_VERSION, 1, "version of the superblock")?;
-    cursor.exactly(8, 1, "bytes of an offset")?;
-    cursor.exactly(8, 1, "bytes of a length")?;
-    cursor.exactly(0, 1, "flags of the superblock")?;
+    cursor.exactly(SUPERBLOCK_VERSION, 1, "superblock version")?;
+    cursor.exactly(8, 1, "offset size")?;
+    cursor.exactly(8, 1, "length size")?;
+    cursor.exactly(0, 1, "superblock flags")?;
     cursor.exactly(0, 8, "base address")?;
     let (at, extension) = (cursor.at(), cursor.address()?);
-    expect(extension.is_none(), at, || "expected no extension of the superblock".into())?;
-    cursor.exactly(source.length(), 8, "bytes of the file")?;
+    expect(extension.is_none(), at, || "expected no superblock extension".into())?;
+    cursor.exactly(source.length(), 8, "file length")?;
     cursor.present("the root group")
 }
 
@@ -149,7 +151,7 @@ pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
         bytes.len() == encoding.len() && bytes.iter().enumerate().map(plain).eq(encoding.iter().copied())
     };
     let found = ENCODINGS.iter().find(|encoding| same(encoding));
-    let refusal = || Fault::layout(at, format!("a type of values that trireme does not write: {bytes:02x?}"));
+    let refusal = || Fault::layout(at, format!("a value type that trireme does not write: {bytes:02x?}"));
     found.map(|(datatype, _)| *datatype).ok_or_else(refusal)
 }
 
@@ -165,7 +167,7 @@ impl Datatype {
 }
 
 /// Maximum number of dimensions in HDF5.
-const MOST_DIMENSIONS: u8 = 32;
+const MAX_DIMENSIONS: u8 = 32;
 
 /// A shape, or `None` for a scalar.
 pub(super) type Shape = Option<Vec<usize>>;
@@ -173,12 +175,12 @@ pub(super) type Shape = Option<Vec<usize>>;
 /// Parses a dataspace of version 2.
 pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     let at = cursor.at();
-    cursor.exactly(2, 1, "version of a dataspace")?;
+    cursor.exactly(2, 1, "dataspace version")?;
     let (rank, flags, kind) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
     if kind == 0 && rank == 0 {
         return Ok(None);
     }
-    let sound = kind == 1 && (1..=MOST_DIMENSIONS).contains(&rank) && flags <= 1;
+    let sound = kind == 1 && (1..=MAX_DIMENSIONS).contains(&rank) && flags <= 1;
     expect(sound, at, || format!("a dataspace of kind {kind} with {rank} dimensions and flags {flags}"))?;
     let size = |_| {
         let (at, size) = (cursor.at(), cursor.uint(8)?);
@@ -188,7 +190,7 @@ pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
 }
 
 /// Returns the product of the sizes.
-pub(super) fn values(shape: &[usize], at: u64) -> Result<u64, Fault> {
+pub(super) fn element_count(shape: &[usize], at: u64) -> Result<u64, Fault> {
     let product = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     product.ok_or_else(|| Fault::layout(at, format!("a shape of {shape:?}, too large for any file")))
 }

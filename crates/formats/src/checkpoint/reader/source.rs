@@ -8,17 +8,17 @@ use std::os::unix::fs::FileExt;
 
 /// Limit for the bytes read in total, as a multiple of the file size. In a valid file, most bytes are read once, and
 /// strings and heap members twice. Circular references would read more.
-const READS: u64 = 3;
+const READ_FACTOR: u64 = 3;
 
 /// Additional bytes, because small files read the same few bytes more often.
-const SPARE: u64 = 1 << 20;
+const EXTRA_READS: u64 = 1 << 20;
 
 /// Maximum number of group members and strings that are kept in memory, where each needs several times its size in the
 /// file. trireme writes three for a tensor and two for a class.
-const MOST_PARTS: u64 = 1 << 20;
+const MAX_PARTS: u64 = 1 << 20;
 
 /// Bytes to read at once from an array.
-const PIECE: usize = 1 << 20;
+const READ_SIZE: usize = 1 << 20;
 
 /// A file of `length` bytes with its remaining limits.
 pub(super) struct Source {
@@ -52,8 +52,8 @@ impl Block {
 impl Source {
     /// Uses the first `length` bytes of an open file.
     pub(super) fn new(file: File, length: u64) -> Self {
-        let reads = length.saturating_mul(READS).saturating_add(SPARE);
-        Self { file, length, reads: Cell::new(reads), values: Cell::new(length), parts: Cell::new(MOST_PARTS) }
+        let reads = length.saturating_mul(READ_FACTOR).saturating_add(EXTRA_READS);
+        Self { file, length, reads: Cell::new(reads), values: Cell::new(length), parts: Cell::new(MAX_PARTS) }
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -71,11 +71,11 @@ impl Source {
     /// Reads `count` little-endian floats at offset `at`.
     pub(super) fn floats(&self, at: u64, count: usize) -> Result<Vec<f32>, Fault> {
         let length = self.check(at, (count as u64).saturating_mul(4), "values")?;
-        self.hand_out(length as u64, at)?;
+        self.count_value_bytes(length as u64, at)?;
         let mut values = Vec::with_capacity(count);
-        let mut piece = vec![0; length.min(PIECE)];
-        for start in (0..length).step_by(PIECE) {
-            let piece = &mut piece[..(length - start).min(PIECE)];
+        let mut piece = vec![0; length.min(READ_SIZE)];
+        for start in (0..length).step_by(READ_SIZE) {
+            let piece = &mut piece[..(length - start).min(READ_SIZE)];
             self.file.read_exact_at(piece, at + start as u64).map_err(Fault::Io)?;
             values.extend(piece.chunks_exact(4).map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]])));
         }
@@ -83,16 +83,16 @@ impl Source {
     }
 
     /// Counts bytes of values that are returned to a caller.
-    pub(super) fn hand_out(&self, bytes: u64, at: u64) -> Result<(), Fault> {
+    pub(super) fn count_value_bytes(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
         self.values.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: they hold more than the file"))?);
         Ok(())
     }
 
     /// Counts a group member or a string, which is stored or listed at offset `at`.
-    pub(super) fn part(&self, at: u64) -> Result<(), Fault> {
+    pub(super) fn count_part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
-        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file of more than {MOST_PARTS} parts")))?);
+        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file with more than {MAX_PARTS} parts")))?);
         Ok(())
     }
 
@@ -192,7 +192,6 @@ pub(in crate::checkpoint) enum Fault {
     Io(io::Error),
     /// A structure at `at` that trireme does not write.
     Layout {
-        /// Offset in the file.
         at: u64,
         /// What is wrong, with the expected and actual value.
         text: String,
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_stay_in_the_file_and_come_to_an_end() {
+    fn reads_stay_in_the_file_and_are_limited() {
         let path = std::env::temp_dir().join(format!("trireme-source-{}", std::process::id()));
         std::fs::write(&path, [1; 4096]).unwrap();
         let source = Source::new(File::open(&path).unwrap(), 4096);
@@ -228,8 +227,8 @@ mod tests {
         // The values of a file are returned only once.
         assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
         assert!(source.floats(0, usize::MAX).is_err());
-        assert_eq!((0..).take_while(|_| source.part(0).is_ok()).count() as u64, MOST_PARTS);
+        assert_eq!((0..).take_while(|_| source.count_part(0).is_ok()).count() as u64, MAX_PARTS);
         let reads = (0..1_000_000).take_while(|_| source.block(0, 4096, "it").is_ok()).count() as u64;
-        assert_eq!(reads, (4096 * READS + SPARE - 4096) / 4096 - 1);
+        assert_eq!(reads, (4096 * READ_FACTOR + EXTRA_READS - 4096) / 4096 - 1);
     }
 }

@@ -147,11 +147,11 @@ fn forged_files_end_in_an_error() {
             let mut bytes = whole.clone();
             // Up to three changes at once.
             (0..1 + number % 3).for_each(|i| mutate(&mut bytes, 4_000 * n as u32 + 10 * number + i));
-            checksum::renew(&mut bytes, &file.0);
+            checksum::update_checksum(&mut bytes, &file.0);
             tries += 1;
             if let Err(error) = read(&file.0) {
                 refused += 1;
-                assert!(!matches!(error, Error::Damaged { .. } | Error::Short { .. }), "{error}");
+                assert!(!matches!(error, Error::Damaged { .. } | Error::Truncated { .. }), "{error}");
             }
         }
     }
@@ -162,7 +162,7 @@ fn forged_files_end_in_an_error() {
 /// Replaces the number at each position by one that is too large or too small. Uses two threads, because this is the
 /// slowest test.
 #[test]
-fn no_place_of_a_file_is_trusted() {
+fn numbers_anywhere_in_a_file_are_checked() {
     let file = Temporary::new();
     state(2, 2).write(&file.0).unwrap();
     let whole = std::fs::read(&file.0).unwrap();
@@ -172,7 +172,7 @@ fn no_place_of_a_file_is_trusted() {
         for (at, value) in places.iter().flat_map(|at| [u64::MAX - 1, whole.len() as u64 - 20].map(|v| (*at, v))) {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            checksum::renew(&mut bytes, &file.0);
+            checksum::update_checksum(&mut bytes, &file.0);
             let _ = read(&file.0);
         }
     };
@@ -215,7 +215,7 @@ fn values_in_other_files_are_never_read() {
 }
 
 #[test]
-fn what_trireme_does_not_write_is_refused() {
+fn layouts_that_trireme_does_not_write_are_refused() {
     let made = |make: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| foreign(LibraryVersion::V18, make).unwrap();
     let chunked =
         made(&|file| file.new_dataset::<f32>().shape(64).chunk(8).obj_track_times(false).create("a").map(drop));
@@ -232,19 +232,19 @@ fn what_trireme_does_not_write_is_refused() {
     let wide = made(&|file| file.new_dataset::<f64>().shape(4).obj_track_times(false).create("a")?.write(&[0f64; 4]));
     refused(wide.array("a"), "expected an array of F32, got F64");
     let odd = made(&|file| file.new_dataset::<i16>().shape(4).obj_track_times(false).create("a")?.write(&[0i16; 4]));
-    refused(odd.array("a"), "a type of values that trireme does not write");
+    refused(odd.array("a"), "a value type that trireme does not write");
     let empty = made(&|file| file.new_dataset::<f32>().shape(1 << 40).obj_track_times(false).create("a").map(drop));
     refused(empty.array("a"), "no address of the array's values");
     let soft = foreign(LibraryVersion::V18, |file| file.link_soft("/elsewhere", "a"));
     refused(soft, "a link to a name or to another file, which trireme never follows");
     let timed = foreign(LibraryVersion::V18, |file| file.create_group("a").map(drop));
-    refused(timed.and_then(|root| root.open("a")), "flags of an object header");
+    refused(timed.and_then(|root| root.open("a")), "object header flags");
 }
 
 #[test]
 fn other_layouts_of_hdf5_are_named() {
-    refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "version of the superblock: expected 2, got 0");
-    refused(foreign(LibraryVersion::V110, |_| Ok(())), "version of the superblock: expected 2, got 3");
+    refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "superblock version: expected 2, got 0");
+    refused(foreign(LibraryVersion::V110, |_| Ok(())), "superblock version: expected 2, got 3");
 }
 
 /// Finds the references to strings of this length. A reference consists of length, collection address and number.
@@ -259,7 +259,7 @@ fn references(bytes: &[u8], length: u32) -> Vec<usize> {
 
 /// Many names for one long string would let a small file become a large model.
 #[test]
-fn a_file_gives_no_more_than_it_holds() {
+fn values_cannot_exceed_the_file_size() {
     let file = Temporary::new();
     let mut model = model(1, 0);
     model.recipe = "x".repeat(50_000);
@@ -269,13 +269,13 @@ fn a_file_gives_no_more_than_it_holds() {
     let (recipe, classes) = (references(&bytes, 50_000), references(&bytes, 12));
     assert_eq!((recipe.len(), classes.len()), (1, 500));
     classes.iter().for_each(|&at| bytes.copy_within(recipe[0]..recipe[0] + 16, at));
-    checksum::renew(&mut bytes, &file.0);
+    checksum::update_checksum(&mut bytes, &file.0);
     refused(ModelFile::read(&file.0), "its parts overlap: they hold more than the file");
 }
 
 /// Each attribute needs eight times its size in memory.
 #[test]
-fn a_group_has_no_more_attributes_than_trireme_gives_one() {
+fn groups_have_a_limited_number_of_attributes() {
     let message = |kind: u8, content: &[u8]| {
         let length = (content.len() as u16).to_le_bytes();
         [&[kind, length[0], length[1], 0], content].concat()
@@ -296,11 +296,11 @@ fn a_group_has_no_more_attributes_than_trireme_gives_one() {
         group::open(checksum::open(&file.0).unwrap(), &file.0)
     };
     assert_eq!(read(1000).unwrap().attribute_names().count(), 1000);
-    refused(read(1024), "an object header of more than 1024 messages");
+    refused(read(1024), "an object header with more than 1024 messages");
 }
 
 #[test]
-fn a_name_leads_no_deeper_than_names_of_trireme() {
+fn paths_have_a_limited_depth() {
     let file = Temporary::new();
     let made = H5File::create(&file.0).unwrap();
     made.root().unwrap().create("a").unwrap();
@@ -319,7 +319,7 @@ fn seeds() -> PathBuf {
 }
 
 #[test]
-fn what_the_fuzzer_begins_with_is_read_and_what_it_found_is_refused() {
+fn fuzz_seeds_are_read_and_findings_are_refused() {
     let file = Temporary::new();
     let (mut whole, mut found) = (0, 0);
     for entry in std::fs::read_dir(seeds()).unwrap() {

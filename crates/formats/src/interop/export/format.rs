@@ -28,7 +28,6 @@ pub enum Format {
     Keras,
 }
 
-/// The settings of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub format: Format,
@@ -38,7 +37,6 @@ pub struct Settings {
     pub fold: bool,
     /// The graph reads the bytes of pixels instead of normalised values. Only for ONNX.
     pub preprocess: bool,
-    /// Overwrite existing files.
     pub force: bool,
 }
 
@@ -103,7 +101,6 @@ pub enum Error {
     #[error("layer {layer} ({kind}) cannot be exported to {format}: {why}")]
     Op {
         layer: String,
-        /// Kind of the layer's op.
         kind: &'static str,
         format: &'static str,
         /// The reason, and what to try.
@@ -129,7 +126,6 @@ pub enum Error {
     #[error("{}: the file would have {bytes} bytes, but ONNX files have at most {most}. Try --half, or --to safetensors", .path.display())]
     TooLarge {
         path: PathBuf,
-        /// Size that the file would have.
         bytes: u64,
         /// Largest size in bytes.
         most: u64,

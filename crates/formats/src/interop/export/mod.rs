@@ -25,10 +25,8 @@ use std::path::{Path, PathBuf};
 
 use loaders::overwrite;
 
-/// The result of an export.
 #[derive(Debug, Default, PartialEq)]
 pub struct Exported {
-    /// The files that were written.
     pub files: Vec<PathBuf>,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,

@@ -17,7 +17,7 @@ pub(crate) struct Network {
     pub(super) non_negative: Vec<bool>,
 }
 
-/// A conversion of an input to the number of dimensions that its layer reads.
+/// A conversion of a layer's input to the number of dimensions that the layer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// From (N, C, H, W) to (N, C * H * W).
@@ -26,19 +26,17 @@ pub(crate) enum Turn {
     Image,
 }
 
-/// A layer with its surroundings.
+/// A layer with the shapes of its inputs and its output.
 pub(crate) struct Layer<'a> {
     pub network: &'a Network,
     /// Index of the layer. Its output is the tensor `index + 1`.
     pub index: usize,
     pub node: &'a Node,
-    /// Shapes of the inputs.
     pub x: Vec<Shape>,
-    /// Shape of the output.
     pub y: Shape,
     /// True if the layer reads vectors (two dimensions), not images (four dimensions).
     pub flat: bool,
-    /// The conversion that each input needs first.
+    /// The conversion of each input, or `None` if it already has the right number of dimensions.
     pub turns: Vec<Option<Turn>>,
     /// True if the network's scores depend on this layer. False if only auxiliary classifiers do.
     pub serving: bool,
@@ -64,12 +62,12 @@ impl Network {
         self.shapes[self.net.nodes.len()]
     }
 
-    /// Returns true if the output is a vector, not an image with one pixel.
+    /// Returns true if the network's output is a vector (two dimensions), not an image of one pixel.
     pub fn ends_flat(&self) -> bool {
         self.flat[self.net.nodes.len()]
     }
 
-    /// Returns the number of times that layers read a tensor.
+    /// Returns how often layers read a tensor. A layer that reads it twice counts twice.
     pub fn readers(&self, id: Id) -> usize {
         self.net.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id).count()
     }
@@ -99,7 +97,6 @@ pub(crate) struct Padded {
     pub pads: [usize; 4],
 }
 
-/// The windows of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
     /// One window covers the whole plane.
@@ -110,7 +107,7 @@ pub(crate) enum Windows {
     Bins([usize; 2]),
 }
 
-/// Returns the windows of `pool` for an input of shape `x` and an output of shape `y`.
+/// Computes the windows of `pool` for input shape `x` and output shape `y`.
 ///
 /// # Errors
 /// Fails if averages include the padding and the last window reaches beyond it.

@@ -10,23 +10,21 @@ use super::format::{Error, Number};
 use super::network::Network;
 use crate::checkpoint::{LayerWeights, ModelFile};
 
-/// A network with its weights.
 pub struct Trained {
     pub(crate) network: Network,
-    /// Weights by layer name.
+    /// By name.
     pub(crate) layers: BTreeMap<String, LayerWeights>,
     /// The model file without its weights.
     pub(crate) model: ModelFile,
 }
 
-/// A tensor of a layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'a> {
     /// Name of the tensor in PyTorch, such as `weight`.
     pub field: &'a str,
-    /// Shape in PyTorch's layout.
+    /// In PyTorch's layout.
     pub shape: &'a [usize],
-    /// Values in C order.
+    /// In C order.
     pub values: &'a [f32],
     /// True for a running statistic of a batch norm.
     pub running: bool,
@@ -41,7 +39,7 @@ impl Values<'_> {
 }
 
 impl Trained {
-    /// Adds a scale of ones to batch norms without a scale, for formats that need it.
+    /// Adds a scale of ones to each batch norm that has none, for formats that require one.
     pub(crate) fn with_scales(&mut self) {
         for node in &mut self.network.net.nodes {
             let Op::Norm(norm) = &mut node.op else { continue };

@@ -345,11 +345,10 @@ impl<'a> Build<'a> {
 /// A value in the graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// A constant.
     Constant(Rc<Constant>),
     /// The sizes of a tensor. The number of images is unknown and is `None`.
     Sizes(Vec<Option<i64>>),
-    /// One size of a tensor.
+    /// One element of [`Value::Sizes`].
     Size(Option<i64>),
     /// A tensor of the network.
     Tensor(View),
@@ -359,7 +358,7 @@ pub(crate) enum Value {
     Padded(View, Padding),
     /// Every n-th row and column of a tensor. A Pad node of channels makes it a shortcut layer.
     Strided(View, usize),
-    /// A tensor with channels that are joined in groups for a normalisation.
+    /// A tensor whose channels a reshape has joined into groups, for an instance normalisation.
     Grouped(View, Groups),
     /// A tensor reshaped to one dimension (N * F). A Gather splits it into images again.
     List(View),

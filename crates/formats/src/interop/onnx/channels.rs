@@ -85,7 +85,7 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     let start = if values.iter().all(|value| *value == values[0]) { values[0] } else { 1.0 };
     let weights = vec![("layer_scale", vec![values.len()], values)];
     let weight = node.inputs[1 - at];
-    // if the weight's name is not a module path, it is as good as the node's name
+    // If the weight's name is not a module path, the layer gets the node's name.
     let id = build.layer((Some(weight), node.label()), LayerScale(start), &[x.id], weights)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
@@ -93,7 +93,7 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
 /// Names of the scale and shift tensors of a normalization layer.
 const AFFINE: [&str; 2] = ["weight", "bias"];
 
-/// Returns true if the batch norm has neither a fused residual sum nor a fused ReLU.
+/// Returns true if no residual sum and no ReLU are merged into the batch norm.
 fn is_alone(norm: &Norm) -> bool {
     !norm.residual && !norm.relu
 }
@@ -202,7 +202,6 @@ fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
     }
 }
 
-/// Converts a Cast node.
 pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["saturate", "to"])?;
     let kind = node.int("to", 1);

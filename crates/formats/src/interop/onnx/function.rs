@@ -24,7 +24,6 @@ pub(crate) struct ScaledActivation {
     pub outer: f32,
 }
 
-/// An expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
     /// The variable x.

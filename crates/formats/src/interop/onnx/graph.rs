@@ -10,7 +10,6 @@ use super::tensor::Stored;
 #[derive(Debug, Default)]
 pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
-    /// Weights and constants by name.
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
     /// The inputs without the weights. Old files also list weights as inputs.
     pub inputs: Vec<Input<'a>>,
@@ -19,7 +18,6 @@ pub(crate) struct Graph<'a> {
     pub opset: i64,
 }
 
-/// An input of the graph.
 #[derive(Debug, Default)]
 pub(crate) struct Input<'a> {
     pub name: &'a str,
@@ -63,7 +61,7 @@ struct Attribute<'a> {
 /// Maximum number of nodes, and of weights.
 const MOST: usize = 20_000;
 
-/// A node may have at most this number of inputs and of outputs, and a graph this number of outputs.
+/// Maximum number of inputs and of outputs per node, and of outputs per graph.
 const MOST_VALUES: usize = 256;
 
 /// Maximum number of attributes per node.
@@ -232,7 +230,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Returns the name of the node for messages. A node without a name gets that of its first output.
+    /// Returns the node's name for messages. A node without a name gets its first output's name.
     pub fn label(&self) -> &'a str {
         if self.name.is_empty() { self.outputs.first().copied().unwrap_or("") } else { self.name }
     }
@@ -318,7 +316,7 @@ impl<'a> Attribute<'a> {
 
 /// Counts how often each tensor is read. A layer may change its weights only if a single node reads its output.
 pub(crate) struct Readers<'a> {
-    /// Number of readers of each name. An output of the graph also counts as a reader.
+    /// How often each name is read. A graph output also counts as a reader.
     names: BTreeMap<&'a str, usize>,
     /// Number of readers of each tensor under all its names, without nodes such as Identity that only give it another
     /// name.

@@ -2,14 +2,13 @@
 
 use loaders::protobuf::{Fields, Value, varint};
 
-/// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Field<'a> {
     pub number: u64,
     pub value: Value<'a>,
 }
 
-/// The fields of a message that have not been read yet.
+/// The unread fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a>(Fields<'a>);
 

@@ -15,21 +15,18 @@ use super::operators;
 use super::tensor::type_name;
 use crate::checkpoint::Tensor;
 
-/// The result of reading a file.
 #[derive(Clone, Debug)]
 pub struct Survey {
     pub path: PathBuf,
-    /// Number of nodes in the file.
     pub nodes: usize,
     /// Each unsupported node as `node NAME (OP): why`.
     pub unsupported: Vec<String>,
-    /// Number of nodes that could not be checked because they depend on an unsupported node.
+    /// Number of nodes that were not checked, because they depend on an unsupported node.
     pub behind: usize,
     /// The network, if all nodes are supported.
     network: Option<Network>,
 }
 
-/// A network from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     pub net: NetSpec,
@@ -40,7 +37,6 @@ pub struct Network {
     pub notes: Vec<String>,
 }
 
-/// ONNX's floating-point types.
 const FLOAT: i64 = 1;
 const FLOAT16: i64 = 10;
 const FLOAT64: i64 = 11;
@@ -276,7 +272,6 @@ pub enum Error {
     /// The file is not an ONNX model, or its kind is not supported.
     #[error("{}: {why}", .path.display())]
     File { path: PathBuf, why: String },
-    /// There are unsupported nodes.
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
         path: PathBuf,

@@ -18,7 +18,6 @@ pub(crate) struct Stored<'a> {
     external: Option<&'a str>,
 }
 
-/// A decoded tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub dims: Vec<usize>,

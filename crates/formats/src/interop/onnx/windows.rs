@@ -12,7 +12,7 @@ pub(crate) struct Sizes {
     pub dilation: [usize; 2],
 }
 
-/// Largest value of each number.
+/// Largest size of a kernel, stride, dilation or padding.
 const MOST: i64 = 1 << 12;
 
 /// Returns the N numbers of an attribute, which must be between `least` and [`MOST`].
@@ -34,7 +34,6 @@ impl Sizes {
         Self::moves(node, own)
     }
 
-    /// Reads the sizes of a pool.
     pub fn of_pool(node: &Node<'_>) -> Result<Self, String> {
         if !node.has("kernel_shape") {
             return Err("it has no kernel_shape".into());

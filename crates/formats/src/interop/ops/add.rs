@@ -43,7 +43,6 @@ impl OpMapping for Add {
     }
 }
 
-/// Adds one or more tensors.
 fn sum<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<View, String> {
     node.only(&[])?;
     let mut sum = build.view(node, 0)?;

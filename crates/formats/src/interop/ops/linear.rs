@@ -120,12 +120,11 @@ fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String
     }
 }
 
-/// Returns a linear layer without a bias.
 fn plain(features: usize) -> Linear {
     Linear { bias: false, ..Linear::new(features) }
 }
 
-/// A row-major matrix.
+/// In row-major order.
 struct Matrix {
     rows: usize,
     columns: usize,
@@ -140,7 +139,7 @@ impl Matrix {
         }
     }
 
-    /// Reorders the columns if the graph has the features in (H, W, C) order. Our layers have them in (C, H, W) order.
+    /// Reorders the columns if the graph flattens images as (H, W, C). trireme's layers expect (C, H, W).
     fn reading(self, layout: Layout) -> Result<Self, String> {
         let Layout::FlatLast(shape) = layout else { return Ok(self) };
         let Self { rows, columns, values } = self;
@@ -154,7 +153,7 @@ impl Matrix {
         Ok(Self { rows, columns, values })
     }
 
-    /// Returns the transposed matrix.
+    /// Transposes the matrix.
     fn across(&self) -> Self {
         let Self { rows, columns, values } = self;
         let values = (0..*columns).flat_map(|c| (0..*rows).map(move |r| values[r * columns + c])).collect();

@@ -13,7 +13,7 @@ use super::export::torch::code::{Code, over_channels, pair, with_relu};
 use super::export::trained::Values;
 use super::onnx::build::Operator;
 
-/// The forms of one op in files of other programs.
+/// How one op is written in each format.
 pub(crate) trait OpMapping {
     /// Returns the ONNX operators that are imported as this op.
     fn onnx_operators() -> &'static [Operator]
@@ -47,7 +47,7 @@ pub(crate) trait OpMapping {
         x.contains(&true)
     }
 
-    /// Returns what is known about the signs of the output.
+    /// Returns the known sign of the output's values.
     fn sign(&self) -> Sign {
         Sign::Any
     }

@@ -58,8 +58,8 @@ impl OpMapping for Pool {
             PoolKind::Avg if padded.is_even() => {
                 format!("F.avg_pool2d({a}, {sizes}, {}, count_include_pad=False)", pair([top, left]))
             }
-            // mean over the cells inside the image: the mean over the whole window divided by the fraction of cells
-            // inside
+            // PyTorch cannot leave unequal padding out of averages. So the code divides the mean over the whole window
+            // by the fraction of its cells that are inside the image.
             PoolKind::Avg => {
                 let of = |value: &str| format!("F.avg_pool2d(F.pad({value}, {around}), {sizes})");
                 format!("{} / {}", of(a), of(&format!("torch.ones_like({a})")))
@@ -160,7 +160,7 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 /// Adds a pool whose padding includes the cells of the Pad node before it.
 ///
 /// With `ceil_mode`, a pool drops windows that begin in its own padding, but not windows that begin in the cells of a
-/// Pad node. So merging is correct only if the output still has the shape `apart` of the separate pool.
+/// Pad node. So merging is correct only if the output has the shape that the pool would have without merging, `apart`.
 fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart: Shape) -> Result<Value, String> {
     let y = pool.output(&[build.shapes[x.id.0]])?;
     if y != apart {

@@ -139,7 +139,7 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
 // the machine, the state_dict, and the keys of the storages. After them, each storage follows as its number of values
 // and the values. Many published weights still have this format.
 
-/// The pickles of the magic number and of the version, 1001.
+/// The pickled magic number, and the pickled version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
 /// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.

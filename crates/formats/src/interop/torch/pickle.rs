@@ -55,7 +55,6 @@ pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
 }
 
 impl<'a> Machine<'a> {
-    /// Executes one operation.
     fn step(&mut self, opcode: u8) -> Result<(), Fault> {
         match opcode {
             op::PROTO => self.u8().map(drop),

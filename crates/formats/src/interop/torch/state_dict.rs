@@ -299,7 +299,7 @@ mod tensor_tests {
         }
     }
 
-    /// Many views of one storage could turn a small file into many gigabytes.
+    /// Many views of the same storage could turn a small file into many gigabytes.
     #[test]
     fn all_tensors_together_are_bounded_by_the_file() {
         let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];

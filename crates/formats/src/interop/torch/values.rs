@@ -57,7 +57,6 @@ pub struct Storage {
     pub number: Number,
     /// Name in the file.
     pub key: String,
-    /// Number of values.
     pub len: u64,
 }
 
@@ -78,7 +77,7 @@ const MOST_COPIES: usize = 16 << 20;
 /// Everything that a pickle has created.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Number of copied list items and bytes of strings.
+    /// Number of copied list items and string bytes.
     pub copied: usize,
     pub texts: Vec<String>,
     pub lists: Vec<Vec<Value>>,

@@ -77,12 +77,12 @@ pub fn claim_output(
 ) -> Result<OutLock, Error> {
     let (out, checkpoints) = (&request.out, request.out.join("checkpoints"));
     check(request, from)?;
-    checkpoint::writable(out)?;
+    checkpoint::check_writable(out)?;
     let lock = lock.map_or_else(|| OutLock::take(out, request.steal_lock), Ok)?;
     // another run may have used the directory before it was locked
     check(request, from)?;
     set(out)?;
-    checkpoint::writable(&checkpoints)?;
+    checkpoint::check_writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
         let tidy = |source| Error::File { action: "tidy up", path: folder.clone(), source };
         safe_create::remove_leftovers(folder).map_err(tidy)?;

@@ -414,7 +414,7 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u
         return Ok(None);
     }
     let (step, steps_per_epoch) = (at.step, images.div_ceil(batch as u64));
-    let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
+    let drops = at.rules.plateau.map_or(0, |plateau| plateau.drops);
     Ok(Some(Extension { step, steps_per_epoch, batch, before, epochs, drops }.apply(&mut recipe.schedule)?))
 }
 

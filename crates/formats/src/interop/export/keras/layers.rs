@@ -10,7 +10,6 @@ use crate::interop::export::network::{Layer, Turn};
 
 pub(crate) struct LayerConfig {
     pub name: String,
-    /// Name of the Keras class.
     pub class: &'static str,
     /// Arguments of the constructor, without the name.
     settings: Map<String, Value>,

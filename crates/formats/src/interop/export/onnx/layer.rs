@@ -10,7 +10,6 @@ pub(crate) struct LayerWriter<'a> {
     pub graph: &'a mut Graph,
     pub trained: &'a Trained,
     pub layer: &'a Layer<'a>,
-    /// Name of the layer's output.
     pub out: &'a str,
 }
 

@@ -30,10 +30,9 @@ const OPSET: i64 = 17;
 /// Maximum size of a protobuf message in bytes.
 const MOST: u64 = i32::MAX as u64;
 
-/// Name of the input: images.
 const INPUT: &str = "input";
 
-/// Name of the output: scores of the classes before softmax.
+/// Name of the output: class scores before softmax.
 const OUTPUT: &str = "logits";
 
 /// Writes a network to `path`. Returns a note for the user, if there is one.

@@ -10,11 +10,11 @@ use crate::interop::export::trained::Trained;
 
 pub(super) const INPUT: &str = "image";
 
-/// The nodes of the transforms.
+/// The result of [`add_before`].
 pub(super) struct Before {
     /// Name of the transformed images.
     pub output: String,
-    /// A note for the user.
+    /// What the graph reads, for the user.
     pub note: String,
 }
 
@@ -69,7 +69,6 @@ fn numbers(op: &str, name: &str) -> Option<Vec<f64>> {
 /// A center crop of images that all have the same size.
 #[derive(Clone, Copy)]
 struct Crop {
-    /// Shape of the images.
     from: Shape,
     top: usize,
     left: usize,

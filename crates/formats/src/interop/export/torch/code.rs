@@ -2,7 +2,6 @@
 
 use crate::interop::export::network::Turn;
 
-/// The Python code of one layer.
 pub(crate) struct Code {
     /// The expression that creates its module, if it has one.
     pub module: Option<String>,

@@ -20,9 +20,7 @@ enum Tree {
 
 /// A parameter outside of any module.
 struct Parameter {
-    /// Name of its layer.
     layer: String,
-    /// Python path of the layer.
     place: String,
     /// The expression that creates it.
     code: String,
@@ -192,7 +190,6 @@ def load(path=Path(__file__).with_name({file})):
     return net.eval(), about
 "#;
 
-/// Keywords of Python.
 const WORDS: &[&str] = &[
     "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
     "False", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "None", "nonlocal", "not", "or",
@@ -261,7 +258,7 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Names of variables in the order in which they are used.
+/// Variable names, in order of use.
 const VARIABLES: &[&str] = &["x", "y", "z", "u", "v", "w"];
 
 /// Assigns a variable to each tensor. Reuses the variables of tensors that are no longer needed.
@@ -269,7 +266,7 @@ pub(super) struct Variables {
     /// For each tensor, the last layer that reads it.
     last: Vec<usize>,
     names: Vec<String>,
-    /// The tensor in each variable.
+    /// The tensor in each variable. `None` if the variable is free.
     held: Vec<Option<usize>>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn unary<'a>(
     made(node, view, Form::Unary(of, function))
 }
 
-/// Returns an operand as a function of a tensor. A tensor of the network is the identity function of itself.
+/// Returns an operand as a function of a tensor. A tensor itself becomes the identity function.
 fn operand<'a>(build: &mut Build<'a>, node: &Node<'a>, at: usize) -> Result<(View, Rc<Function>), String> {
     match build.value(node, at)? {
         Value::Function(view, function) => Ok((view, function)),

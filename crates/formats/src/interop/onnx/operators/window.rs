@@ -64,7 +64,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Returns a range of the sizes of a tensor.
+/// Returns a range of a tensor's sizes.
 fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
     let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
         Some([number]) => Ok(*number),

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::meter::Meter;
 use crate::place::Place;
 use crate::training::Training;
-use support::program::{Ended, PATIENCE, Running, is_alive, signal};
+use support::program::{PATIENCE, ProgramOutput, Running, is_alive, signal};
 
 /// Time between two checks whether a condition holds.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -17,7 +17,7 @@ const SAMPLED: Duration = Duration::from_secs(1);
 
 /// How the process is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct How {
+pub struct LaunchOptions {
     /// Number of ranks. 0 starts the program without mpirun.
     pub ranks: usize,
     /// If true, records are read instead of mapped.
@@ -25,9 +25,9 @@ pub struct How {
 }
 
 /// A running process with its ranks.
-pub struct Leg {
+pub struct Process {
     running: Option<Running>,
-    how: How,
+    options: LaunchOptions,
     begun: SystemTime,
     /// The last fault that it survived.
     survived: Option<Fault>,
@@ -37,7 +37,7 @@ pub struct Leg {
     sampled: Instant,
 }
 
-impl How {
+impl LaunchOptions {
     /// Describes the settings for the diary.
     pub fn text(self) -> String {
         let io = if self.reads { "read" } else { "mmap" };
@@ -45,18 +45,18 @@ impl How {
     }
 }
 
-impl Leg {
+impl Process {
     /// Starts the process, which resumes the run if there is a checkpoint.
-    pub fn start(training: &Training, how: How, place: &Place, more: &[&str]) -> Self {
-        let io = if how.reads { "loader.io=read" } else { "loader.io=mmap" };
+    pub fn start(training: &Training, options: LaunchOptions, place: &Place, more: &[&str]) -> Self {
+        let io = if options.reads { "loader.io=read" } else { "loader.io=mmap" };
         let begun = SystemTime::now();
-        let running = training.start(how.ranks, place, &[&["--set", io, "--resume", "auto"], more].concat());
+        let running = training.start(options.ranks, place, &[&["--set", io, "--resume", "auto"], more].concat());
         let (processes, meters) = (Vec::new(), Vec::new());
-        Self { running: Some(running), how, begun, survived: None, processes, meters, sampled: Instant::now() }
+        Self { running: Some(running), options, begun, survived: None, processes, meters, sampled: Instant::now() }
     }
 
-    pub fn how(&self) -> How {
-        self.how
+    pub fn options(&self) -> LaunchOptions {
+        self.options
     }
 
     /// Records a fault that the process survived.
@@ -81,7 +81,7 @@ impl Leg {
 
     /// Returns the process ids of the ranks that have started so far.
     pub fn ranks(&mut self) -> Vec<u32> {
-        let ranks = if self.how.ranks == 0 { vec![self.launcher()] } else { self.running().ranks() };
+        let ranks = if self.options.ranks == 0 { vec![self.launcher()] } else { self.running().ranks() };
         let new: Vec<u32> = ranks.iter().copied().filter(|rank| !self.processes.contains(rank)).collect();
         self.meters.extend(new.iter().map(|&rank| Meter::new(rank)));
         self.processes.extend(new);
@@ -130,7 +130,7 @@ impl Leg {
 
     /// Waits until the process and all ranks seen so far have ended.
     #[track_caller]
-    pub fn end(mut self) -> Ended {
+    pub fn end(mut self) -> ProgramOutput {
         let running = self.running.take().expect("it ends once");
         let ended = running.wait(2 * PATIENCE);
         let since = Instant::now();
@@ -151,7 +151,7 @@ impl Leg {
     }
 }
 
-impl Drop for Leg {
+impl Drop for Process {
     /// Kills the ranks too, because a killed launcher cannot end them.
     fn drop(&mut self) {
         drop(self.running.take());

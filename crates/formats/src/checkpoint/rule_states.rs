@@ -10,20 +10,19 @@ use super::reader::Group;
 
 /// The state of all rules. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Memory {
-    /// The state of `[stop]`.
-    pub stop: Option<Watched>,
-    /// The state of the plateau schedule.
+pub struct RuleStates {
+    /// `None` if the recipe has no `[stop]`.
+    pub stop: Option<StopState>,
+    /// `None` for other schedules.
     pub plateau: Option<PlateauState>,
-    /// Seconds from the first image to this checkpoint. Only if `[stop]` has a target.
+    /// Seconds from the first image to this checkpoint. `None` if `[stop]` has no target.
     #[serde(with = "bits::optional")]
     pub seconds: Option<f64>,
 }
 
 /// The score that `[stop]` watches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Watched {
-    /// The best score so far.
+pub struct StopState {
     #[serde(with = "bits")]
     pub best: f64,
     #[serde(with = "bits")]
@@ -32,10 +31,10 @@ pub struct Watched {
     pub since: u32,
 }
 
-impl Memory {
-    /// Writes the existing state as attributes.
+impl RuleStates {
+    /// Writes attributes for the rules that are used.
     pub(super) fn write(&self, group: &h5::Group) -> Result<(), Error> {
-        if let Some(Watched { best, last, since }) = self.stop {
+        if let Some(StopState { best, last, since }) = self.stop {
             group.put_number("stop_best", best)?;
             group.put_number("stop_last", last)?;
             group.put_number("stop_since", since)?;
@@ -49,12 +48,12 @@ impl Memory {
         self.seconds.map_or(Ok(()), |seconds| group.put_number("seconds", seconds))
     }
 
-    /// Reads the attributes that [`Memory::write`] wrote.
+    /// Reads the attributes that [`RuleStates::write`] wrote.
     pub(super) fn read(group: &Group) -> Result<Self, Error> {
         let has = |name: &str| group.attribute_names().any(|n| n == name);
         let stop = || {
             let [best, last] = [group.number("stop_best")?, group.number("stop_last")?];
-            Ok::<_, Error>(Watched { best, last, since: group.number("stop_since")? })
+            Ok::<_, Error>(StopState { best, last, since: group.number("stop_since")? })
         };
         let plateau = || {
             let count = |name: &str| group.number(&format!("plateau_{name}"));
