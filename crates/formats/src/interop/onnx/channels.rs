@@ -132,6 +132,16 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
     }
 }
 
+/// Computes `scale * x + shift` with a depthwise 1x1 convolution.
+pub(crate) fn affine(build: &mut Build<'_>, label: &str, x: View, [scale, shift]: [f64; 2]) -> Result<Id, String> {
+    let channels = build.shapes[x.id.0].c;
+    let weights = vec![
+        ("weight", vec![channels, 1, 1, 1], vec![scale as f32; channels]),
+        ("bias", vec![channels], vec![shift as f32; channels]),
+    ];
+    build.layer((None, label), each_channel(channels), &[x.id], weights)
+}
+
 /// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
 fn each_channel(channels: usize) -> Conv {
     Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
@@ -185,12 +195,24 @@ pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usi
     let mut weight = vec![0.0; channels * from.len()];
     from.iter().enumerate().for_each(|(to, from)| weight[to * channels + from] = 1.0);
     let weights = vec![("weight", vec![from.len(), channels, 1, 1], weight)];
-    let note =
-        "1x1 convolutions of zeros and ones split or shuffle channels; `freeze.patterns` keeps them from being trained";
-    if !build.notes.iter().any(|known| known == note) {
-        build.notes.push(note.into());
-    }
+    note_fixed(build, "1x1 convolutions of zeros and ones split or shuffle channels");
     build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
+}
+
+/// Adds cells of zeros around each channel. There is no layer type for this, so a padded 1x1 convolution of ones is added.
+pub(crate) fn padded(build: &mut Build<'_>, label: &str, x: View, cells: [usize; 4]) -> Result<Id, String> {
+    let channels = build.shapes[x.id.0].c;
+    let conv = Conv::new(channels, 1).depthwise(channels).pads(cells);
+    note_fixed(build, "1x1 convolutions of ones pad with zeros");
+    build.layer((None, label), conv, &[x.id], vec![("weight", vec![channels, 1, 1, 1], vec![1.0; channels])])
+}
+
+/// Adds a note about layers whose weights should not be trained.
+fn note_fixed(build: &mut Build<'_>, what: &str) {
+    let note = format!("{what}; `freeze.patterns` keeps them from being trained");
+    if !build.notes.contains(&note) {
+        build.notes.push(note);
+    }
 }
 
 /// Checks that all weights of a layer are finite after a change.

@@ -178,17 +178,11 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("its second output, the indices of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
-        // without negative values, zero padding does not change the maximum
+        // without negative values, cells of zeros do not change the maximum, like a pool's own cells
         Value::Padded(view, padding)
             if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
         {
             (view, padding)
-        }
-        Value::Padded(..) => {
-            return Err(
-                "a max pool of an image padded with zeros is supported only after ReLU; here values may be negative"
-                    .into(),
-            );
         }
         _ => (build.image(node, 0)?, Padding::NONE),
     };
