@@ -147,7 +147,7 @@ fn map(x: &Constant, f: impl Fn(f64) -> f64, of_ints: impl Fn(i64) -> Option<i64
         Values::Ints(values) => {
             let ints: Option<Vec<i64>> = values.iter().map(|n| of_ints(*n)).collect();
             Values::Ints(
-                ints.ok_or("its input has integers, for which its result is not an int64. Cast it to float32")?,
+                ints.ok_or("its input has integers, but its result is not an int64. Cast the input to float32")?,
             )
         }
         Values::Same(value, count) => Values::Same(f(f64::from(*value)) as f32, *count),

@@ -226,7 +226,7 @@ fn functions_of_integers_are_exact() {
         ("Clip", &["two", "", "least"], Ok([least, -large])),
         ("Abs", &["two"], Ok([large, large])),
         ("Neg", &["two"], Ok([-large, large])),
-        ("Sqrt", &["two"], Err("Cast it to float32")),
+        ("Sqrt", &["two"], Err("Cast the input to float32")),
         ("Neg", &["smallest"], Err("not an int64")),
     ] {
         let bytes = changed(|tensors, nodes| {
