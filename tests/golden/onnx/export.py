@@ -76,17 +76,18 @@ class Net(nn.Module):
 
 
 class Edges(nn.Module):
-    """Rescales the images, and pads tensors that may be negative with zeros before other layers than convolutions."""
+    """Rescales the images, pads tensors that may be negative before other layers than convolutions, and crops."""
 
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 6, 3, padding=1)
-        self.fc = nn.Linear(6 * 4 * 4, 5)
+        self.fc = nn.Linear(6 * 5 * 4, 5)
 
     def forward(self, x):
         x = self.conv(x * 0.75 - 0.5)
         x = nn.functional.max_pool2d(nn.functional.pad(x, (0, 1, 1, 2)), 3, 2)
-        x = nn.functional.pad(x, (1, 0, 0, 0)) + 0.25
+        x = nn.functional.max_pool2d(nn.functional.pad(x, (1, 0, 2, 1), value=float("-inf")), 3, 1)[:, :, 1:]
+        x = nn.functional.pad(x, (2, -1, 1, 0)) + 0.25
         return self.fc(nn.functional.avg_pool2d(x, 2).flatten(1))
 
 

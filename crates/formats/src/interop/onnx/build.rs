@@ -164,14 +164,19 @@ impl<'a> Build<'a> {
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Padded(x, Padding { cells, mirrored: false }) => {
-                let id = channels::padded(self, name, x, cells)?;
+            Value::Padded(x, Padding { cells, fill: Fill::Zeros }) => {
+                let id = channels::framed(self, name, x, [0; 4], cells)?;
                 let view = View { id, ..x };
                 self.readers.name(view.id, name, 0);
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Padded(..) => Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into()),
+            Value::Padded(_, Padding { fill: Fill::Mirrored, .. }) => {
+                Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into())
+            }
+            Value::Padded(_, Padding { fill: Fill::Lowest, .. }) => {
+                Err("it reads a tensor padded with -infinity, but only max pools may".into())
+            }
             Value::Strided(..) => {
                 Err("it reads a strided slice of an image, which is supported only if zero channels are added to it"
                     .into())
@@ -419,12 +424,21 @@ pub(crate) enum Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub cells: [usize; 4],
-    /// True if the cells mirror the image, false if they are zeros.
-    pub mirrored: bool,
+    pub fill: Fill,
+}
+
+/// The values of padding cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Zeros,
+    /// The cells mirror the image.
+    Mirrored,
+    /// -infinity or the lowest f32.
+    Lowest,
 }
 
 impl Padding {
-    pub const NONE: Self = Self { cells: [0; 4], mirrored: false };
+    pub const NONE: Self = Self { cells: [0; 4], fill: Fill::Zeros };
 
     /// Returns the shape of a tensor with this padding.
     pub fn around(&self, x: Shape) -> Shape {

@@ -199,12 +199,28 @@ pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usi
     build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
 }
 
-/// Adds cells of zeros around each channel. There is no layer type for this, so a padded 1x1 convolution of ones is added.
-pub(crate) fn padded(build: &mut Build<'_>, label: &str, x: View, cells: [usize; 4]) -> Result<Id, String> {
+/// Removes `crop` cells at top, left, bottom and right of each channel, and adds cells of zeros. There is no layer type for this, so a
+/// depthwise convolution is added. Its kernel has a single one.
+pub(crate) fn framed(
+    build: &mut Build<'_>,
+    label: &str,
+    x: View,
+    crop: [usize; 4],
+    zeros: [usize; 4],
+) -> Result<Id, String> {
     let channels = build.shapes[x.id.0].c;
-    let conv = Conv::new(channels, 1).depthwise(channels).pads(cells);
-    note_fixed(build, "1x1 convolutions of ones pad with zeros");
-    build.layer((None, label), conv, &[x.id], vec![("weight", vec![channels, 1, 1, 1], vec![1.0; channels])])
+    let [top, left, bottom, right] = crop;
+    let [height, width] = [top + bottom + 1, left + right + 1];
+    let mut filter = vec![0.0; height * width];
+    filter[top * width + left] = 1.0;
+    let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
+    note_fixed(build, "depthwise convolutions with a single one pad or crop images");
+    build.layer(
+        (None, label),
+        conv,
+        &[x.id],
+        vec![("weight", vec![channels, 1, height, width], filter.repeat(channels))],
+    )
 }
 
 /// Adds a note about layers whose weights should not be trained.

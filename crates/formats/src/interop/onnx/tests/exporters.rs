@@ -150,7 +150,51 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     assert!(matches!(&net.nodes[3].op, Op::Pool(pool) if pool.pads == [0; 4]), "{net:?}");
     let weight = format!("{}.weight", net.nodes[2].name);
     assert_eq!(tensors.iter().find(|tensor| tensor.0 == weight).unwrap().2, [1.0; 5]);
-    assert!(notes.iter().any(|note| note.starts_with("1x1 convolutions of ones pad with zeros")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with("depthwise convolutions with a single one")), "{notes:?}");
+}
+
+/// No value is lower than -infinity, so these cells are a max pool's own padding.
+#[test]
+fn cells_of_minus_infinity_are_padding_of_max_pools() {
+    let tensors = [ints("cells", &[0, 0, 1, 1, 0, 0, 0, 0]), floats("lowest", &[], &[f32::NEG_INFINITY])];
+    let with = |tensors: &[Message], op: &str| {
+        let pool = with_ints(node(op, &["p"], "b"), "kernel_shape", &[3, 3]);
+        between(tensors, &[node("Pad", &["a", "cells", "lowest"], "p"), pool])
+    };
+    match &network(&with(&tensors, "MaxPool")).unwrap().net.nodes[1].op {
+        Op::Pool(pool) => assert_eq!(pool.pads, [1, 1, 0, 0]),
+        other => panic!("{other:?}"),
+    }
+    refused(&with(&tensors, "AveragePool"), &["node /b/AveragePool (AveragePool)", "padded with -infinity"]);
+    let [cells, _] = tensors.clone();
+    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["node /p/Pad (Pad): it pads with values"]);
+}
+
+/// Slices and negative pads crop images. A crop is a convolution that moves them.
+#[test]
+fn crops_are_depthwise_convolutions() {
+    let tensors = [
+        ints("starts", &[2, 1]),
+        ints("ends", &[i64::MAX, -1]),
+        ints("axes", &[2, 3]),
+        ints("pads", &[0, 0, -1, 0, 0, 0, 1, -2]),
+    ];
+    let conv = |nodes: &[Message]| {
+        let bytes = between(&tensors, nodes);
+        let conv = match &network(&bytes).unwrap().net.nodes[1].op {
+            Op::Conv(conv) => (conv.kernel, conv.pads),
+            other => panic!("{other:?}"),
+        };
+        (conv, values(&bytes, "b.weight")[..conv.0[0] * conv.0[1]].to_vec())
+    };
+    let slice = conv(&[node("Slice", &["a", "starts", "ends", "axes"], "b")]);
+    assert_eq!(slice, (([3, 3], [0; 4]), vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]));
+    let pads = conv(&[node("Pad", &["a", "pads"], "b")]);
+    assert_eq!(pads, (([2, 3], [0, 0, 1, 0]), vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]));
+    let all = [ints("pads", &[0, 0, -4, 0, 0, 0, 0, 0])];
+    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["node /b/Pad (Pad)"]);
+    let many = [ints("pads", &[0, 0, -9, 0, 0, 0, 0, 0])];
+    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["it crops [9, 0, 0, 0] cells"]);
 }
 
 /// Any other layer may read padded tensors, too. All readers share the layer that adds the zeros.
