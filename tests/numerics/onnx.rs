@@ -227,6 +227,7 @@ fn weights_of_16_bits_are_read() {
 #[derive(serde::Deserialize)]
 struct Golden {
     scores: Vec<f32>,
+    edges: Vec<f32>,
     parameters: BTreeMap<String, Vec<usize>>,
 }
 
@@ -241,10 +242,11 @@ fn golden() -> (Golden, Vec<f32>) {
 fn files_of_pytorch_give_its_scores() {
     let (golden, images) = golden();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
-    for name in ["scripted", "folded", "dynamo"] {
+    let Golden { scores: same, edges, .. } = golden;
+    for (name, wanted) in [("scripted", &same), ("folded", &same), ("dynamo", &same), ("edges", &edges)] {
         let Network { net, tensors, classes, .. } = read(&folder.join(format!("{name}.onnx")));
         assert_eq!(classes, 5, "{name}");
-        assert_near(name, &scores(&mut filled(net, &tensors), &images), &golden.scores, 1e-5);
+        assert_near(name, &scores(&mut filled(net, &tensors), &images), wanted, 1e-5);
     }
 }
 

@@ -1,7 +1,8 @@
 """Writes ONNX files with torch.onnx.export, and the scores that PyTorch computes: python export.py (torch, onnx, onnxscript).
 
 `scripted.onnx` comes from the TorchScript exporter, in opset 13, with batch norm kept. `folded.onnx` comes from the same exporter with
-batch norm folded. `dynamo.onnx` comes from the exporter for torch.export. `scores.json` has the images, as a formula, and the scores.
+batch norm folded. `dynamo.onnx` comes from the exporter for torch.export. `edges.onnx` has another network, with constants and zeros
+around the layers. `scores.json` has the scores of the images.
 """
 
 import json
@@ -74,9 +75,25 @@ class Net(nn.Module):
         return self.fc(torch.tanh(self.hidden(x)))
 
 
-def net():
+class Edges(nn.Module):
+    """Rescales the images, pads tensors that may be negative before other layers than convolutions, and crops."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.fc = nn.Linear(6 * 5 * 4, 5)
+
+    def forward(self, x):
+        x = self.conv(x * 0.75 - 0.5)
+        x = nn.functional.max_pool2d(nn.functional.pad(x, (0, 1, 1, 2)), 3, 2)
+        x = nn.functional.max_pool2d(nn.functional.pad(x, (1, 0, 2, 1), value=float("-inf")), 3, 1)[:, :, 1:]
+        x = nn.functional.pad(x, (2, -1, 1, 0)) + 0.25
+        return self.fc(nn.functional.avg_pool2d(x, 2).flatten(1))
+
+
+def net(kind=Net):
     torch.manual_seed(1)
-    model = Net()
+    model = kind()
     for module in model.modules():
         if isinstance(module, (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -102,10 +119,11 @@ def main():
         file = str(HERE / f"{name}.onnx")
         torch.onnx.export(model, (x,), file, dynamo=False, opset_version=opset, **how, **names, **open_batch)
     torch.onnx.export(net().eval(), (images(2),), str(HERE / "dynamo.onnx"), dynamo=True, external_data=False, verbose=False, opset_version=20, **names)
+    torch.onnx.export(net(Edges).eval(), (x,), str(HERE / "edges.onnx"), dynamo=False, opset_version=17, **names, **open_batch)
     with torch.no_grad():
-        scores = net().eval()(images(2))
+        scores, edges = (net(kind).eval()(images(2)).flatten().tolist() for kind in (Net, Edges))
     parameters = {name: list(value.shape) for name, value in net().named_parameters()}
-    text = {"torch": torch.__version__, "scores": scores.flatten().tolist(), "parameters": parameters}
+    text = {"torch": torch.__version__, "scores": scores, "edges": edges, "parameters": parameters}
     (HERE / "scores.json").write_text(json.dumps(text, indent=1) + "\n")
 
 

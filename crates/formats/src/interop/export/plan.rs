@@ -4,7 +4,7 @@ use net::{NetSpec, Op};
 
 use super::format::Error;
 use super::network::Network;
-use crate::interop::ops::{Sign, mapping};
+use crate::interop::ops::mapping;
 
 /// Computes shapes, dimensions and signs of all tensors.
 ///
@@ -23,11 +23,7 @@ pub(crate) fn plan(net: NetSpec) -> Result<Network, Error> {
         let reads = mapping.reads_flat(&inputs);
         reads_flat.push(reads);
         flat.push(matches!(node.op, Op::Flatten(_)) || reads);
-        non_negative.push(match mapping.sign() {
-            Sign::Any => false,
-            Sign::NonNegative => true,
-            Sign::OfInputs => node.inputs.iter().all(|id| non_negative[id.0]),
-        });
+        non_negative.push(mapping.sign().is_non_negative(node.inputs.iter().map(|id| non_negative[id.0])));
     }
     Ok(Network { net, shapes, flat, reads_flat, non_negative })
 }

@@ -6,10 +6,12 @@ use std::rc::{Rc, Weak};
 
 use net::{Activation, Add, Id, Multiply, NetSpec, Op, Shape};
 
+use super::channels;
 use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Graph, Node, Readers};
 use super::names::Names;
 use super::tensor::{Constant, Values};
+use crate::interop::ops::mapping;
 
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
@@ -28,6 +30,8 @@ pub(crate) struct Build<'a> {
     held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
     readers: Readers<'a>,
     names: Names,
+    /// For each tensor, true if it has no negative elements for any input image.
+    non_negative: Vec<bool>,
     /// Number of bytes that weights may still use.
     left: usize,
 }
@@ -58,6 +62,7 @@ impl<'a> Build<'a> {
             held: RefCell::default(),
             readers,
             names: Names::default(),
+            non_negative: vec![false],
             left: file_bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM),
         }
     }
@@ -159,7 +164,19 @@ impl<'a> Build<'a> {
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Padded(..) => Err("it reads a padded tensor, but only convolutions and pools may".into()),
+            Value::Padded(x, Padding { cells, fill: Fill::Zeros }) => {
+                let id = channels::framed(self, name, x, [0; 4], cells)?;
+                let view = View { id, ..x };
+                self.readers.name(view.id, name, 0);
+                self.values.insert(name, Value::Tensor(view));
+                Ok(view)
+            }
+            Value::Padded(_, Padding { fill: Fill::Mirrored, .. }) => {
+                Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into())
+            }
+            Value::Padded(_, Padding { fill: Fill::Lowest, .. }) => {
+                Err("it reads a tensor padded with -infinity, but only max pools may".into())
+            }
             Value::Strided(..) => {
                 Err("it reads a strided slice of an image, which is supported only if zero channels are added to it"
                     .into())
@@ -201,6 +218,10 @@ impl<'a> Build<'a> {
                     id = self.layer((None, &function.name), factor, &[id], Vec::new())?;
                 }
             }
+            return Ok(View { id, ..base });
+        }
+        if let Some(factors) = function.affine() {
+            let id = channels::affine(self, &function.name, base, factors)?;
             return Ok(View { id, ..base });
         }
         match &function.form {
@@ -292,6 +313,7 @@ impl<'a> Build<'a> {
         if !weights.is_empty() {
             self.weights.insert(name.clone(), weights);
         }
+        self.non_negative.push(mapping(&op).sign().is_non_negative(inputs.iter().map(|id| self.non_negative[id.0])));
         let id = self.net.join(&name, op, inputs);
         self.shapes.push(y);
         Ok(id)
@@ -325,15 +347,7 @@ impl<'a> Build<'a> {
 
     /// Returns true if the tensor has no negative elements for any input image.
     pub fn is_non_negative(&self, id: Id) -> bool {
-        let Some(node) = self.maker(id).map(|place| &self.net.nodes[place]) else { return false };
-        match &node.op {
-            Op::Activation(of) => {
-                use Activation::{HardSigmoid, Relu, Relu6, Sigmoid};
-                matches!(of, Relu | Relu6 | Sigmoid | HardSigmoid)
-            }
-            Op::Pool(_) | Op::Dropout(_) | Op::Concat(_) => node.inputs.iter().all(|id| self.is_non_negative(*id)),
-            _ => false,
-        }
+        self.non_negative[id.0]
     }
 
     /// Returns the index of the layer that computes a tensor, or `None` for the input image.
@@ -409,12 +423,21 @@ pub(crate) enum Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub cells: [usize; 4],
-    /// True if the cells mirror the image, false if they are zeros.
-    pub mirrored: bool,
+    pub fill: Fill,
+}
+
+/// The values of padding cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Zeros,
+    /// The cells mirror the image.
+    Mirrored,
+    /// -infinity or the lowest f32.
+    Lowest,
 }
 
 impl Padding {
-    pub const NONE: Self = Self { cells: [0; 4], mirrored: false };
+    pub const NONE: Self = Self { cells: [0; 4], fill: Fill::Zeros };
 
     /// Returns the shape of a tensor with this padding.
     pub fn around(&self, x: Shape) -> Shape {

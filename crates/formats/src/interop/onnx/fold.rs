@@ -14,29 +14,29 @@ type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;
 
 /// The operators that can be folded.
 const FOLDS: &[(&str, Fold)] = &[
-    ("Abs", |_, inputs| map(first(inputs)?, f64::abs)),
+    ("Abs", |_, inputs| map(first(inputs)?, f64::abs, i64::checked_abs)),
     ("Add", |_, inputs| binary(inputs, |a, b| a + b, i64::checked_add)),
-    ("Ceil", |_, inputs| map(first(inputs)?, f64::ceil)),
+    ("Ceil", |_, inputs| map(first(inputs)?, f64::ceil, Some)),
     ("Clip", clip),
     ("Concat", concat),
     ("ConstantOfShape", filled),
     ("Div", |_, inputs| binary(inputs, |a, b| a / b, i64::checked_div)),
-    ("Exp", |_, inputs| map(first(inputs)?, f64::exp)),
+    ("Exp", |_, inputs| map(first(inputs)?, f64::exp, |_| None)),
     ("Expand", expand),
     ("Flatten", flatten),
-    ("Floor", |_, inputs| map(first(inputs)?, f64::floor)),
+    ("Floor", |_, inputs| map(first(inputs)?, f64::floor, Some)),
     ("Gather", gather),
     ("Max", |_, inputs| binary(inputs, f64::max, |a, b| Some(a.max(b)))),
     ("Min", |_, inputs| binary(inputs, f64::min, |a, b| Some(a.min(b)))),
     ("Mul", |_, inputs| binary(inputs, |a, b| a * b, i64::checked_mul)),
-    ("Neg", |_, inputs| map(first(inputs)?, |x| -x)),
+    ("Neg", |_, inputs| map(first(inputs)?, |x| -x, i64::checked_neg)),
     ("Pow", |_, inputs| binary(inputs, f64::powf, |a, b| a.checked_pow(b.try_into().ok()?))),
-    ("Reciprocal", |_, inputs| map(first(inputs)?, f64::recip)),
+    ("Reciprocal", |_, inputs| map(first(inputs)?, f64::recip, |_| None)),
     ("ReduceProd", product),
     ("Reshape", reshape),
     ("Shape", shape),
     ("Slice", slice),
-    ("Sqrt", |_, inputs| map(first(inputs)?, f64::sqrt)),
+    ("Sqrt", |_, inputs| map(first(inputs)?, f64::sqrt, |_| None)),
     ("Squeeze", squeeze),
     ("Sub", |_, inputs| binary(inputs, |a, b| a - b, i64::checked_sub)),
     ("Transpose", transpose),
@@ -140,10 +140,16 @@ fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     }
 }
 
-fn map(x: &Constant, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
+/// Applies a function to each value. `of_ints` is its exact form for integers, and returns `None` if the result is not one.
+fn map(x: &Constant, f: impl Fn(f64) -> f64, of_ints: impl Fn(i64) -> Option<i64>) -> Result<Constant, String> {
     let values = match &x.values {
         Values::Floats(values) => Values::Floats(values.iter().map(|x| f(f64::from(*x)) as f32).collect()),
-        Values::Ints(values) => Values::Ints(values.iter().map(|n| f(*n as f64) as i64).collect()),
+        Values::Ints(values) => {
+            let ints: Option<Vec<i64>> = values.iter().map(|n| of_ints(*n)).collect();
+            Values::Ints(
+                ints.ok_or("its input has integers, but its result is not an int64. Cast the input to float32")?,
+            )
+        }
         Values::Same(value, count) => Values::Same(f(f64::from(*value)) as f32, *count),
     };
     Ok(Constant { dims: x.dims.clone(), values })
@@ -211,12 +217,15 @@ fn binary(
 }
 
 fn clip(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
-    let bound = |at: usize, name: &str, usual: f64| {
-        let given = inputs.get(at).and_then(Option::as_deref).and_then(Constant::scalar);
-        given.unwrap_or_else(|| if node.has(name) { f64::from(node.float(name, 0.0)) } else { usual })
+    let given = |at: usize| inputs.get(at).and_then(Option::as_deref).filter(|bound| bound.values.len() == 1);
+    let float = |at: usize, name: &str, usual: f64| {
+        let stated = || if node.has(name) { f64::from(node.float(name, 0.0)) } else { usual };
+        given(at).and_then(Constant::scalar).unwrap_or_else(stated)
     };
-    let (least, most) = (bound(1, "min", f64::NEG_INFINITY), bound(2, "max", f64::INFINITY));
-    map(first(inputs)?, |x| x.max(least).min(most))
+    let int = |at: usize, usual: i64| given(at).map_or(usual, |bound| bound.ints()[0]);
+    let (least, most) = (float(1, "min", f64::NEG_INFINITY), float(2, "max", f64::INFINITY));
+    let (least_int, most_int) = (int(1, i64::MIN), int(2, i64::MAX));
+    map(first(inputs)?, |x| x.max(least).min(most), |n| Some(n.max(least_int).min(most_int)))
 }
 
 fn product(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {

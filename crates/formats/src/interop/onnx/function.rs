@@ -160,6 +160,23 @@ impl Function {
         })
     }
 
+    /// Returns a and b if the expression is a x + b in any form.
+    pub fn affine(&self) -> Option<[f64; 2]> {
+        Some(match &self.form {
+            Form::Argument => [1.0, 0.0],
+            Form::Number(number) => [0.0, *number],
+            Form::Unary(Unary::Negative, f) => f.affine()?.map(|number| -number),
+            Form::Unary(..) => return None,
+            Form::Binary(of, f, g) => match (of, f.affine()?, g.affine()?) {
+                (Binary::Add, [a, b], [c, d]) => [a + c, b + d],
+                (Binary::Sub, [a, b], [c, d]) => [a - c, b - d],
+                (Binary::Mul, [a, b], [0.0, factor]) | (Binary::Mul, [0.0, factor], [a, b]) => [a * factor, b * factor],
+                (Binary::Div, [a, b], [0.0, divisor]) => [a / divisor, b / divisor],
+                _ => return None,
+            },
+        })
+    }
+
     /// Substitutes `argument` for x.
     fn of(&self, argument: &Rc<Self>) -> Self {
         let form = match &self.form {

@@ -1,6 +1,6 @@
 //! The graph of an ONNX file: nodes with their attributes, weights, inputs and outputs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use net::Id;
 
@@ -11,7 +11,8 @@ use super::tensor::Stored;
 pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
-    /// The inputs without the weights. Old files also list weights as inputs.
+    /// The inputs that a node reads, without the weights. Old files also list weights as inputs, and tf2onnx lists
+    /// constants that it has already computed.
     pub inputs: Vec<Input<'a>>,
     pub outputs: Vec<&'a str>,
     /// Version of ONNX's standard operators.
@@ -126,8 +127,9 @@ impl<'a> Graph<'a> {
                 return Err(format!("it has more than {} inputs", MOST + MOST_VALUES));
             }
         }
-        let Self { inputs, tensors, .. } = &mut graph;
-        inputs.retain(|input| !tensors.contains_key(input.name));
+        let Self { nodes, inputs, tensors, .. } = &mut graph;
+        let read: BTreeSet<&str> = nodes.iter().flat_map(|node| &node.inputs).copied().collect();
+        inputs.retain(|input| read.contains(input.name) && !tensors.contains_key(input.name));
         Ok(graph)
     }
 }

@@ -157,7 +157,12 @@ const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAtte
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
-        return Err(format!("the graph has {} inputs ({}), expected one, the images", names.len(), names.join(", ")));
+        return Err(format!(
+            "the nodes read {} inputs ({}), expected one, the images. Store the values of the others in the file, as \
+             tf2onnx.convert.from_keras does",
+            names.len(),
+            names.join(", ")
+        ));
     };
     if *kind != FLOAT {
         let cure = match *kind {

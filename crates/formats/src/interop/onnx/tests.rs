@@ -12,6 +12,7 @@ use net::Shape;
 use super::build::{Build, Layout, Value};
 use super::fold::fold;
 use super::graph::Graph;
+use super::tensor::Values;
 use super::{Network, Survey, of_bytes, operators};
 
 fn floats(name: &str, dims: &[i64], values: &[f32]) -> Message {
@@ -214,6 +215,34 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     let bias = net.tensors.iter().find(|tensor| tensor.0 == "fc.bias").unwrap();
     assert_eq!(bias.2, [0.5, 1.5, 2.5]);
     assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
+}
+
+/// Integers above 2^53 are not exact in f64.
+#[test]
+fn functions_of_integers_are_exact() {
+    let (large, least) = (i64::MAX - 1, (1 << 53) + 1);
+    for (op, inputs, expected) in [
+        ("Clip", &["two", "least"][..], Ok([large, least])),
+        ("Clip", &["two", "", "least"], Ok([least, -large])),
+        ("Abs", &["two"], Ok([large, large])),
+        ("Neg", &["two"], Ok([-large, large])),
+        ("Sqrt", &["two"], Err("Cast the input to float32")),
+        ("Neg", &["smallest"], Err("not an int64")),
+    ] {
+        let bytes = changed(|tensors, nodes| {
+            tensors.extend([ints("two", &[large, -large]), ints("least", &[least]), ints("smallest", &[i64::MIN])]);
+            *nodes = vec![node(op, inputs, "a")];
+        });
+        let graph = Graph::read(&bytes).unwrap();
+        let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), bytes.len());
+        match (make(&mut build, 0), expected) {
+            (Ok(Value::Constant(made)), Ok(expected)) => {
+                assert_eq!(made.values, Values::Ints(expected.to_vec()), "{op}")
+            }
+            (Err(why), Err(part)) => assert!(why.contains(part), "{op}: {why}"),
+            other => panic!("{op}: {other:?}"),
+        }
+    }
 }
 
 /// ReduceProd keeps the reduced dimension unless `keepdims` is 0, so its result can be joined with other sizes.

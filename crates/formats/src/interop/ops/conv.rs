@@ -8,7 +8,7 @@ use super::{
     Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, with_relu,
 };
 use crate::interop::export::keras::layers::{activation, zeros};
-use crate::interop::onnx::build::{Build, Layout, Operator, Padding, Value, View};
+use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::windows::{Sizes, pads};
 
@@ -121,7 +121,7 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         groups,
         ..Conv::new(0, 1)
     };
-    if before.mirrored {
+    if before.fill == Fill::Mirrored {
         return blur_pool::blur(build, node, x, before, &Conv { pads: own, ..plain }, &weight.floats());
     }
     let all = std::array::from_fn(|side| own[side] + before.cells[side]);
@@ -138,7 +138,9 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// Returns the input image and the padding that an earlier Pad node added.
 fn input<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<(View, Padding), String> {
     match build.value(node, 0)? {
-        Value::Padded(view, padding) if view.layout == Layout::Image => Ok((view, padding)),
+        Value::Padded(view, padding) if view.layout == Layout::Image && padding.fill != Fill::Lowest => {
+            Ok((view, padding))
+        }
         _ => Ok((build.image(node, 0)?, Padding::NONE)),
     }
 }

@@ -53,6 +53,7 @@ pub(crate) trait OpMapping {
     }
 }
 
+#[derive(Clone, Copy)]
 pub(crate) enum Sign {
     Any,
     NonNegative,
@@ -63,6 +64,15 @@ pub(crate) enum Sign {
 impl Sign {
     fn non_negative_if(condition: bool) -> Self {
         if condition { Self::NonNegative } else { Self::Any }
+    }
+
+    /// Returns true if no value of the output is negative. `inputs` says the same about each input.
+    pub fn is_non_negative(self, mut inputs: impl Iterator<Item = bool>) -> bool {
+        match self {
+            Self::Any => false,
+            Self::NonNegative => true,
+            Self::OfInputs => inputs.all(|input| input),
+        }
     }
 }
 

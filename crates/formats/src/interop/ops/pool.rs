@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Attribute::{Int, Ints};
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Windows, pair, windows};
 use crate::interop::export::keras::layers::zeros;
-use crate::interop::onnx::build::{Build, Layout, Operator, Padding, Value, View};
+use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::windows::{Sizes, pads};
@@ -135,7 +135,7 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     node.only(&["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"])?;
     let counts = node.int("count_include_pad", 0) != 0;
     let (x, before) = match build.value(node, 0)? {
-        Value::Padded(view, padding) if view.layout == Layout::Image && !padding.mirrored => (view, padding),
+        Value::Padded(view, padding) if view.layout == Layout::Image && padding.fill == Fill::Zeros => (view, padding),
         _ => (build.image(node, 0)?, Padding::NONE),
     };
     let (image, sizes) = (before.around(build.shapes[x.id.0]), Sizes::of_pool(node)?);
@@ -178,17 +178,8 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("its second output, the indices of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
-        // without negative values, zero padding does not change the maximum
-        Value::Padded(view, padding)
-            if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
-        {
+        Value::Padded(view, padding) if view.layout == Layout::Image && is_neutral(build, view, padding) => {
             (view, padding)
-        }
-        Value::Padded(..) => {
-            return Err(
-                "a max pool of an image padded with zeros is supported only after ReLU; here values may be negative"
-                    .into(),
-            );
         }
         _ => (build.image(node, 0)?, Padding::NONE),
     };
@@ -201,6 +192,15 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     let apart = Pool { pads: own, ..pool.clone() }.output(&[image])?;
     merged(build, node, x, pool, apart)
+}
+
+/// Returns true if the cells never change a maximum, like a pool's own padding.
+fn is_neutral(build: &Build<'_>, x: View, padding: Padding) -> bool {
+    match padding.fill {
+        Fill::Lowest => true,
+        Fill::Zeros => build.is_non_negative(x.id),
+        Fill::Mirrored => false,
+    }
 }
 
 fn pool(node: &Node<'_>, kind: PoolKind, sizes: &Sizes, pads: [usize; 4]) -> Result<Pool, String> {

@@ -1,6 +1,6 @@
 //! Pad and Slice: padding and strides that become part of the following layer.
 
-use crate::interop::onnx::build::{Build, Operator, Padding, Value};
+use crate::interop::onnx::build::{Build, Fill, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
@@ -57,14 +57,38 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
             let part = range(starts[1], ends[1], shape.c);
             channels::picked(build, node, x, &part.collect::<Vec<_>>())
         }
+        [1, 1, 1, 1] if starts[..2] == [0, 0] && ends[0] >= i64::from(i32::MAX) && ends[1] >= whole[1] => {
+            let (rows, columns) = (range(starts[2], ends[2], shape.h), range(starts[3], ends[3], shape.w));
+            cropped(build, node, x, [rows.start, columns.start, shape.h - rows.end, shape.w - columns.end], [0; 4])
+        }
         _ => Err(format!(
-            "it takes a part of {shape} (from {starts:?} in steps of {steps:?}); only parts of the channels, and rows and columns at a \
-             regular step, are supported"
+            "it takes a part of {shape} (from {starts:?} in steps of {steps:?}); only parts of the channels, crops, and rows and columns \
+             at a regular step, are supported"
         )),
     }
 }
 
-/// Returns a range of a tensor's sizes.
+/// Largest number of cells that a crop removes on one side. It limits the kernel size of the convolution.
+const MOST_CROPPED: usize = 8;
+
+/// Removes cells at the edges and adds zeros.
+fn cropped<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    x: View,
+    crop: [usize; 4],
+    zeros: [usize; 4],
+) -> Result<Value, String> {
+    if crop.iter().any(|cells| *cells > MOST_CROPPED) {
+        return Err(format!(
+            "it crops {crop:?} cells at top, left, bottom and right, but at most {MOST_CROPPED} are supported"
+        ));
+    }
+    let id = channels::framed(build, node.label(), x, crop, zeros)?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// Returns a range of the sizes of a tensor.
 fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
     let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
         Some([number]) => Ok(*number),
@@ -82,30 +106,41 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let pads = build.numbers(node, 1, "pads")?.ok_or("it has no pads")?;
     let axes = build.given(node, 3)?.map_or_else(|| (0..4).collect(), |axes| axes.ints());
     let (before, after) = pads.split_at(pads.len() / 2);
-    if pads.len() != 2 * axes.len() || pads.iter().any(|n| !(0..=MOST).contains(n)) {
-        return Err(format!("its pads must be two numbers from 0 to {MOST} for each axis, got {pads:?}"));
+    if pads.len() != 2 * axes.len() || pads.iter().any(|n| !(-MOST..=MOST).contains(n)) {
+        return Err(format!("its pads must be two numbers from -{MOST} to {MOST} for each axis, got {pads:?}"));
     }
     let mut all = [[0; 2]; 4];
     for (at, axis) in axes.iter().enumerate() {
         let axis =
             usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] =
-            [before[at] as usize, after[at] as usize];
+        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] = [before[at], after[at]];
     }
-    let mode = node.text("mode");
-    let zeros = ["", "constant"].contains(&mode)
-        && node.float("value", 0.0) == 0.0
-        && build.given(node, 2)?.is_none_or(|value| value.scalar() == Some(0.0));
-    if !zeros && mode != "reflect" {
-        return Err("it pads with values other than zeros or mirrored cells".into());
-    }
+    let value = match build.given(node, 2)? {
+        Some(value) => value.scalar().ok_or("its value must be a single number")?,
+        None => node.float("value", 0.0).into(),
+    };
+    let fill = match node.text("mode") {
+        "reflect" => Fill::Mirrored,
+        "" | "constant" if value == 0.0 => Fill::Zeros,
+        "" | "constant" if value <= f32::MIN.into() => Fill::Lowest,
+        _ => return Err("it pads with values other than zeros, -infinity or mirrored cells".into()),
+    };
+    let added = |cells: i64| cells.max(0) as usize;
     match all {
         [[0, 0], [0, 0], down, across] => {
             let x = build.image(node, 0)?;
-            let cells = [down[0], across[0], down[1], across[1]];
-            Ok(if cells == [0; 4] { Value::Tensor(x) } else { Value::Padded(x, Padding { cells, mirrored: !zeros }) })
+            let sides = [down[0], across[0], down[1], across[1]];
+            let (cells, crop) = (sides.map(added), sides.map(|cells| added(-cells)));
+            match fill {
+                _ if sides == [0; 4] => Ok(Value::Tensor(x)),
+                _ if crop == [0; 4] => Ok(Value::Padded(x, Padding { cells, fill })),
+                Fill::Zeros => cropped(build, node, x, crop, cells),
+                _ => Err(format!("its pads {pads:?} are negative, which is supported only for zeros")),
+            }
         }
-        [[0, 0], channels, [0, 0], [0, 0]] if zeros => shortcut(build, node, channels),
+        [[0, 0], channels, [0, 0], [0, 0]] if fill == Fill::Zeros && channels.iter().all(|cells| *cells >= 0) => {
+            shortcut(build, node, channels.map(added))
+        }
         _ => Err(format!("pads {pads:?} are not supported, only padding of height and width, or of channels")),
     }
 }

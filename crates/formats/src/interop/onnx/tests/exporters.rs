@@ -1,6 +1,6 @@
 //! Graphs as written for old opsets and by the exporters of TensorFlow, Caffe2 and PyTorch.
 
-use net::{Activation, Op};
+use net::{Activation, Conv, Op};
 
 use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
@@ -129,22 +129,114 @@ fn sums_and_means_of_several_tensors_are_chains() {
     }
 }
 
-/// No output of a ReLU is below zero, so zero padding does not change the maximum.
+/// No output of a ReLU is below zero, so zero padding does not change the maximum. This also holds for a sum of such
+/// outputs. Elsewhere the zeros need a layer of their own.
 #[test]
 fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
-    let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
+    let cells = [ints("cells", &[0, 0, 1, 2, 0, 0, 0, 1])];
     let pool = |from: &[Message]| {
         let pool = with_ints(node("MaxPool", &["p"], "b"), "kernel_shape", &[3, 3]);
         between(&cells, &[from, &[node("Pad", &["r", "cells"], "p"), pool]].concat())
     };
-    match &network(&pool(&[node("Relu", &["a"], "r")])).unwrap().net.nodes[1].op {
-        Op::Pool(pool) => assert_eq!(pool.pads, [1; 4]),
+    let sum = [node("Relu", &["a"], "u"), node("Sigmoid", &["u"], "v"), node("Add", &["u", "v"], "r")];
+    for from in [&[node("Relu", &["a"], "r")][..], &sum] {
+        let net = network(&pool(from)).unwrap().net;
+        let pools =
+            net.nodes.iter().filter_map(|node| if let Op::Pool(pool) = &node.op { Some(pool.pads) } else { None });
+        assert_eq!(pools.collect::<Vec<_>>(), [[1, 2, 0, 1], [0; 4]]);
+    }
+    let Network { net, tensors, notes, .. } = network(&pool(&[node("Tanh", &["a"], "r")])).unwrap();
+    assert_eq!(net.nodes[2].op, Conv::new(5, 1).depthwise(5).pads([1, 2, 0, 1]).into());
+    assert!(matches!(&net.nodes[3].op, Op::Pool(pool) if pool.pads == [0; 4]), "{net:?}");
+    let weight = format!("{}.weight", net.nodes[2].name);
+    assert_eq!(tensors.iter().find(|tensor| tensor.0 == weight).unwrap().2, [1.0; 5]);
+    assert!(notes.iter().any(|note| note.starts_with("depthwise convolutions with a single one")), "{notes:?}");
+}
+
+/// No value is lower than -infinity, so these cells are a max pool's own padding.
+#[test]
+fn cells_of_minus_infinity_are_padding_of_max_pools() {
+    let tensors = [ints("cells", &[0, 0, 1, 1, 0, 0, 0, 0]), floats("lowest", &[], &[f32::NEG_INFINITY])];
+    let with = |tensors: &[Message], op: &str| {
+        let pool = with_ints(node(op, &["p"], "b"), "kernel_shape", &[3, 3]);
+        between(tensors, &[node("Pad", &["a", "cells", "lowest"], "p"), pool])
+    };
+    match &network(&with(&tensors, "MaxPool")).unwrap().net.nodes[1].op {
+        Op::Pool(pool) => assert_eq!(pool.pads, [1, 1, 0, 0]),
         other => panic!("{other:?}"),
     }
-    refused(
-        &pool(&[node("Tanh", &["a"], "r")]),
-        &["node /b/MaxPool (MaxPool): a max pool of an image padded with zeros"],
-    );
+    refused(&with(&tensors, "AveragePool"), &["node /b/AveragePool (AveragePool)", "padded with -infinity"]);
+    let [cells, _] = tensors.clone();
+    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["node /p/Pad (Pad): it pads with values"]);
+}
+
+/// Slices and negative pads crop images. A crop is a convolution that moves them.
+#[test]
+fn crops_are_depthwise_convolutions() {
+    let tensors = [
+        ints("starts", &[2, 1]),
+        ints("ends", &[i64::MAX, -1]),
+        ints("axes", &[2, 3]),
+        ints("pads", &[0, 0, -1, 0, 0, 0, 1, -2]),
+    ];
+    let conv = |nodes: &[Message]| {
+        let bytes = between(&tensors, nodes);
+        let conv = match &network(&bytes).unwrap().net.nodes[1].op {
+            Op::Conv(conv) => (conv.kernel, conv.pads),
+            other => panic!("{other:?}"),
+        };
+        (conv, values(&bytes, "b.weight")[..conv.0[0] * conv.0[1]].to_vec())
+    };
+    let slice = conv(&[node("Slice", &["a", "starts", "ends", "axes"], "b")]);
+    assert_eq!(slice, (([3, 3], [0; 4]), vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]));
+    let pads = conv(&[node("Pad", &["a", "pads"], "b")]);
+    assert_eq!(pads, (([2, 3], [0, 0, 1, 0]), vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]));
+    let all = [ints("pads", &[0, 0, -4, 0, 0, 0, 0, 0])];
+    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["node /b/Pad (Pad)"]);
+    let many = [ints("pads", &[0, 0, -9, 0, 0, 0, 0, 0])];
+    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["it crops [9, 0, 0, 0] cells"]);
+}
+
+/// Any other layer may read padded tensors, too. All readers share the layer that adds the zeros.
+#[test]
+fn readers_share_the_layer_that_pads() {
+    let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
+    let nodes = [node("Pad", &["a", "cells"], "p"), node("Tanh", &["p"], "t"), node("Add", &["p", "t"], "b")];
+    assert_eq!(kinds(&between(&cells, &nodes))[..4], ["conv", "conv", "tanh", "add"]);
+    let mirrored = node("Pad", &["a", "cells"], "p").message(5, Message::new().text(1, "mode").text(4, "reflect"));
+    refused(&between(&cells, &[mirrored, nodes[1].clone(), nodes[2].clone()]), &["padded with mirrored cells"]);
+}
+
+/// Keras's Rescaling layer computes x * 2 / 255 - 1.
+#[test]
+fn a_number_is_added_by_a_convolution_of_each_channel() {
+    let numbers = [floats("scale", &[], &[0.5]), floats("shift", &[], &[-1.0]), floats("four", &[], &[4.0])];
+    let nodes = [
+        node("Mul", &["scale", "a"], "m"),
+        node("Add", &["m", "shift"], "s"),
+        node("Neg", &["s"], "n"),
+        node("Div", &["n", "four"], "b"),
+    ];
+    let bytes = between(&numbers, &nodes);
+    assert_eq!(kinds(&bytes)[..2], ["conv", "conv"]);
+    assert_eq!((values(&bytes, "b.weight"), values(&bytes, "b.bias")), (vec![-0.125; 5], vec![0.25; 5]));
+}
+
+/// tf2onnx lists constants as inputs although it has already computed the nodes that read them.
+#[test]
+fn inputs_that_no_node_reads_are_left_out() {
+    let (tensors, nodes) = parts();
+    let graph = tensors.iter().fold(Message::new(), |graph, tensor| graph.message(5, tensor));
+    let inputs = ["x", "mean", "mean2"].map(|name| value(name, &IMAGE));
+    let graph = inputs.iter().fold(graph, |graph, input| graph.message(11, input)).message(12, value("y", &[Ok(3)]));
+    let with = |nodes: &[Message]| {
+        let graph = nodes.iter().fold(graph.clone(), |graph, node| graph.message(1, node));
+        let opset = Message::new().text(1, "").int(2, 17);
+        Message::new().int(1, 8).message(7, &graph).message(8, &opset).bytes().to_vec()
+    };
+    assert!(network(&with(&nodes)).is_ok());
+    let read = [&[node("Add", &["x", "mean"], "s")][..], &nodes].concat();
+    refused(&with(&read), &["the nodes read 2 inputs (x, mean), expected one, the images"]);
 }
 
 /// If features are flattened from (H, W, C), the columns of the next weight must be reordered.

@@ -218,7 +218,7 @@ fn what_a_gemm_adds_is_one_number_a_class() {
 fn functions_that_are_no_activation_are_named_with_a_cure() {
     let bounds = [floats("least", &[], &[-1.0]), floats("most", &[], &[1.0])];
     for (op, inputs) in
-        [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
+        [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Max", &["a", "most"])]
     {
         let bytes = between(&bounds, &[node(op, inputs, "b")]);
         let maker =
