@@ -193,7 +193,7 @@ struct Shift {
     columns: i32,
 }
 
-pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let offset = |number: f64| {
         let whole = number.fract() == 0.0 && number.abs() <= f64::from(u16::MAX);
         if whole { Ok(number as i32) } else { Err(format!("expected a whole number of pixels, got {number}")) }
