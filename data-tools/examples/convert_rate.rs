@@ -8,7 +8,7 @@
 //! prints one JSON line with the seconds of both, measured in alternation, the ratio of the medians, and the share of
 //! the threads' time that the conversion spent reading, decoding and writing.
 
-use data_tools::{ConvertOptions, Converted, convert};
+use data_tools::{ConvertOptions, ConvertSummary, convert};
 use flate2::read::MultiGzDecoder;
 use loaders::decode::Decoder;
 use loaders::{Limits, example, record};
@@ -116,7 +116,7 @@ fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Writes to a series of files of equal size.
+/// Writes a series of equally large files.
 struct Output<'a> {
     scratch: &'a Path,
     number: &'a AtomicUsize,
@@ -145,21 +145,21 @@ impl Output<'_> {
 }
 
 /// The decoder and buffers of one thread.
-struct Hand<'a> {
+struct Worker<'a> {
     decoder: Decoder,
     pixels: Vec<u8>,
     buffer: Vec<u8>,
     seen: usize,
     output: Output<'a>,
     /// Number of bytes other than pixels (names, labels, checksums) that a conversion writes per byte of pixels.
-    beside: f64,
+    extra: f64,
 }
 
-impl Hand<'_> {
+impl Worker<'_> {
     /// Writes pixels together with as many extra bytes as a conversion writes for names, labels and checksums. Rounds
     /// up to whole pages, which is fastest.
     fn pixels(&mut self, pixels: &mut Vec<u8>) -> Result<()> {
-        let bytes = (pixels.len() as f64 * (1.0 + self.beside)) as usize;
+        let bytes = (pixels.len() as f64 * (1.0 + self.extra)) as usize;
         pixels.resize(bytes.next_multiple_of(PAGE), 0);
         self.output.write(pixels)
     }
@@ -241,16 +241,16 @@ fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, (bytes, files): (u6
     let started = Instant::now();
     let parts = parts(kind, src)?;
     let pixels: u64 = parts.iter().map(Part::pixels).sum();
-    let beside = bytes.saturating_sub(pixels) as f64 / pixels.max(1) as f64;
+    let extra = bytes.saturating_sub(pixels) as f64 / pixels.max(1) as f64;
     let (next, number) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || -> Result<()> {
         let output = Output { scratch, number: &number, size: bytes / files, file: None };
         let decoder = Decoder::new(Limits::DEFAULT);
-        let mut hand = Hand { decoder, pixels: Vec::new(), buffer: Vec::new(), seen: 0, output, beside };
+        let mut worker = Worker { decoder, pixels: Vec::new(), buffer: Vec::new(), seen: 0, output, extra };
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            hand.part(part)?;
+            worker.part(part)?;
         }
-        hand.output.finish()
+        worker.output.finish()
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
@@ -261,7 +261,7 @@ fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, (bytes, files): (u6
     Ok(seconds)
 }
 
-fn converted(kind: &str, src: &Path, scratch: &Path, jobs: usize) -> Result<Converted> {
+fn converted(kind: &str, src: &Path, scratch: &Path, jobs: usize) -> Result<ConvertSummary> {
     fs::create_dir_all(scratch)?;
     let options = ConvertOptions { jobs, progress: false, ..ConvertOptions::default() };
     let converted = convert(kind, src, &scratch.join("out"), &options)?;

@@ -87,7 +87,7 @@ pub enum Error {
         source: Box<Error>,
         /// Number of shards that are finished and kept.
         kept: usize,
-        /// Number of shards of the whole data set.
+        /// Number of shards that the whole data set will have.
         shards: usize,
         /// The folder with the finished shards.
         partial: PathBuf,

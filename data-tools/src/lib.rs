@@ -30,16 +30,18 @@ pub mod fuzzing {
 }
 
 pub use crate::image::{Sizes, Spread};
-pub use convert::{Converted, Spent, convert, convert_source};
+pub use convert::{ConvertSummary, ThreadTimes, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
-    Bad, COPIES, ContactSheet, CopyNames, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
-    ShowOptions, Shown, SplitInfo, Stats, Thumbnail, Thumbnails,
+    COPIES, ContactSheet, CopyNames, ExtractSummary, FirstImage, IndexSummary, Info, LabelCounts, NearCopy, SHEET,
+    ShardFault, ShowOptions, ShowSummary, SplitInfo, Stats, Thumbnail, ThumbnailMaker, VerifyReport,
 };
 pub use inspect::{extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad, To8Bit, to_8bit};
 pub use progress::watch;
-pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
+pub use reshape::{
+    ExportSummary, ReshapeOptions, ReshapeSummary, Share, export_webdataset, merge, reshard, sample, split,
+};
 pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
 pub use splits::split_map;

@@ -4,13 +4,13 @@
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// The limit for the length of a header.
-const MOST_HEADER: usize = 1 << 16;
+const MAX_HEADER: usize = 1 << 16;
 
-/// Bytes at the start of a file in which a header of up to [`MOST_HEADER`] bytes is whole.
-pub(crate) const MOST_BEFORE: usize = MOST_HEADER + 12;
+/// How many bytes to read from a file so that they include any header up to [`MAX_HEADER`] bytes.
+pub(crate) const MAX_VALUES_START: usize = MAX_HEADER + 12;
 
 /// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
-pub const WRITTEN: usize = 128;
+pub const HEADER_BYTES: usize = 128;
 
 /// The properties of the values, from the header.
 pub(crate) struct Header<'a> {
@@ -48,17 +48,17 @@ fn text(bytes: &[u8]) -> Option<(&str, usize)> {
         1 => (usize::from(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?)), 10),
         _ => (u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize, 12),
     };
-    let end = start + Some(length).filter(|&length| length <= MOST_HEADER)?;
+    let end = start + Some(length).filter(|&length| length <= MAX_HEADER)?;
     Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
 }
 
-/// Returns the [`WRITTEN`] bytes before the values of a table of f32.
-pub fn head(rows: usize, columns: usize) -> Vec<u8> {
+/// Returns the [`HEADER_BYTES`] bytes before the values of a table of f32.
+pub fn f32_header(rows: usize, columns: usize) -> Vec<u8> {
     let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
     let mut head = [MAGIC, &[1, 0]].concat();
-    head.extend(((WRITTEN - 10) as u16).to_le_bytes());
+    head.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());
     head.extend(text.as_bytes());
-    head.resize(WRITTEN - 1, b' ');
+    head.resize(HEADER_BYTES - 1, b' ');
     head.push(b'\n');
     head
 }

@@ -16,11 +16,11 @@ const STEP: u64 = 256;
 const LINES: Duration = Duration::from_secs(10);
 
 /// The bar on the terminal, if there is one.
-static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Writes a line to standard error, above the bar if there is one.
 pub(crate) fn say(line: &str) {
-    let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {
         Some(bar) => bar.println(line),
         // If standard error is closed, there is no other place to write to.
@@ -52,7 +52,7 @@ impl Progress {
             bar.set_style(style.with_key("rate", write_rate).progress_chars("=> "));
         }
         if shown && terminal {
-            *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+            *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         }
         let started = Instant::now();
         let last = (shown && !terminal).then(|| Mutex::new(started));
@@ -101,7 +101,7 @@ fn line(what: &str, done: u64, samples: Option<u64>, elapsed: Duration) -> Strin
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *BAR.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.bar.finish_and_clear();
     }
 }

@@ -22,7 +22,7 @@ pub struct SourceSplit {
 pub struct Blocks {
     /// Number of samples in each block. The blocks are consecutive.
     pub lengths: Vec<u64>,
-    /// Number of blocks whose samples may be mixed. The source can keep this many blocks in memory.
+    /// How many blocks may be mixed with each other. The source can keep this many in memory.
     pub together: usize,
 }
 
@@ -188,7 +188,7 @@ pub trait Source: Sync {
 
     /// Announces that a sample will be read soon, so that a source can prefetch its bytes into the CPU caches. Does
     /// nothing by default.
-    fn soon(&self, _split: usize, _index: u64) {}
+    fn prefetch(&self, _split: usize, _index: u64) {}
 
     /// Fills `sample` with sample `index` of split `split`. Indices start at 0 and follow the source's own order.
     ///

@@ -28,7 +28,7 @@ enum Word {
 
 /// How to treat parts if no name contains a split word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownNames {
     /// Assign all parts to `train`.
     Train,
     /// Make each part a split with the same name.
@@ -36,7 +36,7 @@ pub(crate) enum Unknown {
 }
 
 /// Returns the split for a lower-case word. `valset` and `traindata` count as `val` and `train`.
-fn of_word(word: &str) -> Option<Word> {
+fn split_of_word(word: &str) -> Option<Word> {
     match word {
         "train" | "training" | "trn" => Some(Word::Split(TRAIN)),
         "val" | "valid" | "validation" | "validate" | "dev" => Some(Word::Split(VALIDATION)),
@@ -44,7 +44,7 @@ fn of_word(word: &str) -> Option<Word> {
         "eval" | "evaluation" | "holdout" | "heldout" => Some(Word::Eval),
         _ => {
             let short = ["set", "split", "data"].iter().find_map(|end| word.strip_suffix(end));
-            short.filter(|short| !short.is_empty()).and_then(of_word)
+            short.filter(|short| !short.is_empty()).and_then(split_of_word)
         }
     }
 }
@@ -72,26 +72,26 @@ pub(crate) fn words(name: &str) -> Vec<String> {
 }
 
 /// Returns the split in a name that may contain other words. The last split word counts, as in `my-test-train-000012`.
-fn of_name(name: &str) -> Option<Word> {
-    words(name).iter().rev().find_map(|word| of_word(word)).or_else(|| of_joined(name))
+fn split_of_name(name: &str) -> Option<Word> {
+    words(name).iter().rev().find_map(|word| split_of_word(word)).or_else(|| split_of_joined_words(name))
 }
 
 /// Recognizes `hold-out` and `held_out`, because their separate words have no meaning.
-fn of_joined(name: &str) -> Option<Word> {
+fn split_of_joined_words(name: &str) -> Option<Word> {
     let joined = words(name).concat();
     (joined.contains("holdout") || joined.contains("heldout")).then_some(Word::Eval)
 }
 
 /// Returns the split if a name has only a split word, numbers and fillers such as `set`. Accepts `val2017` and `TrainSet`, but not
 /// `train_small`.
-fn of_whole(name: &str) -> Option<Word> {
+fn split_of_whole_name(name: &str) -> Option<Word> {
     let is_filler = |word: &str| {
         ["set", "split", "data", "images", "imgs"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit())
     };
     let words = words(name);
     let mut found = words.iter().filter(|word| !is_filler(word));
     match (found.next(), found.next()) {
-        (Some(word), None) => of_word(word),
+        (Some(word), None) => split_of_word(word),
         (Some(_), Some(_)) if ["holdout", "heldout"].contains(&words.concat().as_str()) => Some(Word::Eval),
         _ => None,
     }
@@ -99,17 +99,17 @@ fn of_whole(name: &str) -> Option<Word> {
 
 /// Returns true if a folder name or column value is a split.
 pub(crate) fn is_split(name: &str) -> bool {
-    of_whole(name).is_some()
+    split_of_whole_name(name).is_some()
 }
 
 /// Returns true if a folder name means `train`.
 pub(crate) fn is_train(name: &str) -> bool {
-    of_whole(name) == Some(Word::Split(TRAIN))
+    split_of_whole_name(name) == Some(Word::Split(TRAIN))
 }
 
 /// Returns true if a name contains a split word.
 pub(crate) fn mentions_split(name: &str) -> bool {
-    of_name(name).is_some()
+    split_of_name(name).is_some()
 }
 
 /// Strips the ending and the numbers from a numbered file's name: `eval-00003-of-00010` becomes `eval`.
@@ -137,7 +137,7 @@ pub(crate) fn rank(split: &str) -> u8 {
 
 /// Where a name may contain a split word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Names {
+pub(crate) enum NameMatching {
     /// A split word may occur anywhere in the name.
     Loose,
     /// The whole name must be a split, as for folders and column values.
@@ -145,16 +145,16 @@ pub(crate) enum Names {
 }
 
 /// Assigns splits to the parts in a source.
-pub(crate) struct Assign<'a> {
+pub(crate) struct SplitAssigner<'a> {
     /// Path of the source, for messages.
     pub src: &'a Path,
     /// The `--split-map` entries: names and their splits.
     pub map: &'a [(String, String)],
-    pub names: Names,
-    pub unknown: Unknown,
+    pub names: NameMatching,
+    pub unknown: UnknownNames,
 }
 
-impl Assign<'_> {
+impl SplitAssigner<'_> {
     /// Returns the split for each part in `names`, or `None` for skipped parts.
     ///
     /// # Errors
@@ -163,7 +163,9 @@ impl Assign<'_> {
     pub(crate) fn splits(&self, names: &[&str]) -> Result<Vec<Option<String>>, Error> {
         self.check_map(names)?;
         let mapped: Vec<Option<&str>> = names.iter().map(|name| self.mapped(name)).collect();
-        let read = |name: &str| if self.names == Names::Loose { of_name(name) } else { of_whole(name) };
+        let read = |name: &str| {
+            if self.names == NameMatching::Loose { split_of_name(name) } else { split_of_whole_name(name) }
+        };
         let words: Vec<Option<Word>> = names.iter().map(|name| read(name)).collect();
         let is_there = |split: &str| {
             mapped.iter().zip(&words).any(|(mapped, word)| match mapped {
@@ -198,7 +200,7 @@ impl Assign<'_> {
             (Some(split), _) => Some(split.to_string()),
             (None, Some(Word::Split(split))) => Some(split.to_string()),
             (None, Some(Word::Eval)) => eval.map(String::from),
-            (None, None) if self.unknown == Unknown::Own => Some(name.to_string()),
+            (None, None) if self.unknown == UnknownNames::Own => Some(name.to_string()),
             (None, None) => Some(TRAIN.to_string()),
         };
         Ok(each().map(split).collect())
@@ -209,7 +211,7 @@ impl Assign<'_> {
         let whole = self.map.iter().find(|(from, _)| from.eq_ignore_ascii_case(name));
         let by_word = || {
             let words = words(name);
-            self.map.iter().find(|(from, _)| self.names == Names::Loose && words.contains(&from.to_lowercase()))
+            self.map.iter().find(|(from, _)| self.names == NameMatching::Loose && words.contains(&from.to_lowercase()))
         };
         whole.or_else(by_word).map(|(_, to)| to.as_str())
     }
@@ -218,7 +220,7 @@ impl Assign<'_> {
         let words: BTreeSet<String> = names.iter().flat_map(|name| words(name)).collect();
         let is_there = |from: &str| {
             names.iter().any(|name| name.eq_ignore_ascii_case(from))
-                || self.names == Names::Loose && words.contains(&from.to_lowercase())
+                || self.names == NameMatching::Loose && words.contains(&from.to_lowercase())
         };
         match self.map.iter().find(|(from, _)| !is_there(from)) {
             None => Ok(()),
@@ -272,7 +274,7 @@ pub fn split_map(text: &str) -> Result<(String, String), String> {
                 .into(),
         );
     }
-    let split = match of_word(&split.to_lowercase()) {
+    let split = match split_of_word(&split.to_lowercase()) {
         Some(Word::Split(split)) => split.to_string(),
         _ => split.to_string(),
     };
@@ -303,9 +305,9 @@ pub(crate) fn draw(labels: &[u32], classes: usize, wanted: impl Fn(u64) -> u64, 
 mod tests {
     use super::*;
 
-    fn assigned(names: &[&str], map: &[(&str, &str)], unknown: Unknown) -> Result<String, String> {
+    fn assigned(names: &[&str], map: &[(&str, &str)], unknown: UnknownNames) -> Result<String, String> {
         let map: Vec<(String, String)> = map.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
-        let assign = Assign { src: Path::new("src"), map: &map, names: Names::Loose, unknown };
+        let assign = SplitAssigner { src: Path::new("src"), map: &map, names: NameMatching::Loose, unknown };
         let splits = assign.splits(names).map_err(|e| e.to_string())?;
         Ok(splits.into_iter().map(|split| split.unwrap_or("-".into())).collect::<Vec<_>>().join(" "))
     }
@@ -329,9 +331,9 @@ mod tests {
             ("cat-trainer-1", "train"),
             ("shard-000001", "train"),
         ] {
-            assert_eq!(assigned(&[name], &[], Unknown::Train).as_deref(), Ok(split), "{name}");
+            assert_eq!(assigned(&[name], &[], UnknownNames::Train).as_deref(), Ok(split), "{name}");
         }
-        assert_eq!(assigned(&["shard"], &[], Unknown::Own).as_deref(), Ok("shard"));
+        assert_eq!(assigned(&["shard"], &[], UnknownNames::Own).as_deref(), Ok("shard"));
         assert!(is_split("val2017") && is_split("TrainSet") && is_split("eval") && !is_split("train_small"));
         assert!(is_train("Training") && !is_train("trainer"));
         for (stem, name) in [("eval-00003-of-00010", "eval"), ("holdout", "holdout"), ("000", "000"), ("a_1_of_2", "a")]
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn eval_is_what_is_missing() {
-        let of = |names: &[&str]| assigned(names, &[], Unknown::Train);
+        let of = |names: &[&str]| assigned(names, &[], UnknownNames::Train);
         assert_eq!(of(&["train", "eval"]).as_deref(), Ok("train validation"));
         assert_eq!(of(&["train", "dev", "eval"]).as_deref(), Ok("train validation test"));
         assert_eq!(of(&["train", "test", "holdout"]).as_deref(), Ok("train test validation"));
@@ -356,7 +358,7 @@ mod tests {
     #[test]
     fn unknown_parts_beside_known_ones_are_refused_or_mapped() {
         let names = ["train-000", "extra_a", "extra_b"];
-        let message = assigned(&names, &[], Unknown::Train).unwrap_err();
+        let message = assigned(&names, &[], UnknownNames::Train).unwrap_err();
         for part in [
             "src: `extra_a`, `extra_b` do not say",
             "Found: extra_a, extra_b, train-000",
@@ -364,10 +366,10 @@ mod tests {
         ] {
             assert!(message.contains(part), "{message}");
         }
-        assert_eq!(assigned(&names, &[("extra", "test")], Unknown::Train).as_deref(), Ok("train test test"));
+        assert_eq!(assigned(&names, &[("extra", "test")], UnknownNames::Train).as_deref(), Ok("train test test"));
         let each = [("extra_a", "none"), ("EXTRA_B", "more")];
-        assert_eq!(assigned(&names, &each, Unknown::Own).as_deref(), Ok("train - more"));
-        let message = assigned(&names, &[("extar", "test")], Unknown::Train).unwrap_err();
+        assert_eq!(assigned(&names, &each, UnknownNames::Own).as_deref(), Ok("train - more"));
+        let message = assigned(&names, &[("extar", "test")], UnknownNames::Train).unwrap_err();
         assert!(message.contains("--split-map extar=test: src has no such part, only extra_a"), "{message}");
         assert_eq!(split_map("holdout=val"), Ok(("holdout".into(), "validation".into())));
         assert!(split_map("holdout").is_err() && split_map("a=b/c").is_err());

@@ -83,7 +83,7 @@ pub enum Error {
     Manifest {
         /// The path of `dataset.json`.
         path: PathBuf,
-        /// The key, what was expected and what was found.
+        /// Names the key, and says what was expected and found.
         problem: String,
     },
     /// The data set has no split with this name.
@@ -117,7 +117,7 @@ pub enum Error {
         index: PathBuf,
         /// The directory of the data set.
         dir: PathBuf,
-        /// The line, what was expected and what was found.
+        /// Names the line, and says what was expected and found.
         problem: String,
     },
     /// A shard differs from its entry in `dataset.json`.
@@ -172,7 +172,7 @@ pub enum Error {
          begin the list with random_resized_crop(size) or inception_crop(size), or with resize(size) and then \
          center_crop(size) or random_crop(size)"
     )]
-    Unsettled {
+    VariousSizes {
         /// The images that the list receives.
         images: Images,
     },
@@ -224,13 +224,13 @@ fn size(bytes: u64) -> String {
 impl Error {
     /// Returns true if the error concerns a name that the user gave on the command line (a split or a transform).
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
+        matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::VariousSizes { .. })
     }
 
     /// Returns true if a list of transforms cannot be used only because the images have various sizes.
-    pub fn is_of_sizes(&self) -> bool {
+    pub fn is_about_sizes(&self) -> bool {
         match self {
-            Error::Unsettled { .. } => true,
+            Error::VariousSizes { .. } => true,
             Error::Transform { problem, .. } => problem == VARIOUS_SIZES,
             _ => false,
         }
@@ -315,13 +315,13 @@ fn missing(path: &Path) -> String {
     } else {
         format!("; there is no folder {}", printable(&first.to_string_lossy()))
     };
-    let meant = beside(first)
+    let meant = similar_entry(first)
         .map_or_else(String::new, |found| format!("; did you mean {}?", printable(&found.to_string_lossy())));
     format!("{folder}{meant}")
 }
 
 /// Returns the entry in the same directory with the most similar name.
-fn beside(path: &Path) -> Option<PathBuf> {
+fn similar_entry(path: &Path) -> Option<PathBuf> {
     let wanted = path.file_name()?.to_str()?;
     let entries = fs::read_dir(folder_of(path)).ok()?.flatten().take(NAMES);
     let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();

@@ -59,7 +59,7 @@ pub enum Fault {
     /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
     /// own.
     #[error("image of {got} (height x width x channels), but earlier images have {first}")]
-    Odd {
+    DifferentSize {
         /// The shape of the first image.
         first: ImageSpec,
         got: ImageSpec,

@@ -26,7 +26,7 @@ const LIMITS: [(Resource, &str, &str); 2] = [(Resource::As, "VmSize:", "-v"), (R
 /// Returns how many bytes this process can still map under RLIMIT_AS and RLIMIT_DATA.
 pub fn address_space_left() -> u64 {
     let limits = LIMITS.into_iter().filter_map(|(resource, used, _)| Some((getrlimit(resource).current?, used)));
-    let left = limits.map(|(limit, used)| limit.saturating_sub(line_of("/proc/self/status", used).unwrap_or(0)));
+    let left = limits.map(|(limit, used)| limit.saturating_sub(proc_bytes("/proc/self/status", used).unwrap_or(0)));
     left.min().unwrap_or(u64::MAX)
 }
 
@@ -58,13 +58,13 @@ fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error>
     }
 }
 
-/// Returns the value of a line of `/proc/meminfo` in bytes.
+/// Returns a value from `/proc/meminfo` in bytes.
 fn meminfo(name: &str) -> Option<u64> {
-    line_of("/proc/meminfo", name)
+    proc_bytes("/proc/meminfo", name)
 }
 
 /// Reads a line with a value in kB from a file in /proc. Returns the value in bytes.
-fn line_of(file: &str, name: &str) -> Option<u64> {
+fn proc_bytes(file: &str, name: &str) -> Option<u64> {
     let info = fs::read_to_string(file).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()?.saturating_mul(1024))

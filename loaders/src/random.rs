@@ -65,7 +65,7 @@ pub struct Draws {
     id: u64,
     epoch: u32,
     op: u16,
-    /// Number of the next block of four draws.
+    /// Block number for the next four draws.
     next: u32,
     block: [u32; 4],
     used: usize,
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Returns the FNV-1a hash of this many words.
+    /// Hashes this many words with FNV-1a.
     fn checksum(draws: &mut Draws, words: u32) -> u64 {
         (0..words).fold(0xcbf2_9ce4_8422_2325, |h, _| (h ^ u64::from(draws.next_u32())).wrapping_mul(0x100_0000_01b3))
     }

@@ -31,7 +31,7 @@ pub struct StallLimits {
 struct Work {
     action: &'static str,
     path: PathBuf,
-    /// Number of this work among all work of the thread.
+    /// Counts the thread's operations, so that a new operation is recognised.
     number: u64,
 }
 
@@ -48,16 +48,16 @@ static WATCHES: AtomicUsize = AtomicUsize::new(0);
 static WORKERS: Mutex<Vec<Arc<Worker>>> = Mutex::new(Vec::new());
 
 /// Removes a thread from the list when the thread ends.
-struct Registered(Arc<Worker>);
+struct RegisteredWorker(Arc<Worker>);
 
-impl Drop for Registered {
+impl Drop for RegisteredWorker {
     fn drop(&mut self) {
         lock(&WORKERS).retain(|worker| !Arc::ptr_eq(worker, &self.0));
     }
 }
 
 thread_local! {
-    static OWN: RefCell<Option<Registered>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<RegisteredWorker>> = const { RefCell::new(None) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,14 +65,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns this thread's entry in the list. Returns `None` if the system does not tell the thread's number.
-fn own() -> Option<Arc<Worker>> {
-    let entry = |own: &RefCell<Option<Registered>>| {
+fn own_worker() -> Option<Arc<Worker>> {
+    let entry = |own: &RefCell<Option<RegisteredWorker>>| {
         let mut own = own.borrow_mut();
         if own.is_none() {
             let proc = Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?);
             let worker = Arc::new(Worker { proc, work: Mutex::new((None, 0)) });
             lock(&WORKERS).push(worker.clone());
-            *own = Some(Registered(worker));
+            *own = Some(RegisteredWorker(worker));
         }
         own.as_ref().map(|registered| registered.0.clone())
     };
@@ -82,17 +82,17 @@ fn own() -> Option<Arc<Worker>> {
 /// Runs `operation`, which waits for the file system of `path`. `action` is a word such as "reading" or "writing",
 /// followed by the path in messages.
 pub fn during<R>(action: &'static str, path: &Path, operation: impl FnOnce() -> R) -> R {
-    noting(|| Some((action, path)), operation)
+    register(|| Some((action, path)), operation)
 }
 
 /// Runs `operation` without watching it. Use this inside [`during`] for an operation that waits for other threads, not
 /// for the file.
 pub fn outside<R>(operation: impl FnOnce() -> R) -> R {
-    noting(|| None, operation)
+    register(|| None, operation)
 }
 
-fn noting<'a, R>(work: impl FnOnce() -> Option<(&'static str, &'a Path)>, operation: impl FnOnce() -> R) -> R {
-    let worker = (WATCHES.load(Ordering::Relaxed) > 0).then(own).flatten();
+fn register<'a, R>(work: impl FnOnce() -> Option<(&'static str, &'a Path)>, operation: impl FnOnce() -> R) -> R {
+    let worker = (WATCHES.load(Ordering::Relaxed) > 0).then(own_worker).flatten();
     let Some(worker) = worker else { return operation() };
     // The work is over even after a panic.
     let _restore = Restore { before: worker.begin(work()), worker };
@@ -128,7 +128,7 @@ impl Worker {
 }
 
 /// The watch's data about a thread.
-struct Watched {
+struct WatchedWorker {
     worker: Arc<Worker>,
     number: u64,
     used: Duration,
@@ -137,9 +137,9 @@ struct Watched {
     next: Option<Duration>,
 }
 
-impl Watched {
+impl WatchedWorker {
     /// Compares the thread's work with the previous observation. Returns the work if the thread is waiting.
-    fn look(&mut self, now: Instant) -> Option<Work> {
+    fn observe(&mut self, now: Instant) -> Option<Work> {
         let work = lock(&self.worker.work).0.clone();
         let number = work.as_ref().map_or(0, |work| work.number);
         let used = self.worker.processor_time().unwrap_or(self.used);
@@ -192,7 +192,7 @@ impl Drop for StallWatch {
 }
 
 fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), say: &dyn Fn(&str)) {
-    let mut watched: Vec<Watched> = Vec::new();
+    let mut watched: Vec<WatchedWorker> = Vec::new();
     let mut over = lock(&ended.0);
     while !*over {
         over = ended.1.wait_timeout(over, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -200,7 +200,7 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
         watched.retain(|watched| workers.iter().any(|worker| Arc::ptr_eq(worker, &watched.worker)));
         for worker in workers {
             if !watched.iter().any(|watched| Arc::ptr_eq(&worker, &watched.worker)) {
-                watched.push(Watched { worker, number: 0, used: Duration::ZERO, since: now, next: None });
+                watched.push(WatchedWorker { worker, number: 0, used: Duration::ZERO, since: now, next: None });
             }
         }
         for watched in &mut watched {
@@ -225,10 +225,10 @@ enum Verdict {
     End(String),
 }
 
-fn judge(limits: StallLimits, watched: &mut Watched, now: Instant) -> Verdict {
+fn judge(limits: StallLimits, watched: &mut WatchedWorker, now: Instant) -> Verdict {
     let (warned, waited) = (watched.next.is_some(), now - watched.since);
     let seconds = waited.as_secs_f64();
-    let Some(work) = watched.look(now) else {
+    let Some(work) = watched.observe(now) else {
         let again = format!("the file system answers again after {seconds:.0} s");
         return if warned { Verdict::Warn(again) } else { Verdict::Nothing };
     };
@@ -311,7 +311,7 @@ mod tests {
         worker.begin(Some(("writing", Path::new("x"))));
         let limits = StallLimits { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(100)) };
         let since = Instant::now();
-        let mut watched = Watched { worker, number: 1, used: Duration::ZERO, since, next: None };
+        let mut watched = WatchedWorker { worker, number: 1, used: Duration::ZERO, since, next: None };
         let mut after = |seconds| judge(limits, &mut watched, since + Duration::from_secs(seconds));
         assert!(matches!(after(59), Verdict::Nothing));
         let expected = "warning: writing x: the file system has not answered for 61 s; the command ends after 100 s";

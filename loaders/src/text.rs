@@ -27,7 +27,7 @@ pub fn push_decimal(mut number: u64, out: &mut String) {
 
 /// Makes a name safe and keeps it on one line. Line breaks are escaped too.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    written_out(text, is_hidden)
+    escape(text, is_hidden)
 }
 
 /// The maximum name length in a table or list, in characters.
@@ -43,7 +43,7 @@ pub fn shown(name: &str) -> Cow<'_, str> {
 
 /// Makes text of one or more lines safe.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    written_out(text, |c| is_hidden(c) && c != '\n' && c != '\t')
+    escape(text, |c| is_hidden(c) && c != '\n' && c != '\t')
 }
 
 /// Returns true if a terminal would act on the character instead of showing it.
@@ -52,7 +52,7 @@ fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn written_out(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&hidden) {
         return text.into();
     }

@@ -2,7 +2,7 @@
 
 use super::output::{Failure, print};
 use super::value::{fraction, natural, positive, thread_count};
-use data_tools::{Reshaped, Reshaping, Share};
+use data_tools::{ReshapeOptions, ReshapeSummary, Share};
 use std::path::{Path, PathBuf};
 
 /// Options for writing a data set, and the output format.
@@ -148,9 +148,9 @@ pub struct Export {
 }
 
 impl WriteOptions {
-    fn options(&self) -> Reshaping {
+    fn options(&self) -> ReshapeOptions {
         // For the library, 0 means one thread per core.
-        Reshaping { shards: self.shards, seed: self.seed, jobs: self.jobs.unwrap_or(0), progress: true }
+        ReshapeOptions { shards: self.shards, seed: self.seed, jobs: self.jobs.unwrap_or(0), progress: true }
     }
 }
 
@@ -172,7 +172,7 @@ fn failure(error: data_tools::Error) -> Failure {
 /// meanwhile.
 fn run_copy(
     how: &WriteOptions,
-    make: impl FnOnce(&Reshaping) -> Result<Reshaped, data_tools::Error>,
+    make: impl FnOnce(&ReshapeOptions) -> Result<ReshapeSummary, data_tools::Error>,
 ) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let made = make(&how.options()).map_err(failure)?;

@@ -9,15 +9,15 @@ use loaders::shard::index_path;
 use loaders::{Limits, Manifest, ShardManifest, SplitManifest, printable};
 use serde::{Deserialize, Serialize};
 
-use super::converted::{SKIPPED, Tally};
 use super::order::{TRAIN, Task};
 use super::shard_writer::explain_full;
+use super::summary::{SKIPPED, SampleStats};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::source::Source;
 
 /// The manifest and left-out samples of a complete conversion.
-pub(super) struct Dataset {
+pub(super) struct ConvertedDataset {
     pub manifest: Manifest,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
@@ -27,12 +27,16 @@ pub(super) struct Dataset {
 #[derive(Default)]
 struct Split {
     manifest: SplitManifest,
-    tally: Tally,
+    tally: SampleStats,
 }
 
-impl Dataset {
+impl ConvertedDataset {
     /// Combines the finished shards in the order of `tasks`.
-    pub fn of(source: &dyn Source, tasks: &[Task], finished: BTreeMap<String, Finished>) -> Result<Self, Error> {
+    pub fn from_shards(
+        source: &dyn Source,
+        tasks: &[Task],
+        finished: BTreeMap<String, Finished>,
+    ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         for (info, split) in source.splits().iter().zip(&mut splits) {
@@ -47,7 +51,7 @@ impl Dataset {
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
-            version: Manifest::version_of(source.multi_label()),
+            version: Manifest::version_for(source.multi_label()),
             multi_label: source.multi_label(),
             classes: source.classes().to_vec(),
             label_offset: source.label_offset(),
@@ -55,7 +59,7 @@ impl Dataset {
             std,
             splits: names.zip(splits.into_iter().map(|split| split.manifest)).collect(),
         };
-        Ok(Dataset { manifest, skipped })
+        Ok(ConvertedDataset { manifest, skipped })
     }
 
     /// Writes `dataset.json`, and the list of left-out samples if there are any. `needed` is the size of the output for
@@ -106,7 +110,7 @@ pub(super) struct Finished {
     pub shard: ShardManifest,
     /// Size of the shard's index file in bytes.
     pub index_bytes: u64,
-    pub tally: Tally,
+    pub tally: SampleStats,
     /// The limits in effect when the shard was written: memory in bytes, pixels, scans, seconds. Files of earlier
     /// versions have zeros.
     #[serde(default)]
@@ -115,7 +119,7 @@ pub(super) struct Finished {
 
 impl Finished {
     /// Describes a shard that was just written to `dir`.
-    pub fn new(dir: &Path, shard: ShardManifest, tally: Tally, limits: &Limits) -> Result<Self, Error> {
+    pub fn new(dir: &Path, shard: ShardManifest, tally: SampleStats, limits: &Limits) -> Result<Self, Error> {
         let index = index_path(&dir.join(&shard.file));
         let index_bytes = size(&index).map_err(|e| Error::io("read", &index, e))?;
         Ok(Finished { shard, index_bytes, tally, limits: numbers(limits) })
@@ -127,7 +131,7 @@ impl Finished {
     /// # Errors
     ///
     /// Returns an error if a limit is lower than when the shard was written: some of its images might exceed it.
-    pub fn stands(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
+    pub fn can_be_kept(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
         let (before, now) = (self.limits, numbers(limits));
         if now.iter().zip(before).any(|(now, before)| *now < before) {
             let [memory, _, _, seconds] = before;
@@ -142,7 +146,7 @@ impl Finished {
 
     /// Returns true if shard and index exist in `dir` with their recorded sizes. This detects truncated copies. Only
     /// `verify` detects changed bytes.
-    pub fn is_there(&self, dir: &Path) -> bool {
+    pub fn has_files(&self, dir: &Path) -> bool {
         let path = dir.join(&self.shard.file);
         size(&path).is_ok_and(|n| n == self.shard.bytes)
             && size(&index_path(&path)).is_ok_and(|n| n == self.index_bytes)
@@ -169,18 +173,20 @@ mod tests {
         let [low, usual] = [Limits::with_memory(1 << 20), Limits::DEFAULT];
         let finished = |limits: &Limits, skipped: &[&str]| {
             let skipped = skipped.iter().map(ToString::to_string).collect();
-            let tally = Tally { skipped, ..Tally::default() };
+            let tally = SampleStats { skipped, ..SampleStats::default() };
             Finished { shard: shard.clone(), index_bytes: 0, tally, limits: numbers(limits) }
         };
-        let stands = |before: &Limits, skipped: &[&str], on_bad, now: &Limits| {
-            finished(before, skipped).stands(on_bad, now).unwrap()
+        let can_be_kept = |before: &Limits, skipped: &[&str], on_bad, now: &Limits| {
+            finished(before, skipped).can_be_kept(on_bad, now).unwrap()
         };
         for on_bad in [OnBad::Fail, OnBad::Skip] {
-            assert!(stands(&low, &[], on_bad, &low) && stands(&low, &[], on_bad, &usual));
-            let refused = finished(&usual, &[]).stands(on_bad, &low).unwrap_err();
+            assert!(can_be_kept(&low, &[], on_bad, &low) && can_be_kept(&low, &[], on_bad, &usual));
+            let refused = finished(&usual, &[]).can_be_kept(on_bad, &low).unwrap_err();
             assert!(refused.is_usage() && refused.to_string().contains("--limit-memory 536870912"), "{refused}");
         }
-        assert!(stands(&low, &["b.png"], OnBad::Skip, &low));
-        assert!(!stands(&low, &["b.png"], OnBad::Skip, &usual) && !stands(&low, &["b.png"], OnBad::Fail, &low));
+        assert!(can_be_kept(&low, &["b.png"], OnBad::Skip, &low));
+        assert!(
+            !can_be_kept(&low, &["b.png"], OnBad::Skip, &usual) && !can_be_kept(&low, &["b.png"], OnBad::Fail, &low)
+        );
     }
 }

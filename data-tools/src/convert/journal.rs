@@ -22,10 +22,10 @@ use loaders::shard::index_path;
 use loaders::stall::during;
 use serde_json::{Map, Value};
 
-use super::converted::SKIPPED;
 use super::dataset::Finished;
 use super::order::{Order, Task};
 use super::shard_writer::{UNFINISHED, explain_full};
+use super::summary::SKIPPED;
 use crate::error::Error;
 use crate::pool;
 use crate::source::Source;
@@ -54,8 +54,8 @@ impl Journal {
     ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
-            Some(old) => refuse_strangers(dir, shards).map(|()| Some(old)),
-            None => refuse_all(dir).map(|()| None),
+            Some(old) => refuse_unknown_files(dir, shards).map(|()| Some(old)),
+            None => refuse_any_files(dir).map(|()| None),
         };
         check()?;
         let journal = Self::lock(dir)?;
@@ -63,7 +63,7 @@ impl Journal {
         let mut kept = Vec::new();
         if check()?.is_some() {
             for shard in read_finished(&journal.path)? {
-                if shard.is_there(dir) && wanted(&shard)? {
+                if shard.has_files(dir) && wanted(&shard)? {
                     kept.push(shard);
                 }
             }
@@ -182,21 +182,21 @@ fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
 
 /// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder has the right
 /// name only by chance.
-fn refuse_strangers(dir: &Path, shards: &[&str]) -> Result<(), Error> {
+fn refuse_unknown_files(dir: &Path, shards: &[&str]) -> Result<(), Error> {
     match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
-        Some(name) => Err(stranger(dir, &name, "")),
+        Some(name) => Err(unknown_file(dir, &name, "")),
         None => Ok(()),
     }
 }
 
 /// Returns an error if a folder without a plan has more files than a conversion that was killed at its start leaves.
-fn refuse_all(dir: &Path) -> Result<(), Error> {
+fn refuse_any_files(dir: &Path) -> Result<(), Error> {
     let is_start = |name: &OsString| {
         let empty = || fs::symlink_metadata(dir.join(FINISHED)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
         name == FINISHED && empty() || safe_create::target_of(name).is_some_and(|target| target == PLAN)
     };
     match names(dir)?.into_iter().find(|name| !is_start(name)) {
-        Some(name) => Err(stranger(dir, &name, " and no conversion plan")),
+        Some(name) => Err(unknown_file(dir, &name, " and no conversion plan")),
         None => Ok(()),
     }
 }
@@ -210,7 +210,7 @@ fn is_written(name: &OsStr, shards: &[&str]) -> bool {
     [PLAN, FINISHED, MANIFEST, SKIPPED].contains(&name) || shards.contains(&shard)
 }
 
-fn stranger(dir: &Path, name: &OsStr, and: &str) -> Error {
+fn unknown_file(dir: &Path, name: &OsStr, and: &str) -> Error {
     let name = name.to_string_lossy();
     Error::OutTaken {
         path: dir.to_path_buf(),
@@ -236,10 +236,10 @@ fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
 // and modification times, so it does not depend on the order in which threads read the files.
 
 /// Number of samples that a thread examines per task.
-const TOGETHER: u64 = 256;
+const SAMPLES_PER_TASK: u64 = 256;
 
 /// Returns the contribution of a sample to its shard's sum, or 0 if the sample has no file of its own.
-pub(super) fn of_sample(source: &dyn Source, split: usize, index: u64) -> u64 {
+pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64 {
     let Some(stamp) = source.stamp(split, index) else { return 0 };
     let mut hasher = DefaultHasher::new();
     (index, stamp).hash(&mut hasher);
@@ -247,13 +247,13 @@ pub(super) fn of_sample(source: &dyn Source, split: usize, index: u64) -> u64 {
 }
 
 /// Returns the sum for all samples of a shard from the current state of their files, using `jobs` threads.
-pub(super) fn of_shard(source: &dyn Source, order: &Order, task: &Task, jobs: usize) -> Result<u64, Error> {
-    let parts = usize::try_from(task.samples().div_ceil(TOGETHER)).unwrap_or(usize::MAX);
+pub(super) fn shard_stamp(source: &dyn Source, order: &Order, task: &Task, jobs: usize) -> Result<u64, Error> {
+    let parts = usize::try_from(task.samples().div_ceil(SAMPLES_PER_TASK)).unwrap_or(usize::MAX);
     let sums = pool::run(parts, jobs, |part| {
-        let start = task.positions.start + part as u64 * TOGETHER;
+        let start = task.positions.start + part as u64 * SAMPLES_PER_TASK;
         let mut indices = Vec::new();
-        order.extend(start..task.positions.end.min(start + TOGETHER), &mut indices);
-        Ok(indices.into_iter().map(|index| of_sample(source, task.split, index)).fold(0, u64::wrapping_add))
+        order.extend(start..task.positions.end.min(start + SAMPLES_PER_TASK), &mut indices);
+        Ok(indices.into_iter().map(|index| sample_stamp(source, task.split, index)).fold(0, u64::wrapping_add))
     })?;
     Ok(sums.into_iter().fold(0, u64::wrapping_add))
 }

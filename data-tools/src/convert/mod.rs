@@ -1,6 +1,5 @@
 //! Converts a source to a data set: shards, their indexes and `dataset.json`.
 
-mod converted;
 mod dataset;
 mod journal;
 mod order;
@@ -8,8 +7,9 @@ mod pipeline;
 mod run;
 pub(crate) mod shard_writer;
 pub(crate) mod staging;
+mod summary;
 mod unpack;
 mod work;
 
-pub use converted::{Converted, Spent};
 pub use run::{convert, convert_source};
+pub use summary::{ConvertSummary, ThreadTimes};

@@ -19,7 +19,7 @@ pub(super) enum Order {
 
 /// Consecutive windows over the shuffled blocks. The samples of each window are shuffled.
 pub(super) struct Windows {
-    /// All blocks of the split in shuffled order.
+    /// All blocks, in shuffled order.
     blocks: Vec<Block>,
     windows: Vec<Window>,
 }
@@ -47,7 +47,7 @@ impl Order {
         }
     }
 
-    /// Returns the order of each split of a source.
+    /// Returns an order for each split in a source.
     pub(super) fn all(source: &dyn Source, seed: u64) -> Vec<Self> {
         let splits = source.splits().iter().enumerate();
         splits.map(|(at, split)| Order::new(seed, split.len, source.blocks(at))).collect()

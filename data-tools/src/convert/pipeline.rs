@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::pool;
 
 /// The highest number of shards that are closed together. Their files stay open until then.
-const TOGETHER: usize = 24;
+const MAX_CLOSED_TOGETHER: usize = 24;
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ pub(super) trait Work: Sync {
     type Chunk: Send;
     type Shard: Send;
     /// A completely written shard that may not be synced to disk yet.
-    type Whole: Send;
+    type Unsynced: Send;
 
     /// Creates the state of a new thread.
     fn worker(&self) -> Result<Self::Worker, Error>;
@@ -40,9 +40,9 @@ pub(super) trait Work: Sync {
     /// Appends the next chunk of the shard.
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
     /// Ends a shard after its last chunk. Does not wait for the disk.
-    fn complete(&self, shard: Self::Shard) -> Result<Self::Whole, Error>;
+    fn complete(&self, shard: Self::Shard) -> Result<Self::Unsynced, Error>;
     /// Syncs complete shards to disk.
-    fn close(&self, shards: Vec<Self::Whole>) -> Result<(), Error>;
+    fn close(&self, shards: Vec<Self::Unsynced>) -> Result<(), Error>;
 }
 
 /// Runs `work` on shards with these numbers of samples, in chunks of `chunk` samples. Uses at most `jobs` threads (0
@@ -64,31 +64,31 @@ fn run_on<W: Work>(
     jobs: usize,
     builder: impl Fn() -> Builder,
 ) -> Result<(), Error> {
-    let chunks = Chunks::of(lengths, chunk.max(1));
+    let chunks = Chunks::new(lengths, chunk.max(1));
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
-    let gate = Gate::new(chunks.count(), 2 * threads as u64 + 2);
-    let lanes: Vec<Lane<W>> = lengths.iter().map(|_| Lane::default()).collect();
-    let (sender, ended) = crossbeam_channel::bounded(TOGETHER);
+    let scheduler = ChunkScheduler::new(chunks.count(), 2 * threads as u64 + 2);
+    let queues: Vec<ShardQueue<W>> = lengths.iter().map(|_| ShardQueue::default()).collect();
+    let (sender, ended) = crossbeam_channel::bounded(MAX_CLOSED_TOGETHER);
     thread::scope(|scope| {
-        let (gate, lanes, chunks) = (&gate, &lanes, &chunks);
-        let begin = |sender: Sender<Ended<W::Shard>>| {
+        let (scheduler, queues, chunks) = (&scheduler, &queues, &chunks);
+        let begin = |sender: Sender<EndedShard<W::Shard>>| {
             // Cannot fail: the receiver lives until all senders are dropped.
-            let hand_on = move |ended| drop(sender.send(ended));
-            builder().spawn_scoped(scope, move || prepare_all(work, gate, chunks, lanes, hand_on)).is_ok()
+            let send_shard = move |ended| drop(sender.send(ended));
+            builder().spawn_scoped(scope, move || prepare_all(work, scheduler, chunks, queues, send_shard)).is_ok()
         };
         // If a thread cannot be created, the existing threads do its work.
         let begun = (0..threads).take_while(|_| begin(sender.clone())).count();
         drop(sender);
         if begun == 0 {
-            prepare_all(work, gate, chunks, lanes, |ended| close_together(work, gate, ended, || None));
+            prepare_all(work, scheduler, chunks, queues, |ended| close_together(work, scheduler, ended, || None));
         }
-        close_all(work, gate, &ended);
+        close_all(work, scheduler, &ended);
     });
-    gate.finish()
+    scheduler.into_result()
 }
 
 /// A shard whose last chunk has been appended.
-struct Ended<S> {
+struct EndedShard<S> {
     shard: S,
     /// Global number of the shard's last chunk.
     chunk: u64,
@@ -96,61 +96,72 @@ struct Ended<S> {
 
 /// Completes shards as they arrive, until all sending threads have ended. Shards that arrive within [`GATHERING`] of
 /// the first one are synced together.
-fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
+fn close_all<W: Work>(work: &W, scheduler: &ChunkScheduler, ended: &Receiver<EndedShard<W::Shard>>) {
     while let Ok(first) = ended.recv() {
         let until = Instant::now() + GATHERING;
-        close_together(work, gate, first, || ended.recv_deadline(until).ok());
+        close_together(work, scheduler, first, || ended.recv_deadline(until).ok());
     }
 }
 
 /// Completes `first` and the shards that `next` returns, and syncs them together.
-fn close_together<W: Work>(work: &W, gate: &Gate, first: Ended<W::Shard>, next: impl Fn() -> Option<Ended<W::Shard>>) {
+fn close_together<W: Work>(
+    work: &W,
+    scheduler: &ChunkScheduler,
+    first: EndedShard<W::Shard>,
+    next: impl Fn() -> Option<EndedShard<W::Shard>>,
+) {
     let (mut number, mut shards, mut ended) = (first.chunk, Vec::new(), Some(first));
-    while let Some(Ended { shard, chunk }) = ended {
-        match caught(|| work.complete(shard)) {
+    while let Some(EndedShard { shard, chunk }) = ended {
+        match catch_panic(|| work.complete(shard)) {
             Ok(whole) => {
                 shards.push(whole);
                 number = number.min(chunk);
             }
-            Err(error) => gate.fail(chunk, error),
+            Err(error) => scheduler.fail(chunk, error),
         }
-        ended = if shards.len() < TOGETHER { next() } else { None };
+        ended = if shards.len() < MAX_CLOSED_TOGETHER { next() } else { None };
     }
     if !shards.is_empty()
-        && let Err(error) = caught(|| work.close(shards))
+        && let Err(error) = catch_panic(|| work.close(shards))
     {
-        gate.fail(number, error);
+        scheduler.fail(number, error);
     }
 }
 
-/// Prepares chunks until there are no more. Passes each shard to `hand_on` after its last chunk.
-fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], hand_on: impl Fn(Ended<W::Shard>)) {
+/// Prepares chunks until there are no more. Passes each shard to `send_shard` after its last chunk.
+fn prepare_all<W: Work>(
+    work: &W,
+    scheduler: &ChunkScheduler,
+    chunks: &Chunks,
+    queues: &[ShardQueue<W>],
+    send_shard: impl Fn(EndedShard<W::Shard>),
+) {
     let mut worker = None;
-    while let Some(number) = gate.enter() {
+    while let Some(number) = scheduler.start_next() {
         let chunk = chunks.get(number);
-        let lane = &lanes[chunk.shard];
+        let queue = &queues[chunk.shard];
         let step = || {
             let worker = match &mut worker {
                 Some(worker) => worker,
                 none => none.insert(work.worker()?),
             };
             let prepared = work.prepare(worker, chunk.shard, chunk.samples.clone())?;
-            lane.append(work, chunk.shard, Prepared { number: chunk.number, is_last: chunk.is_last, chunk: prepared })
+            queue.append(work, chunk.shard, Prepared { number: chunk.number, is_last: chunk.is_last, chunk: prepared })
         };
-        match caught(step) {
-            Err(error) => gate.fail(number, error),
+        match catch_panic(step) {
+            Err(error) => scheduler.fail(number, error),
             Ok(shard) => {
                 if let Some(shard) = shard {
-                    hand_on(Ended { shard, chunk: chunks.last(chunk.shard) });
+                    send_shard(EndedShard { shard, chunk: chunks.last(chunk.shard) });
                 }
-                gate.leave(number);
+                scheduler.finish_chunk(number);
             }
         }
     }
 }
 
 /// Calls `part` and converts a panic to [`Error::Panic`].
-fn caught<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+fn catch_panic<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     guarded_with(part, Error::Panic)
 }
 
@@ -163,7 +174,7 @@ struct Chunks<'a> {
     starts: Vec<u64>,
 }
 
-/// A chunk: a range of samples of a shard.
+/// A chunk: consecutive samples in a shard.
 struct ChunkRange {
     shard: usize,
     /// Number of the chunk within its shard.
@@ -173,7 +184,7 @@ struct ChunkRange {
 }
 
 impl<'a> Chunks<'a> {
-    fn of(lengths: &'a [u64], size: u64) -> Self {
+    fn new(lengths: &'a [u64], size: u64) -> Self {
         let mut starts = vec![0u64];
         for length in lengths {
             starts.push(starts[starts.len() - 1] + length.div_ceil(size).max(1));
@@ -211,52 +222,52 @@ struct Prepared<C> {
 
 /// The prepared chunks of one shard. One thread at a time appends them. Other threads add their chunks to the queue and
 /// continue.
-struct Lane<W: Work> {
-    waiting: Mutex<Waiting<W>>,
+struct ShardQueue<W: Work> {
+    waiting: Mutex<QueueState<W>>,
 }
 
 /// The chunks that have not been appended yet, and the shard to which they will be appended.
-struct Waiting<W: Work> {
+struct QueueState<W: Work> {
     next: u64,
     chunks: BTreeMap<u64, Prepared<W::Chunk>>,
     /// The shard itself. The thread that appends takes it out.
-    place: Slot<W::Shard>,
+    slot: ShardSlot<W::Shard>,
 }
 
-enum Slot<S> {
+enum ShardSlot<S> {
     Unopened,
     Free(S),
     Taken,
 }
 
-impl<W: Work> Default for Lane<W> {
+impl<W: Work> Default for ShardQueue<W> {
     fn default() -> Self {
-        Lane { waiting: Mutex::new(Waiting { next: 0, chunks: BTreeMap::new(), place: Slot::Unopened }) }
+        ShardQueue { waiting: Mutex::new(QueueState { next: 0, chunks: BTreeMap::new(), slot: ShardSlot::Unopened }) }
     }
 }
 
-impl<W: Work> Lane<W> {
+impl<W: Work> ShardQueue<W> {
     /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
     /// the shard after its last chunk.
     fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
         let mut waiting = lock(&self.waiting);
         waiting.chunks.insert(prepared.number, prepared);
         let next = waiting.next;
-        if matches!(waiting.place, Slot::Taken) || !waiting.chunks.contains_key(&next) {
+        if matches!(waiting.slot, ShardSlot::Taken) || !waiting.chunks.contains_key(&next) {
             return Ok(None);
         }
-        let place = std::mem::replace(&mut waiting.place, Slot::Taken);
+        let slot = std::mem::replace(&mut waiting.slot, ShardSlot::Taken);
         drop(waiting);
-        let mut shard = match place {
-            Slot::Free(shard) => shard,
+        let mut shard = match slot {
+            ShardSlot::Free(shard) => shard,
             // Not `Taken`: this function has already returned in that case.
-            Slot::Unopened | Slot::Taken => work.open(number)?,
+            ShardSlot::Unopened | ShardSlot::Taken => work.open(number)?,
         };
         loop {
             let mut waiting = lock(&self.waiting);
             let next = waiting.next;
             let Some(prepared) = waiting.chunks.remove(&next) else {
-                waiting.place = Slot::Free(shard);
+                waiting.slot = ShardSlot::Free(shard);
                 return Ok(None);
             };
             waiting.next += 1;
@@ -270,12 +281,12 @@ impl<W: Work> Lane<W> {
 }
 
 /// Hands out chunk numbers in order and limits how many chunks are in progress.
-pub(super) struct Gate {
+pub(super) struct ChunkScheduler {
     chunks: u64,
     /// The highest allowed distance between the oldest chunk in progress and the newest.
     ahead: u64,
     state: Mutex<State>,
-    moved: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -286,17 +297,17 @@ struct State {
     error: Option<(u64, Error)>,
 }
 
-impl Gate {
-    /// Creates a gate for `chunks` chunks. A chunk is only handed out if it is less than `ahead` chunks after the
+impl ChunkScheduler {
+    /// Creates a scheduler for `chunks` chunks. A chunk is only handed out if it is less than `ahead` chunks after the
     /// oldest one in progress.
     pub fn new(chunks: u64, ahead: u64) -> Self {
-        Gate { chunks, ahead, state: Mutex::default(), moved: Condvar::new() }
+        ChunkScheduler { chunks, ahead, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Waits for room and returns the next chunk number. Returns `None` after the last chunk or an error.
-    pub fn enter(&self) -> Option<u64> {
+    pub fn start_next(&self) -> Option<u64> {
         let full = |s: &mut State| s.error.is_none() && s.next < self.chunks && s.next - s.oldest >= self.ahead;
-        let mut state = self.moved.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
         if state.error.is_some() || state.next >= self.chunks {
             return None;
         }
@@ -305,7 +316,7 @@ impl Gate {
     }
 
     /// Marks a chunk as done. Threads that wait for room can then continue.
-    pub fn leave(&self, chunk: u64) {
+    pub fn finish_chunk(&self, chunk: u64) {
         let mut state = self.lock();
         state.done.insert(chunk);
         while {
@@ -314,7 +325,7 @@ impl Gate {
         } {
             state.oldest += 1;
         }
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     /// Reports that a chunk or the shard that it ended has failed. No further chunk is handed out.
@@ -323,7 +334,7 @@ impl Gate {
         if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
             state.error = Some((chunk, error));
         }
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -331,7 +342,7 @@ impl Gate {
     }
 
     /// Returns the error of the first failed chunk.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn into_result(self) -> Result<(), Error> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.error.map_or(Ok(()), |(_, error)| Err(error))
     }
@@ -356,7 +367,7 @@ mod tests {
         type Worker = ();
         type Chunk = Vec<u64>;
         type Shard = (usize, Vec<u64>);
-        type Whole = (usize, Vec<u64>);
+        type Unsynced = (usize, Vec<u64>);
 
         fn worker(&self) -> Result<(), Error> {
             Ok(())
@@ -420,7 +431,7 @@ mod tests {
     fn without_threads_this_one_does_all() {
         let none = || Builder::new().stack_size(1 << 60);
         assert!(thread::scope(|scope| none().spawn_scoped(scope, || ()).is_err()));
-        let lengths = vec![40; 2 * TOGETHER];
+        let lengths = vec![40; 2 * MAX_CLOSED_TOGETHER];
         let notes = Notes::default();
         run_on(&notes, &lengths, 8, 3, none).unwrap();
         assert!(lock(&notes.shards).len() == lengths.len() && lock(&notes.shards)[&5] == (0..40).collect::<Vec<_>>());

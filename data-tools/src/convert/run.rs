@@ -10,11 +10,11 @@ use std::time::Instant;
 use loaders::stall::during;
 use serde_json::{Map, Value, json};
 
-use super::converted::{Converted, Spent, Watch};
-use super::dataset::{Dataset, Finished};
+use super::dataset::{ConvertedDataset, Finished};
 use super::journal::Journal;
 use super::order::{self, Order, TRAIN, Task};
 use super::staging::Staging;
+use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
 use super::work::Conversion;
 use super::{journal, pipeline, unpack};
 use crate::error::Error;
@@ -31,15 +31,15 @@ use crate::{kinds, text};
 /// source folder, the source is incomplete or damaged, or the disk is full. `out` is then unchanged. For sources of
 /// image files, finished shards are kept in `OUT.partial`, and the same request continues from them. Otherwise all
 /// temporary files are removed.
-pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<ConvertSummary, Error> {
     let started = Instant::now();
     options.check()?;
     during("looking for", out, || Staging::check(out))?;
     if kinds::reads_folders(kind) {
         during("looking for", src, || Staging::check_outside(out, src))?;
     }
-    let mut opening = Spent::default();
-    let mut watch = Watch::start();
+    let mut opening = ThreadTimes::default();
+    let mut watch = Stopwatch::start();
     let Some(source) = during("opening", src, || kinds::open(kind, src, options))? else {
         return unpack::unpack(src, out, options, started);
     };
@@ -58,9 +58,9 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
 /// # Errors
 ///
 /// Returns the same errors as [`convert()`], and errors of the source.
-pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<ConvertSummary, Error> {
     options.check()?;
-    Attempt::new(source, out, options, Instant::now(), Spent::default())?.once()
+    Attempt::new(source, out, options, Instant::now(), ThreadTimes::default())?.once()
 }
 
 /// Returns everything that determines the output.
@@ -92,7 +92,7 @@ struct Attempt<'a> {
     tasks: Vec<Task>,
     started: Instant,
     /// Time spent opening the source.
-    opening: Spent,
+    opening: ThreadTimes,
 }
 
 impl<'a> Attempt<'a> {
@@ -101,19 +101,19 @@ impl<'a> Attempt<'a> {
         out: &'a Path,
         options: &'a ConvertOptions,
         started: Instant,
-        opening: Spent,
+        opening: ThreadTimes,
     ) -> Result<Self, Error> {
         let tasks = order::plan(source, options.shards)?;
         Ok(Attempt { source, out, options, tasks, started, opening })
     }
 
     /// Converts everything in a temporary folder, which is removed if the conversion fails.
-    fn once(self) -> Result<Converted, Error> {
+    fn once(self) -> Result<ConvertSummary, Error> {
         let staging = Staging::new(self.out)?;
         let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
         let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
-        let dataset = Dataset::of(self.source, &self.tasks, finished)?;
+        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished)?;
         dataset.write(staging.dir(), needed)?;
         staging.publish()?;
         Ok(self.converted(dataset, 0, spent))
@@ -121,15 +121,15 @@ impl<'a> Attempt<'a> {
 
     /// Converts the shards that earlier attempts with the same request did not finish. Finished shards are kept if this
     /// attempt fails.
-    fn resume(self, request: &Map<String, Value>) -> Result<Converted, Error> {
+    fn resume(self, request: &Map<String, Value>) -> Result<ConvertSummary, Error> {
         let mut staging = Staging::resumable(self.out)?;
         let dir = staging.dir().to_path_buf();
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
         let wanted = |shard: &Finished| {
-            let stands = shard.stands(self.options.on_bad, &self.options.limits)?;
-            let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| stands) else { return Ok(false) };
-            let now = journal::of_shard(self.source, &orders[task.split], task, self.options.jobs)?;
+            let is_kept = shard.can_be_kept(self.options.on_bad, &self.options.limits)?;
+            let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_kept) else { return Ok(false) };
+            let now = journal::shard_stamp(self.source, &orders[task.split], task, self.options.jobs)?;
             let is_same = now == shard.tally.stamps;
             changed += usize::from(!is_same);
             Ok(is_same)
@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
         let kept = finished.len();
         let stopped = |source: Error| self.stopped(source, kept, &dir);
         result.map_err(stopped)?;
-        let dataset = Dataset::of(self.source, &self.tasks, finished).map_err(stopped)?;
+        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
         Journal::remove(&staging.publish()?)?;
         let mut converted = self.converted(dataset, resumed, spent);
@@ -173,12 +173,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn converted(&self, dataset: Dataset, resumed: usize, mut spent: Spent) -> Converted {
-        let Dataset { manifest, skipped } = dataset;
+    fn converted(&self, dataset: ConvertedDataset, resumed: usize, mut spent: ThreadTimes) -> ConvertSummary {
+        let ConvertedDataset { manifest, skipped } = dataset;
         let train = self.source.splits().iter().find(|s| s.name == TRAIN);
         let requested = self.options.shards;
         spent += self.opening;
-        Converted {
+        ConvertSummary {
             out: self.out.to_path_buf(),
             bytes: manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
             manifest,

@@ -17,7 +17,7 @@ use crate::{pool, text};
 
 /// Number of threads that sync files. File systems can commit several requests together if they arrive at the same
 /// time.
-const SYNCED: usize = 4;
+const SYNC_THREADS: usize = 4;
 
 /// File name ending of an unfinished shard.
 pub(super) const UNFINISHED: &str = ".part";
@@ -28,7 +28,7 @@ pub(crate) struct ShardWriter {
     part: PathBuf,
     /// Estimated size of the whole data set in bytes, for the message if the disk is full.
     needed: u64,
-    file: Pieces<File>,
+    file: PieceWriter<File>,
     entries: Vec<(u64, u64)>,
     bytes: u64,
 }
@@ -48,7 +48,7 @@ impl ShardWriter {
 
     fn on(file: File, part: PathBuf, path: &Path, needed: u64) -> Self {
         let path = path.to_path_buf();
-        ShardWriter { path, part, needed, file: Pieces::new(file), entries: Vec::new(), bytes: 0 }
+        ShardWriter { path, part, needed, file: PieceWriter::new(file), entries: Vec::new(), bytes: 0 }
     }
 
     /// Appends framed records. `sizes` are their sizes in bytes.
@@ -65,10 +65,10 @@ impl ShardWriter {
     /// Renames the shard to its final name, writes its index, and starts writing both to disk without waiting.
     pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
         let path = self.path.clone();
-        during("writing", &path, || self.named())
+        during("writing", &path, || self.publish())
     }
 
-    fn named(self) -> Result<CompleteShard, Error> {
+    fn publish(self) -> Result<CompleteShard, Error> {
         let ShardWriter { path, part, needed, file, entries, bytes } = self;
         let file = file.finish().map_err(|e| Error::write(&part, needed, e))?;
         write_back::start(&file);
@@ -101,7 +101,7 @@ pub(crate) struct CompleteShard {
 /// Syncs the content of shards and indexes to disk. Their names are only durable after their folder is synced too.
 pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
     let files: Vec<_> = shards.iter().flat_map(|shard| shard.files.iter().map(|file| (file, shard.needed))).collect();
-    let synced = pool::run(files.len(), SYNCED, |i| {
+    let synced = pool::run(files.len(), SYNC_THREADS, |i| {
         let ((path, file), needed) = files[i];
         during("syncing", path, || file.sync_all()).map_err(|e| Error::write(path, needed, e))
     });
@@ -127,12 +127,12 @@ pub(crate) fn explain_full(error: loaders::Error, needed: impl Into<Option<u64>>
 pub(super) const PIECE: usize = 2 << 20;
 
 /// A writer that collects bytes and passes them on in whole pieces.
-pub(super) struct Pieces<W: Write> {
+pub(super) struct PieceWriter<W: Write> {
     to: W,
     held: Vec<u8>,
 }
 
-impl<W: Write> Pieces<W> {
+impl<W: Write> PieceWriter<W> {
     /// Creates a writer. The position of `to` must be at the start of the file.
     pub(super) fn new(to: W) -> Self {
         Self { to, held: Vec::with_capacity(PIECE) }
@@ -145,7 +145,7 @@ impl<W: Write> Pieces<W> {
     }
 }
 
-impl<W: Write> Write for Pieces<W> {
+impl<W: Write> Write for PieceWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(PIECE - self.held.len());
         self.held.extend_from_slice(&bytes[..taken]);
@@ -165,10 +165,10 @@ impl<W: Write> Write for Pieces<W> {
     }
 }
 
-/// The default limit is this factor times the source's bytes, plus [`BESIDE`].
-const TIMES: u64 = 64;
+/// The default limit is this factor times the source's bytes, plus [`LIMIT_EXTRA`].
+const LIMIT_FACTOR: u64 = 64;
 /// Bytes added to the default limit.
-const BESIDE: u64 = 1 << 30;
+const LIMIT_EXTRA: u64 = 1 << 30;
 
 /// The output limit, shared by all threads.
 pub(super) struct OutputLimit {
@@ -219,14 +219,14 @@ impl OutputLimit {
         let source = self.source.load(Ordering::Relaxed);
         let most = match self.given {
             Some(most) => most.saturating_sub(self.before),
-            None => source.saturating_mul(TIMES).saturating_add(BESIDE),
+            None => source.saturating_mul(LIMIT_FACTOR).saturating_add(LIMIT_EXTRA),
         };
         if written <= most {
             return Ok(());
         }
         let why = match self.given {
             Some(most) => format!("the limit of {} (--max-output)", text::bytes(most)),
-            None => format!("{TIMES} times the source's {} and 1 GiB", text::bytes(source)),
+            None => format!("{LIMIT_FACTOR} times the source's {} and 1 GiB", text::bytes(source)),
         };
         Err(Error::input(dir, format!("the shards {take} more than {why}; if this is intended, raise --max-output")))
     }
@@ -238,7 +238,7 @@ const SYNSET: &str = "image/class/synset";
 /// Appends the record of a sample to `out`.
 pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
     if source.multi_label() {
-        return encode_several(source, sample, out);
+        return encode_multi_label(source, sample, out);
     }
     let example = sample.example(source.text(sample.label), source.label_offset());
     let synset = source.synset(sample.label).map(|synset| (SYNSET, synset));
@@ -247,7 +247,7 @@ pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
 
 /// Appends the record of an image with any number of classes. The record has all labels in one list and the class names
 /// joined with "; ".
-fn encode_several(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
+fn encode_multi_label(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
     let offset = source.label_offset();
     let stored: Vec<i64> = sample.labels.iter().map(|label| i64::from(*label) + offset).collect();
     let names: Vec<&str> = sample.labels.iter().map(|label| source.text(*label)).collect();
@@ -313,13 +313,13 @@ mod pieces_tests {
     fn all_writes_but_the_last_are_whole_pieces() {
         let wanted: Vec<u8> = (0..5 * PIECE / 2 + 17).map(|i| (i % 251) as u8).collect();
         for part in [1 << 10, 3000, PIECE - 1, PIECE, 2 * PIECE + 5] {
-            let mut pieces = Pieces::new(Noted::default());
+            let mut pieces = PieceWriter::new(Noted::default());
             wanted.chunks(part).for_each(|part| pieces.write_all(part).unwrap());
             let Noted { bytes, writes } = pieces.finish().unwrap();
             assert!(bytes == wanted, "parts of {part}");
             assert_eq!(writes, [PIECE, PIECE, PIECE / 2 + 17], "parts of {part}");
         }
-        assert!(Pieces::new(Noted::default()).finish().unwrap().bytes.is_empty());
+        assert!(PieceWriter::new(Noted::default()).finish().unwrap().bytes.is_empty());
     }
 }
 

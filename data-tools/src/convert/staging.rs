@@ -62,10 +62,10 @@ impl Staging {
     ///
     /// Returns the same errors as [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
-        during("creating", out, || Self::named(out))
+        during("creating", out, || Self::create_partial(out))
     }
 
-    fn named(out: &Path) -> Result<Self, Error> {
+    fn create_partial(out: &Path) -> Result<Self, Error> {
         let mut staging = Self::begin(out)?;
         let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
@@ -76,7 +76,10 @@ impl Staging {
                 // Do not follow a link: its target does not belong to this conversion.
                 let is_folder = fs::symlink_metadata(&temp).is_ok_and(|meta| meta.is_dir());
                 if !is_folder {
-                    return Err(taken(&temp, "the conversion needs a folder of this name, but it is a link or a file"));
+                    return Err(out_taken(
+                        &temp,
+                        "the conversion needs a folder of this name, but it is a link or a file",
+                    ));
                 }
                 // Keep an existing folder until its journal has been read.
                 staging.keep = made.is_err();
@@ -100,7 +103,7 @@ impl Staging {
         during("creating", out, || {
             let mut staging = Self::begin(out)?;
             staging.make_temp()?;
-            staging.lock = claim(&staging.temp);
+            staging.lock = lock_folder(&staging.temp);
             Ok(staging)
         })
     }
@@ -108,7 +111,7 @@ impl Staging {
     /// Checks OUT, removes leftovers of killed processes and creates the parent folders.
     fn begin(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
-        sweep(&out);
+        remove_abandoned(&out);
         let (temp, parents) = (PathBuf::new(), Vec::new());
         let mut staging = Staging { out, temp, parents, lock: None, published: false, keep: false };
         staging.make_parents()?;
@@ -132,12 +135,12 @@ impl Staging {
 
     fn rename(mut self) -> Result<PathBuf, Error> {
         if self.lock.is_some() {
-            unname(&self.temp);
+            remove_lock(&self.temp);
         }
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
-                taken(&self.out, "another process created it while the data set was being written")
+                out_taken(&self.out, "another process created it while the data set was being written")
             }
             _ => Error::io("put the finished folder at", &self.out, e),
         })?;
@@ -212,7 +215,7 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return match (out.file_name(), fs::symlink_metadata(out)) {
-                (_, Ok(_)) => Err(taken(out, "it is a dangling link")),
+                (_, Ok(_)) => Err(out_taken(out, "it is a dangling link")),
                 (None, _) => {
                     Err(Error::Usage(format!("`{}` is not a usable output folder; give it a name", out.display())))
                 }
@@ -222,16 +225,16 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
         Err(e) => return Err(Error::io("use the output", out, e)),
     };
     if !meta.is_dir() {
-        return Err(taken(out, "it exists and is not a folder"));
+        return Err(out_taken(out, "it exists and is not a folder"));
     }
     let entries = fs::read_dir(out).map_err(|e| Error::io("read the output", out, e))?;
     match entries.count() {
         0 => fs::canonicalize(out).map_err(|e| Error::io("use the output", out, e)),
-        n => Err(taken(out, &format!("it exists and contains {}", text::plural(n as u64, "file")))),
+        n => Err(out_taken(out, &format!("it exists and contains {}", text::plural(n as u64, "file")))),
     }
 }
 
-fn taken(path: &Path, what: &str) -> Error {
+fn out_taken(path: &Path, what: &str) -> Error {
     Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
 }
 
@@ -247,7 +250,7 @@ const LOCK: &str = ".being-written";
 const MARK: &[u8] = b".tmp-";
 
 /// Locks the temporary folder `dir` until the returned file is closed. Returns `None` if locking is not possible.
-pub(super) fn claim(dir: &Path) -> Option<File> {
+pub(super) fn lock_folder(dir: &Path) -> Option<File> {
     let mut file = NewFile::beside(&dir.join(LOCK)).ok()?;
     file.file().ok()?.try_lock().ok()?;
     file.file().ok()?.write_all(host().as_bytes()).ok()?;
@@ -259,18 +262,18 @@ fn host() -> String {
 }
 
 /// Removes the lock file of a folder before it is published. The caller must hold the lock until the folder is renamed.
-pub(super) fn unname(dir: &Path) {
+pub(super) fn remove_lock(dir: &Path) {
     // The file does not exist if locking was not possible.
     let _ = fs::remove_file(dir.join(LOCK));
 }
 
 /// Removes temporary folders of `out` that killed processes left. Folders that cannot be removed stay.
-pub(super) fn sweep(out: &Path) {
+pub(super) fn remove_abandoned(out: &Path) {
     let Some(name) = out.file_name() else { return };
     for entry in fs::read_dir(folder_of(out)).into_iter().flatten().flatten() {
         // Ignores links to folders.
         if is_temporary(&entry.file_name(), name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_left(&entry.path());
+            remove_if_abandoned(&entry.path());
         }
     }
 }
@@ -285,7 +288,7 @@ fn is_temporary(name: &OsStr, out: &OsStr) -> bool {
 
 /// Removes a folder if its lock file is from this host and not locked, and if it contains only files. The lock file is
 /// removed last.
-fn remove_left(dir: &Path) {
+fn remove_if_abandoned(dir: &Path) {
     let path = dir.join(LOCK);
     let Ok(Some(lock)) = safe_create::open_own(&path) else { return };
     // A process that is just publishing its folder has already unlinked the file.
@@ -334,7 +337,7 @@ mod tests {
         let out = scratch("left");
         let left = PathBuf::from(format!("{}.tmp-1", out.display()));
         fs::create_dir(&left).unwrap();
-        drop(claim(&left).unwrap());
+        drop(lock_folder(&left).unwrap());
         let first = Staging::new(&out).unwrap();
         assert!(!left.exists());
         let second = Staging::resumable(&out).unwrap();
@@ -374,17 +377,17 @@ mod claim_tests {
         };
         // Simulate a killed process: the file was locked and no longer is.
         for name in ["out.tmp-12", "out.tmp-12-3"] {
-            drop(claim(&folder(name)).unwrap());
+            drop(lock_folder(&folder(name)).unwrap());
         }
-        let held = claim(&folder("out.tmp-13")).unwrap();
+        let held = lock_folder(&folder("out.tmp-13")).unwrap();
         // No lock file, another output, other name patterns, a folder inside, and a link.
         folder("out.tmp-14");
         for name in ["other.tmp-12", "out.tmp-12x", "out.tmp-", "out.tmp-1-2-3", "out.tmp-15"] {
-            drop(claim(&folder(name)).unwrap());
+            drop(lock_folder(&folder(name)).unwrap());
         }
         folder("out.tmp-15/inner");
         // Lock file of another host.
-        drop(claim(&folder("out.tmp-17")).unwrap());
+        drop(lock_folder(&folder("out.tmp-17")).unwrap());
         fs::write(root.join("out.tmp-17").join(LOCK), "elsewhere\n").unwrap();
         std::os::unix::fs::symlink(root.join("other.tmp-12"), root.join("out.tmp-16")).unwrap();
         let names = || {
@@ -393,11 +396,11 @@ mod claim_tests {
             names
         };
         let mut expected = names();
-        sweep(&root.join("out"));
+        remove_abandoned(&root.join("out"));
         expected.retain(|name| name != "out.tmp-12" && name != "out.tmp-12-3");
         assert_eq!(names(), expected);
         drop(held);
-        sweep(&root.join("out"));
+        remove_abandoned(&root.join("out"));
         expected.retain(|name| name != "out.tmp-13");
         assert_eq!(names(), expected);
         for name in ["other.tmp-12", "out.tmp-15", "out.tmp-17"] {

@@ -12,14 +12,14 @@ use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use loaders::record::{OVERHEAD, read_record};
 use loaders::replace::replace;
 use loaders::stall::during;
-use loaders::{Compressed, Limits, example, printable, regular};
+use loaders::{Compression, Limits, example, printable, regular};
 
-use super::converted::{Converted, SKIPPED, Spent, Watch};
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;
+use super::summary::{ConvertSummary, SKIPPED, Stopwatch, ThreadTimes};
 use crate::error::Error;
-use crate::image::pixels::Pixels;
-use crate::inspect::{Indexing, ShardFile, discover, index_as};
+use crate::image::pixels::PixelDecoder;
+use crate::inspect::{IndexOptions, ShardFile, discover, index_with_options};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::{dir, pool};
@@ -28,12 +28,12 @@ const HINT: &str = "expected a folder with TFRecord shards, named like train-000
 
 /// The highest number of copied shards that wait to be synced to disk. Their files are open. Waiting shards are synced
 /// together.
-const WHOLE: usize = 16;
+const MAX_UNSYNCED: usize = 16;
 
 /// Bytes of a record before and after its payload.
 const HEADER: usize = 12;
 const FOOTER: usize = 4;
-const MOST: i64 = 1 << 20;
+const MAX_LABEL: i64 = 1 << 20;
 
 struct Shard {
     from: PathBuf,
@@ -46,7 +46,12 @@ struct Shard {
 ///
 /// Returns an error if shards of a split are missing, a record is damaged or not a tf.Example with an image, `out` is
 /// not empty, or the disk is full.
-pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: Instant) -> Result<Converted, Error> {
+pub(super) fn unpack(
+    src: &Path,
+    out: &Path,
+    options: &ConvertOptions,
+    started: Instant,
+) -> Result<ConvertSummary, Error> {
     dir::check(src, HINT)?;
     let name = |s: &ShardFile| format!("{}-{:05}-of-{:05}.tfrecord", s.split, s.number, s.of);
     if fs::read_dir(src).map_err(|e| Error::io("read", src, e))?.next().is_none() {
@@ -68,7 +73,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
     };
     let (mut spent, skipped) = copying.run(&shards)?;
     let copies = found.iter().map(|shard| ShardFile { file: name(shard), ..shard.clone() }).collect();
-    let how = Indexing {
+    let how = IndexOptions {
         names: src,
         write: false,
         jobs: options.jobs,
@@ -77,13 +82,14 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
         split_map: &[],
         on_bad: options.on_bad,
     };
-    let indexed = index_as(staging.dir(), &how).map_err(|error| of_source(error, staging.dir(), src, &shards))?;
+    let indexed = index_with_options(staging.dir(), &how)
+        .map_err(|error| name_source_file(error, staging.dir(), src, &shards))?;
     if !skipped.is_empty() {
         replace(&staging.dir().join(SKIPPED), (skipped.join("\n") + "\n").as_bytes())?;
     }
     spent.decoding += indexed.scanning;
     staging.publish()?;
-    Ok(Converted {
+    Ok(ConvertSummary {
         out: out.to_path_buf(),
         bytes: indexed.manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
         manifest: indexed.manifest,
@@ -97,7 +103,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
 }
 
 /// Rewrites an error about a temporary copy so that it names the source file.
-fn of_source(error: Error, dir: &Path, src: &Path, shards: &[Shard]) -> Error {
+fn name_source_file(error: Error, dir: &Path, src: &Path, shards: &[Shard]) -> Error {
     let source = |path: &Path| {
         let shard = shards.iter().find(|shard| dir.join(&shard.to) == path);
         shard.map(|shard| shard.from.clone()).or_else(|| Some(src.join(path.strip_prefix(dir).ok()?)))
@@ -119,20 +125,20 @@ struct Copying<'a> {
     limit: OutputLimit,
     options: &'a ConvertOptions,
     progress: Progress,
-    spent: Mutex<Spent>,
+    spent: Mutex<ThreadTimes>,
     /// A message for each skipped record, with its shard number.
     skipped: Mutex<Vec<(usize, String)>>,
 }
 
 impl Copying<'_> {
     /// Copies all shards in parallel while another thread flushes them to disk. Also returns a message for each skipped record.
-    fn run(self, shards: &[Shard]) -> Result<(Spent, Vec<String>), Error> {
-        let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(WHOLE);
+    fn run(self, shards: &[Shard]) -> Result<(ThreadTimes, Vec<String>), Error> {
+        let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(MAX_UNSYNCED);
         thread::scope(|scope| {
             let this = &self;
             let close_all = move || {
                 while let Ok(first) = whole.recv() {
-                    this.close(std::iter::once(first).chain(whole.try_iter().take(WHOLE)))?;
+                    this.close(std::iter::once(first).chain(whole.try_iter().take(MAX_UNSYNCED)))?;
                 }
                 Ok(())
             };
@@ -160,7 +166,7 @@ impl Copying<'_> {
 
     /// Completes shards and syncs them together.
     fn close(&self, shards: impl Iterator<Item = ShardWriter>) -> Result<(), Error> {
-        let (mut spent, mut watch) = (Spent::default(), Watch::start());
+        let (mut spent, mut watch) = (ThreadTimes::default(), Stopwatch::start());
         let complete = shards.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;
         shard_writer::sync(&complete)?;
         watch.lap(&mut spent.syncing);
@@ -170,7 +176,7 @@ impl Copying<'_> {
 
     /// Copies the records in shard `number`, and skips unusable records if `--on-bad skip` is set.
     fn copy(&self, number: usize, shard: &Shard) -> Result<ShardWriter, Error> {
-        let (mut spent, mut watch) = (Spent::default(), Watch::start());
+        let (mut spent, mut watch) = (ThreadTimes::default(), Stopwatch::start());
         let mut stream = RecordStream::open(&shard.from, &self.options.limits)?;
         let mut writer = ShardWriter::create(&self.dir.join(&shard.to), self.needed)?;
         let mut counter = self.progress.counter();
@@ -181,7 +187,7 @@ impl Copying<'_> {
             watch.lap(&mut spent.reading);
             let Some(record) = record else { break };
             if self.options.on_bad == OnBad::Skip
-                && let Err(what) = usable(record)
+                && let Err(what) = check_record(record)
             {
                 skipped.push((number, Error::record(&shard.from, at, what).to_string()));
                 continue;
@@ -196,21 +202,21 @@ impl Copying<'_> {
         Ok(writer)
     }
 
-    fn add(&self, spent: Spent) {
+    fn add(&self, spent: ThreadTimes) {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += spent;
     }
 }
 
 /// Returns an error if a framed record does not hold an image with a valid class label.
-fn usable(record: &[u8]) -> Result<(), String> {
+fn check_record(record: &[u8]) -> Result<(), String> {
     let payload = &record[HEADER..record.len() - FOOTER];
     let example = example::parse(payload).map_err(|e| e.to_string())?;
     if example.labels.is_list() {
         return Err(format!("{} labels; expected one", example.labels.iter().count()));
     }
-    match (0..=MOST).contains(&example.label) {
-        true => Pixels::default().reduced(&example).map(drop),
-        false => Err(format!("label {}; expected a class from 0 to {MOST}", example.label)),
+    match (0..=MAX_LABEL).contains(&example.label) {
+        true => PixelDecoder::default().reduced(&example).map(drop),
+        false => Err(format!("label {}; expected a class from 0 to {MAX_LABEL}", example.label)),
     }
 }
 
@@ -218,7 +224,7 @@ fn usable(record: &[u8]) -> Result<(), String> {
 pub(super) struct RecordStream {
     path: PathBuf,
     stream: Box<dyn Read>,
-    compressed: Option<Compressed>,
+    compressed: Option<Compression>,
     /// The highest allowed record size in bytes.
     most: u64,
     record: u64,
@@ -233,11 +239,11 @@ impl RecordStream {
         let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
         let mut file = BufReader::with_capacity(1 << 18, file);
         let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
-        let compressed = Compressed::of(&head[..head.len().min(HEADER)]);
+        let compressed = Compression::detect(&head[..head.len().min(HEADER)]);
         let stream: Box<dyn Read> = match compressed {
             None => Box::new(file),
-            Some(Compressed::Gzip) => Box::new(MultiGzDecoder::new(file)),
-            Some(Compressed::Zlib) => Box::new(ZlibDecoder::new(file)),
+            Some(Compression::Gzip) => Box::new(MultiGzDecoder::new(file)),
+            Some(Compression::Zlib) => Box::new(ZlibDecoder::new(file)),
         };
         let most = limits.memory;
         Ok(RecordStream { path: path.to_path_buf(), stream, compressed, most, record: 0, offset: 0, bytes: Vec::new() })

@@ -1,12 +1,12 @@
 //! The work of a conversion: reads, recodes, measures and writes all samples of the unfinished shards.
 
-use super::converted::{Spent, Tally, Watch};
 use super::dataset::Finished;
 use super::journal;
 use super::journal::Journal;
 use super::order::{Order, TRAIN, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
+use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use crate::error::Error;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 const CHUNK_BYTES: u64 = 1 << 18;
 /// The highest number of samples in a chunk.
 const CHUNK_SAMPLES: u64 = 256;
-/// From this number of samples per chunk on, only one sample in [`TIMED`] is timed, because reading the clock takes as
+/// From this number of samples per chunk on, only one sample in [`TIMED_EVERY`] is timed, because reading the clock takes as
 /// long as summing a small image.
-const FEW: u64 = 32;
-const TIMED: u64 = 8;
+const FEW_SAMPLES: u64 = 32;
+const TIMED_EVERY: u64 = 8;
 /// The source is told the index of a sample this many samples before it is read, so that it can start reading the file.
-const AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 
 /// The state shared by all threads of a conversion.
 pub(super) struct Conversion<'a> {
@@ -48,7 +48,7 @@ pub(super) struct Conversion<'a> {
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
-    spent: Mutex<Spent>,
+    spent: Mutex<ThreadTimes>,
     /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Worker {
 
 /// A sample of a split: its index in the source and its position in the shuffled order.
 #[derive(Clone, Copy)]
-struct Place {
+struct SamplePosition {
     split: usize,
     index: u64,
     position: u64,
@@ -72,20 +72,20 @@ pub(super) struct Chunk {
     /// Records with their framing.
     records: Vec<u8>,
     sizes: Vec<u64>,
-    tally: Tally,
-    spent: Spent,
+    tally: SampleStats,
+    spent: ThreadTimes,
 }
 
 /// A completely written shard that may not be synced to disk yet.
-pub(super) struct WholeShard {
+pub(super) struct UnsyncedShard {
     shard: CompleteShard,
-    tally: Tally,
+    tally: SampleStats,
 }
 
 pub(super) struct OpenShard {
     writer: ShardWriter,
     name: PathBuf,
-    tally: Tally,
+    tally: SampleStats,
 }
 
 impl<'a> Conversion<'a> {
@@ -103,7 +103,7 @@ impl<'a> Conversion<'a> {
         let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
-        let survey = Survey::of(source, target, options.limits, options.jobs)?;
+        let survey = Survey::run(source, target, options.limits, options.jobs)?;
         limit.check_estimate(dir, survey.needed)?;
         Ok(Conversion {
             source,
@@ -141,7 +141,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// Returns the time that the threads have spent so far.
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> ThreadTimes {
         *lock(&self.spent)
     }
 
@@ -151,19 +151,25 @@ impl<'a> Conversion<'a> {
     }
 
     /// Runs `part` and adds its duration to the field that `sum` selects.
-    fn timed<R>(&self, sum: impl FnOnce(&mut Spent) -> &mut Duration, part: impl FnOnce() -> R) -> R {
-        let mut watch = Watch::start();
+    fn timed<R>(&self, sum: impl FnOnce(&mut ThreadTimes) -> &mut Duration, part: impl FnOnce() -> R) -> R {
+        let mut watch = Stopwatch::start();
         let result = part();
         watch.lap(sum(&mut lock(&self.spent)));
         result
     }
 
     /// Converts one sample and appends it to `chunk`. Errors name the sample's file.
-    fn convert(&self, worker: &mut Worker, at: Place, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
-        let Place { split, index, position } = at;
+    fn convert(
+        &self,
+        worker: &mut Worker,
+        at: SamplePosition,
+        chunk: &mut Chunk,
+        watch: &mut Stopwatch,
+    ) -> Result<(), Error> {
+        let SamplePosition { split, index, position } = at;
         if self.journal.is_some() {
             // Stamp the file before reading it. If it changes during the read, a later attempt detects the change.
-            let stamp = journal::of_sample(self.source, split, index);
+            let stamp = journal::sample_stamp(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
         let failed = |panic| {
@@ -185,14 +191,14 @@ impl<'a> Conversion<'a> {
         let sample = &worker.sample;
         chunk.sizes.push(append_record(&mut chunk.records, |out| shard_writer::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
-        chunk.tally.see(sample.height, sample.width);
+        chunk.tally.add_size(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
         Ok(())
     }
 
     /// Syncs shards to disk and adds them to the journal.
-    fn finish(&self, shards: Vec<WholeShard>) -> Result<(), Error> {
-        let (complete, tallies): (Vec<CompleteShard>, Vec<Tally>) =
+    fn finish(&self, shards: Vec<UnsyncedShard>) -> Result<(), Error> {
+        let (complete, tallies): (Vec<CompleteShard>, Vec<SampleStats>) =
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
@@ -207,7 +213,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// Recodes the worker's sample. Also measures its pixels if `is_measured` is true.
-    fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut Tally) -> Result<(), String> {
+    fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut SampleStats) -> Result<(), String> {
         let Worker { recoder, sample, .. } = worker;
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
@@ -224,7 +230,7 @@ impl Work for Conversion<'_> {
     type Worker = Worker;
     type Chunk = Chunk;
     type Shard = OpenShard;
-    type Whole = WholeShard;
+    type Unsynced = UnsyncedShard;
 
     fn worker(&self) -> Result<Worker, Error> {
         let recoder = Recoder::new(self.target, self.limits)?;
@@ -234,19 +240,20 @@ impl Work for Conversion<'_> {
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
         let Task { split, positions, .. } = &self.tasks[shard];
         let records = lock(&self.spare).pop().unwrap_or_default();
-        let mut chunk = Chunk { records, sizes: Vec::new(), tally: Tally::default(), spent: Spent::default() };
+        let mut chunk =
+            Chunk { records, sizes: Vec::new(), tally: SampleStats::default(), spent: ThreadTimes::default() };
         let count = samples.end - samples.start;
-        let (started, timed) = (Instant::now(), if count < FEW { 1 } else { TIMED });
+        let (started, timed) = (Instant::now(), if count < FEW_SAMPLES { 1 } else { TIMED_EVERY });
         let positions = positions.start + samples.start..positions.start + samples.end;
         let mut indices = std::mem::take(&mut worker.indices);
         indices.clear();
         self.orders[*split].extend(positions.clone(), &mut indices);
         for (number, position) in positions.enumerate() {
-            if let Some(&soon) = indices.get(number + AHEAD) {
-                self.source.soon(*split, soon);
+            if let Some(&next) = indices.get(number + PREFETCH_DISTANCE) {
+                self.source.prefetch(*split, next);
             }
-            let at = Place { split: *split, index: indices[number], position };
-            let mut watch = Watch::start_if((number as u64).is_multiple_of(timed));
+            let at = SamplePosition { split: *split, index: indices[number], position };
+            let mut watch = Stopwatch::start_if((number as u64).is_multiple_of(timed));
             match self.convert(worker, at, &mut chunk, &mut watch) {
                 Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
@@ -261,7 +268,7 @@ impl Work for Conversion<'_> {
     fn open(&self, shard: usize) -> Result<OpenShard, Error> {
         let name = PathBuf::from(&self.tasks[shard].name);
         let writer = ShardWriter::create(&self.dir.join(&name), self.survey.needed)?;
-        Ok(OpenShard { writer, name, tally: Tally::default() })
+        Ok(OpenShard { writer, name, tally: SampleStats::default() })
     }
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
@@ -273,13 +280,13 @@ impl Work for Conversion<'_> {
         shard.tally.merge(chunk.tally, &shard.name)
     }
 
-    fn complete(&self, shard: OpenShard) -> Result<WholeShard, Error> {
+    fn complete(&self, shard: OpenShard) -> Result<UnsyncedShard, Error> {
         let OpenShard { writer, tally, .. } = shard;
         let shard = self.timed(|spent| &mut spent.syncing, || writer.complete())?;
-        Ok(WholeShard { shard, tally })
+        Ok(UnsyncedShard { shard, tally })
     }
 
-    fn close(&self, shards: Vec<WholeShard>) -> Result<(), Error> {
+    fn close(&self, shards: Vec<UnsyncedShard>) -> Result<(), Error> {
         self.timed(|spent| &mut spent.syncing, || self.finish(shards))
     }
 }
@@ -302,7 +309,7 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
 /// Typical size of an index line, which holds two numbers.
 const INDEX_LINE: u64 = 16;
 /// Number of samples per split that are converted beforehand.
-const SURVEYED: u64 = 16;
+const SURVEY_SAMPLES: u64 = 16;
 /// If images must be decoded to measure the mean and standard deviation, about this many pixels are measured ...
 const MEASURED_PIXELS: u64 = 1 << 25;
 /// ... but at least this many images.
@@ -318,14 +325,15 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Surveys a source on `jobs` threads. Ignores unusable samples, because the conversion reports them.
-    pub fn of(source: &dyn Source, target: Target, limits: Limits, jobs: usize) -> Result<Self, Error> {
+    pub fn run(source: &dyn Source, target: Target, limits: Limits, jobs: usize) -> Result<Self, Error> {
         let mut survey = Survey { needed: 0, strides: Vec::new() };
         for (split, info) in source.splits().iter().enumerate() {
-            let count = SURVEYED.min(info.len);
+            let count = SURVEY_SAMPLES.min(info.len);
             let index = |i: usize| i as u64 * info.len / count;
-            let all = pool::run(count as usize, jobs, |i| Seen::of(source, split, index(i), target, limits))?;
+            let all =
+                pool::run(count as usize, jobs, |i| SurveyedSample::convert(source, split, index(i), target, limits))?;
             let seen = all.iter().flatten().count().max(1) as u64;
-            let sum = |of: fn(&Seen) -> u64| all.iter().flatten().map(of).sum::<u64>();
+            let sum = |of: fn(&SurveyedSample) -> u64| all.iter().flatten().map(of).sum::<u64>();
             let raw = all.iter().flatten().next_back().is_some_and(|last| last.raw);
             survey.needed = survey.needed.saturating_add((sum(|one| one.bytes) / seen).saturating_mul(info.len));
             survey.strides.push(if raw { 1 } else { stride(info.len, sum(|one| one.area) / seen) });
@@ -335,16 +343,16 @@ impl Survey {
 }
 
 /// A sample that was converted beforehand.
-struct Seen {
+struct SurveyedSample {
     /// Size of its record and index line.
     bytes: u64,
     area: u64,
     raw: bool,
 }
 
-impl Seen {
+impl SurveyedSample {
     /// Returns `None` if the sample cannot be used.
-    fn of(
+    fn convert(
         source: &dyn Source,
         split: usize,
         index: u64,

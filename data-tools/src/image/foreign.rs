@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
-use loaders::decode::{Turn, other_format};
+use loaders::decode::{ExifOrientation, other_format};
 use loaders::{Cost, ImageSpec, Limits};
 use tiff::ColorType;
 use tiff::decoder::Decoder;
@@ -21,18 +21,18 @@ const BYTES_PER_SECOND: f64 = 5e7;
 
 /// The detected format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Foreign {
+pub(super) struct ForeignFormat {
     format: ImageFormat,
     name: &'static str,
     /// True if the compression is lossless.
     pub is_exact: bool,
 }
 
-impl Foreign {
+impl ForeignFormat {
     /// Detects the format. Returns `None` for any other file.
-    pub fn of(file: &[u8]) -> Option<Self> {
+    pub fn detect(file: &[u8]) -> Option<Self> {
         if is_wide_png(file) {
-            return Some(Foreign { format: ImageFormat::Png, name: "PNG", is_exact: true });
+            return Some(ForeignFormat { format: ImageFormat::Png, name: "PNG", is_exact: true });
         }
         let (format, name) = match other_format(file)? {
             "a WebP file" => (ImageFormat::WebP, "WebP"),
@@ -42,7 +42,7 @@ impl Foreign {
             _ => return None,
         };
         let is_exact = format != ImageFormat::WebP || !has_lossy_picture(file);
-        Some(Foreign { format, name, is_exact })
+        Some(ForeignFormat { format, name, is_exact })
     }
 
     /// Decodes the file to upright RGB in `image`, replacing its content. Returns the transformation that was applied
@@ -58,7 +58,7 @@ impl Foreign {
         limits: &Limits,
         to_8bit: Option<To8Bit>,
         image: &mut Rgb,
-    ) -> Result<Turn, String> {
+    ) -> Result<ExifOrientation, String> {
         let length = file.len() as u64;
         if self.format == ImageFormat::Tiff {
             check(file, to_8bit.is_some())?;
@@ -107,7 +107,7 @@ impl Foreign {
                     .collect()
             }
         };
-        Ok(Turn::of_number(orientation.to_exif()))
+        Ok(ExifOrientation::from_number(orientation.to_exif()))
     }
 
     /// Reads the EXIF orientation. Some programs prefix the EXIF data with `Exif\0\0`, as in a JPEG.
@@ -168,7 +168,7 @@ const WHITE_IS_ZERO: u16 = 0;
 const BLACK_IS_ZERO: u16 = 1;
 const RGB: u16 = 2;
 const PALETTE: u16 = 3;
-const INKS: u16 = 5;
+const SEPARATED: u16 = 5;
 const YCBCR: u16 = 6;
 const LAB: u16 = 8;
 const ICC_LAB: u16 = 9;
@@ -200,7 +200,7 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
             return refused(format!("with {depth}-bit YCbCr"));
         }
         Some(LAB | ICC_LAB | ITU_LAB) => return refused(format!("with {depth}-bit CIELAB")),
-        Some(INKS) => 4,
+        Some(SEPARATED) => 4,
         _ => 3,
     };
     let extra = tiff.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();

@@ -3,7 +3,7 @@
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-use loaders::decode::{Decoder, Stored};
+use loaders::decode::{Decoder, OpenedImage};
 use loaders::{Example, Format, ImageSpec, Plane, PlaneResizer};
 use turbojpeg::{Subsamp, YuvImage};
 
@@ -24,12 +24,12 @@ pub(crate) struct Reduced<'a> {
 
 /// A decoder with a buffer that is reused for each image.
 #[derive(Default)]
-pub(crate) struct Pixels {
+pub(crate) struct PixelDecoder {
     decoder: Decoder,
     scratch: Vec<u8>,
 }
 
-impl Pixels {
+impl PixelDecoder {
     /// Adds the image of `example` to `moments`.
     ///
     /// As in training, grey PNG and JPEG files count as RGB if the record has 3 channels.
@@ -40,7 +40,7 @@ impl Pixels {
 
     /// Decodes the image of `example` at full size to interleaved bytes, and returns its shape.
     pub(crate) fn decode<'a>(&'a mut self, example: &Example<'a>) -> Result<(&'a [u8], ImageSpec), String> {
-        let mut spec = agrees(example, &self.decoder.open(example).map_err(|e| e.to_string())?)?;
+        let mut spec = check_size(example, &self.decoder.open(example).map_err(|e| e.to_string())?)?;
         if example.format != Format::Raw && example.channels == 3 {
             spec.channels = 3;
         }
@@ -53,7 +53,7 @@ impl Pixels {
     /// still reads all of its data.
     pub(crate) fn reduced<'a>(&'a mut self, example: &Example<'a>) -> Result<Reduced<'a>, String> {
         let stored = self.decoder.open(example).map_err(|e| e.to_string())?;
-        let spec = agrees(example, &stored)?;
+        let spec = check_size(example, &stored)?;
         if stored.format() == Format::Raw {
             let (height, width) = (spec.height as usize, spec.width as usize);
             return Ok(Reduced { height, width, channels: spec.channels as usize, bytes: example.encoded });
@@ -71,11 +71,11 @@ impl Pixels {
 /// Reads the shape of a record's image from the file header. Returns an error if it differs from the size in the
 /// record.
 pub(crate) fn header(example: &Example<'_>) -> Result<ImageSpec, String> {
-    agrees(example, &Decoder::default().open(example).map_err(|e| e.to_string())?)
+    check_size(example, &Decoder::default().open(example).map_err(|e| e.to_string())?)
 }
 
 /// Returns the shape of the upright image. Returns an error if the file's own size differs from the size in the record.
-fn agrees(example: &Example<'_>, image: &Stored<'_>) -> Result<ImageSpec, String> {
+fn check_size(example: &Example<'_>, image: &OpenedImage<'_>) -> Result<ImageSpec, String> {
     let (spec, file) = (image.spec(), image.file_spec());
     if example.format == Format::Raw {
         return Ok(spec);

@@ -6,12 +6,12 @@
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
-use loaders::decode::{Decoder, Stored, Turn, entry_points};
+use loaders::decode::{Decoder, ExifOrientation, OpenedImage, entry_points};
 use loaders::example::BoundingBox;
 use loaders::{Cost, Fault, Format, ImageSpec, Limits, guarded_with};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp, YuvImage};
 
-use super::foreign::Foreign;
+use super::foreign::ForeignFormat;
 use super::pixels::{Planes, Resizer, Rgb, SUBSAMPLING, Size};
 use crate::error::Error;
 use crate::options::{ConvertOptions, To8Bit};
@@ -40,15 +40,15 @@ pub(crate) struct Recoder {
 }
 
 /// An image file with its parsed header.
-struct File<'a> {
+struct ImageFile<'a> {
     bytes: &'a [u8],
-    stored: Stored<'a>,
+    stored: OpenedImage<'a>,
     size: Size,
     is_grey: bool,
 }
 
 /// The result of recoding a file.
-enum Made<'a> {
+enum RecordContent<'a> {
     /// The record stores the file itself.
     Unchanged,
     /// The record stores this file instead.
@@ -82,7 +82,7 @@ impl Recoder {
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
-            self.remake(sample)?;
+            self.make_record(sample)?;
             if self.target.entry_points && sample.format == Format::Jpeg {
                 sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
             }
@@ -92,20 +92,20 @@ impl Recoder {
     }
 
     /// Does the work of `recode` except for entry points.
-    fn remake(&mut self, sample: &mut Sample) -> Result<(), String> {
+    fn make_record(&mut self, sample: &mut Sample) -> Result<(), String> {
         if sample.format == Format::Raw && sample.height > 0 {
             return Ok(());
         }
         let bytes = std::mem::take(&mut sample.encoded);
-        let made = self.make(&bytes, sample);
+        let made = self.choose_content(&bytes, sample);
         let (made, file) = match made {
-            Ok(Made::Raw { resized }) => {
+            Ok(RecordContent::Raw { resized }) => {
                 let image = if resized { &mut self.small } else { &mut self.full };
                 std::mem::swap(&mut sample.encoded, &mut image.pixels);
                 return Ok(());
             }
-            Ok(Made::File(file)) => (Ok(()), Some(file)),
-            Ok(Made::Unchanged) => (Ok(()), None),
+            Ok(RecordContent::File(file)) => (Ok(()), Some(file)),
+            Ok(RecordContent::Unchanged) => (Ok(()), None),
             Err(problem) => (Err(problem), None),
         };
         sample.encoded = bytes;
@@ -117,45 +117,50 @@ impl Recoder {
     }
 
     /// Determines the content of the record, and sets its format and size.
-    fn make(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
-        if let Some(foreign) = Foreign::of(bytes) {
-            return self.make_foreign(foreign, bytes, sample);
+    fn choose_content(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<RecordContent<'_>, String> {
+        if let Some(foreign) = ForeignFormat::detect(bytes) {
+            return self.convert_foreign(foreign, bytes, sample);
         }
         let stored = self.decoder.open_file(bytes).map_err(text)?;
         let (spec, kept, format) = (stored.spec(), stored.file_spec(), stored.format());
         (sample.format, sample.channels) = (format, 3);
         let size = Size { height: spec.height as usize, width: spec.width as usize };
-        let file = File { bytes, stored, size, is_grey: spec.channels == 1 };
+        let file = ImageFile { bytes, stored, size, is_grey: spec.channels == 1 };
         let smaller = self.target.size(size);
         set_size(sample, smaller.unwrap_or(size));
         self.check_raw(sample, bytes.len())?;
-        let (has_inks, planes) = (file.stored.has_inks(), file.stored.planes());
+        let (is_cmyk, planes) = (file.stored.is_cmyk(), file.stored.planes());
         let keeps = match format {
             Format::Png => self.target.keeps_png(),
-            _ => self.target.keeps_jpeg() && !has_inks,
+            _ => self.target.keeps_jpeg() && !is_cmyk,
         };
         match (smaller, planes) {
             (None, _) if keeps => {
                 // Store the size without rotation, because the EXIF orientation stays in the file.
                 (sample.height, sample.width) = (kept.height, kept.width);
-                self.keep(file).map(|()| Made::Unchanged)
+                self.keep(file).map(|()| RecordContent::Unchanged)
             }
             (Some(size), Some(subsampling)) if self.target.keeps_planes() => {
                 sample.format = Format::Jpeg;
-                self.shrink_planes(file, subsampling, size).map(Made::File)
+                self.shrink_planes(file, subsampling, size).map(RecordContent::File)
             }
             _ => {
                 turn_boxes(sample, file.stored.turn());
-                let repaired = has_inks || format == Format::Png;
+                let repaired = is_cmyk || format == Format::Png;
                 sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
-                self.redraw(file, smaller, repaired)
+                self.decode_and_store(file, smaller, repaired)
             }
         }
     }
 
     /// Converts a WebP, TIFF, BMP or GIF file. Without other options the result is a PNG with the same pixels, or a
     /// JPEG of the highest quality if the file has lossy compression.
-    fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
+    fn convert_foreign(
+        &mut self,
+        foreign: ForeignFormat,
+        bytes: &[u8],
+        sample: &mut Sample,
+    ) -> Result<RecordContent<'_>, String> {
         turn_boxes(sample, foreign.decode(bytes, &self.limits, self.target.to_8bit, &mut self.full)?);
         sample.channels = 3;
         let smaller = self.target.size(self.full.size);
@@ -168,11 +173,11 @@ impl Recoder {
             false => Format::Jpeg,
         };
         if !self.target.raw {
-            check_usual(sample)?;
+            check_training_limits(sample)?;
         }
         if as_png {
             png(&self.full, &mut self.png)?;
-            return Ok(Made::File(&self.png));
+            return Ok(RecordContent::File(&self.png));
         }
         self.store(smaller, true)
     }
@@ -186,7 +191,7 @@ impl Recoder {
 
     /// Checks a file that stays unchanged: all of its data must be readable, and it must be within the default limits
     /// of training.
-    fn keep(&mut self, file: File<'_>) -> Result<(), String> {
+    fn keep(&mut self, file: ImageFile<'_>) -> Result<(), String> {
         let usual = file.stored.check(&Limits::DEFAULT, file.bytes.len() as u64);
         usual.map_err(|fault| format!("{fault}; --resize makes it smaller"))?;
         let channels = if file.is_grey || file.stored.planes().is_some() { 1 } else { 3 };
@@ -195,7 +200,7 @@ impl Recoder {
     }
 
     /// Makes a smaller JPEG from a JPEG by resizing its planes.
-    fn shrink_planes(&mut self, file: File<'_>, subsampling: Subsamp, size: Size) -> Result<&[u8], String> {
+    fn shrink_planes(&mut self, file: ImageFile<'_>, subsampling: Subsamp, size: Size) -> Result<&[u8], String> {
         let reduction = reduction(file.size, Some(size));
         let planes = self.planes.full(file.size.reduced(reduction), subsampling);
         self.decoder.planes(&file.stored, file.bytes, reduction, planes).map_err(text)?;
@@ -203,13 +208,18 @@ impl Recoder {
     }
 
     /// Decodes a file and stores it as pixels or as a JPEG, resized to `smaller` if given.
-    fn redraw(&mut self, file: File<'_>, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
+    fn decode_and_store(
+        &mut self,
+        file: ImageFile<'_>,
+        smaller: Option<Size>,
+        repaired: bool,
+    ) -> Result<RecordContent<'_>, String> {
         self.decode(file, smaller)?;
         self.store(smaller, repaired)
     }
 
     /// Stores the decoded image as pixels or as a JPEG, resized to `smaller` if given.
-    fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
+    fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<RecordContent<'_>, String> {
         let image = match smaller {
             None => &self.full,
             Some(size) => {
@@ -218,14 +228,14 @@ impl Recoder {
             }
         };
         if self.target.raw {
-            return Ok(Made::Raw { resized: smaller.is_some() });
+            return Ok(RecordContent::Raw { resized: smaller.is_some() });
         }
         let repaired = repaired && smaller.is_none();
-        self.encoder.rgb(image, self.target.quality(repaired)).map(Made::File)
+        self.encoder.rgb(image, self.target.quality(repaired)).map(RecordContent::File)
     }
 
     /// Decodes a file to RGB. A JPEG is decoded at reduced size if `wanted` is much smaller.
-    fn decode(&mut self, file: File<'_>, wanted: Option<Size>) -> Result<(), String> {
+    fn decode(&mut self, file: ImageFile<'_>, wanted: Option<Size>) -> Result<(), String> {
         let reduction = reduction(file.size, wanted);
         let pixels = &mut self.full.pixels;
         let decoded = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
@@ -246,21 +256,21 @@ impl Recoder {
         }
         let stored = self.decoder.open_file(&sample.encoded).map_err(text)?;
         let size = Size { height: sample.height as usize, width: sample.width as usize };
-        self.decode(File { bytes: &sample.encoded, stored, size, is_grey: false }, None)?;
+        self.decode(ImageFile { bytes: &sample.encoded, stored, size, is_grey: false }, None)?;
         Ok(&self.full.pixels)
     }
 }
 
 /// Applies an image's rotation to its boxes.
-fn turn_boxes(sample: &mut Sample, turn: Turn) {
+fn turn_boxes(sample: &mut Sample, turn: ExifOrientation) {
     if !turn.is_none() {
-        let turned: Vec<BoundingBox> = sample.boxes.boxes().iter().map(|stored| turn.turned(stored)).collect();
+        let turned: Vec<BoundingBox> = sample.boxes.boxes().iter().map(|stored| turn.turn_box(stored)).collect();
         sample.boxes.set(&turned);
     }
 }
 
 /// Returns an error if a new file exceeds the default limits of training.
-fn check_usual(sample: &Sample) -> Result<(), String> {
+fn check_training_limits(sample: &Sample) -> Result<(), String> {
     let spec = ImageSpec::new(sample.height, sample.width, 3);
     let cost = Cost { spec, memory: 3 * spec.pixels() as u64, scans: 1, seconds: 0.0 };
     Limits::DEFAULT.check("image", 0, &cost).map_err(|fault| format!("{fault}; --resize makes it smaller"))
@@ -354,7 +364,7 @@ pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
     written.map_err(|e| format!("cannot be encoded as PNG: {e}"))
 }
 
-const QUALITY: u8 = 90;
+const DEFAULT_QUALITY: u8 = 90;
 /// JPEG quality for files that are encoded only because they are not RGB JPEGs. TensorFlow's scripts use the same
 /// value.
 const REPAIR_QUALITY: u8 = 100;
@@ -398,7 +408,7 @@ impl Target {
     /// Returns the quality of a JPEG. `repaired` means that it replaces a file of the same size that cannot be stored
     /// unchanged.
     pub(super) fn quality(&self, repaired: bool) -> u8 {
-        self.quality.unwrap_or(if repaired { REPAIR_QUALITY } else { QUALITY })
+        self.quality.unwrap_or(if repaired { REPAIR_QUALITY } else { DEFAULT_QUALITY })
     }
 
     /// Returns the size after scaling, or `None` if an image of size `stored` is not scaled. The shorter side becomes

@@ -28,7 +28,7 @@ const TASK: usize = 4096;
 pub(super) struct Picture {
     /// Index in the shard. In a [`Gallery`], index in the split.
     number: u64,
-    thumbnail: Thumbnail,
+    thumbnail: GreyThumbnail,
     /// Checksum and length of the record's image data.
     bytes: (u32, u64),
 }
@@ -36,7 +36,7 @@ pub(super) struct Picture {
 impl Picture {
     pub(super) fn new(number: u64, example: &Example<'_>, pixels: &Reduced<'_>) -> Self {
         let bytes = (crc32c(example.encoded), example.encoded.len() as u64);
-        Picture { number, thumbnail: Thumbnail::of(pixels), bytes }
+        Picture { number, thumbnail: GreyThumbnail::from_pixels(pixels), bytes }
     }
 }
 
@@ -58,7 +58,7 @@ impl Gallery {
         splits.sort_by_key(|(name, _)| rank(name));
         let mut found = Vec::new();
         for (at, (of, originals)) in splits.iter().enumerate() {
-            let lookup = Lookup::of(originals.iter().map(|picture| picture.thumbnail.hash()));
+            let lookup = HashIndex::new(originals.iter().map(|picture| picture.thumbnail.hash()));
             for (split, pictures) in &splits[at + 1..] {
                 let tasks: Vec<&[Picture]> = pictures.chunks(TASK).collect();
                 let parts = pool::run(tasks.len(), jobs, |i| Ok(search(tasks[i], originals, &lookup)))?;
@@ -81,13 +81,13 @@ fn rank(split: &str) -> u8 {
 }
 
 /// A copy, its nearest original, and how much they differ.
-struct Pair<'a> {
+struct CopyPair<'a> {
     copy: &'a Picture,
     original: &'a Picture,
     difference: f64,
 }
 
-impl Pair<'_> {
+impl CopyPair<'_> {
     fn named(&self, split: &str, of: &str) -> NearCopy {
         NearCopy {
             split: split.to_string(),
@@ -101,9 +101,9 @@ impl Pair<'_> {
 }
 
 /// Returns the nearest original of each image that has one.
-fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &Lookup) -> Vec<Pair<'a>> {
+fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &HashIndex) -> Vec<CopyPair<'a>> {
     let nearest = |copy: &'a Picture| {
-        let mut best: Option<Pair<'a>> = None;
+        let mut best: Option<CopyPair<'a>> = None;
         lookup.near(copy.thumbnail.hash(), |at| {
             let original = &originals[at];
             let found =
@@ -111,7 +111,7 @@ fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &Lookup
             if let Some(difference) = found
                 && best.as_ref().is_none_or(|b| (difference, original.number) < (b.difference, b.original.number))
             {
-                best = Some(Pair { copy, original, difference });
+                best = Some(CopyPair { copy, original, difference });
             }
         });
         best
@@ -141,10 +141,10 @@ pub struct NearCopy {
     pub difference: f64,
 }
 
-/// Number of near copies listed by name for each pair of splits.
+/// How many near copies are listed by name for each pair of splits.
 const EXAMPLES: usize = 3;
 
-/// The number of near copies for a pair of splits.
+/// How many near copies two splits share.
 #[derive(Debug, PartialEq)]
 struct Count<'a> {
     split: &'a str,
@@ -185,7 +185,7 @@ pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     let Some(dataset) = copies.first().and_then(|_| Dataset::open(dir).ok()) else { return shown };
     for NearCopy { split, number, of, original, .. } in copies {
         if shown.iter().filter(|shown| shown.split == *split && shown.of == *of).count() < EXAMPLES {
-            let name = |split: &str, number| match about(&dataset, split, number).name {
+            let name = |split: &str, number| match record_info(&dataset, split, number).name {
                 name if name.is_empty() => format!("image {number}"),
                 name => name,
             };
@@ -238,7 +238,7 @@ pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<
     for copy in copies {
         let mut columns = String::new();
         for (split, number) in [(&copy.split, copy.number), (&copy.of, copy.original)] {
-            let About { class, name } = about(&dataset, split, number);
+            let RecordInfo { class, name } = record_info(&dataset, split, number);
             // Writing to a `String` cannot fail.
             let _ = write!(columns, "{}\t{number}\t{}\t{}\t", printable(split), printable(&class), printable(&name));
         }
@@ -250,17 +250,17 @@ pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<
 
 /// The class and name of a record's image.
 #[derive(Default)]
-struct About {
+struct RecordInfo {
     class: String,
     name: String,
 }
 
 /// Returns empty texts if the record cannot be read, because `verify` reports its fault.
-fn about(dataset: &Dataset, split: &str, number: u64) -> About {
+fn record_info(dataset: &Dataset, split: &str, number: u64) -> RecordInfo {
     let mut copy = Vec::new();
-    let Ok(split) = dataset.split(split) else { return About::default() };
+    let Ok(split) = dataset.split(split) else { return RecordInfo::default() };
     let read = split.record(number, &mut copy);
-    let about = read.map(|(example, _)| About {
+    let about = read.map(|(example, _)| RecordInfo {
         class: split.class_text(&example).unwrap_or_default(),
         name: example.filename.to_string(),
     });
@@ -276,10 +276,10 @@ fn about(dataset: &Dataset, split: &str, number: u64) -> About {
 const WORDS: usize = 4;
 const BITS: usize = 16;
 /// The highest number of different bits for hashes that count as near.
-const NEAR: u32 = 7;
+const MAX_DISTANCE: u32 = 7;
 
 /// Hashes, indexed by each of their words.
-struct Lookup {
+struct HashIndex {
     hashes: Vec<u64>,
     tables: [Table; WORDS],
 }
@@ -297,7 +297,7 @@ fn word(hash: u64, at: usize) -> usize {
 }
 
 impl Table {
-    fn of(hashes: &[u64], at: usize) -> Self {
+    fn new(hashes: &[u64], at: usize) -> Self {
         let mut starts = vec![0u32; (1 << BITS) + 1];
         hashes.iter().for_each(|&hash| starts[word(hash, at) + 1] += 1);
         (0..1 << BITS).for_each(|value| starts[value + 1] += starts[value]);
@@ -315,21 +315,21 @@ impl Table {
     }
 }
 
-impl Lookup {
+impl HashIndex {
     /// Indexes these hashes. There may be at most 2^32.
-    fn of(hashes: impl Iterator<Item = u64>) -> Self {
+    fn new(hashes: impl Iterator<Item = u64>) -> Self {
         let hashes: Vec<u64> = hashes.collect();
-        let tables = std::array::from_fn(|at| Table::of(&hashes, at));
-        Lookup { hashes, tables }
+        let tables = std::array::from_fn(|at| Table::new(&hashes, at));
+        HashIndex { hashes, tables }
     }
 
-    /// Calls `see` with the index of each hash near `hash`. An index may occur more than once.
-    fn near(&self, hash: u64, mut see: impl FnMut(usize)) {
+    /// Calls `visit` with the index of each hash near `hash`. An index may occur more than once.
+    fn near(&self, hash: u64, mut visit: impl FnMut(usize)) {
         for (at, table) in self.tables.iter().enumerate() {
             let value = word(hash, at);
             let places = std::iter::once(value).chain((0..BITS).map(|bit| value ^ 1 << bit));
             let numbers = places.flat_map(|place| table.with(place)).map(|&number| number as usize);
-            numbers.filter(|&number| (self.hashes[number] ^ hash).count_ones() <= NEAR).for_each(&mut see);
+            numbers.filter(|&number| (self.hashes[number] ^ hash).count_ones() <= MAX_DISTANCE).for_each(&mut visit);
         }
     }
 }
@@ -342,11 +342,11 @@ const AREA: usize = SIDE * SIDE;
 /// Number of frequencies per direction in the hash.
 const WAVES: usize = 8;
 /// Frequencies below this fraction of the total amplitude are treated as noise.
-const FAINT: f32 = 0.01;
+const NOISE_LEVEL: f32 = 0.01;
 /// Two images are near copies if 1 - correlation of their thumbnails is at most this value.
-const MOST: f64 = 0.003;
+const MAX_DIFFERENCE: f64 = 0.003;
 /// An image whose grey values have a smaller standard deviation has too little content for a comparison.
-const PLAIN: f64 = 6.0;
+const MIN_DEVIATION: f64 = 6.0;
 
 /// The cosine of each frequency at the centre of each cell.
 static COSINES: LazyLock<[[f32; SIDE]; WAVES]> = LazyLock::new(|| {
@@ -355,7 +355,7 @@ static COSINES: LazyLock<[[f32; SIDE]; WAVES]> = LazyLock::new(|| {
 
 /// The mean grey value of each cell in a 16 x 16 grid over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Thumbnail([u8; AREA]);
+struct GreyThumbnail([u8; AREA]);
 
 /// The part of a row or column of pixels that falls into a cell.
 struct Share {
@@ -373,9 +373,9 @@ fn shares(at: usize, length: usize) -> impl Iterator<Item = Share> {
     })
 }
 
-impl Thumbnail {
+impl GreyThumbnail {
     /// Computes the thumbnail of an image with at least one pixel.
-    fn of(picture: &Reduced<'_>) -> Self {
+    fn from_pixels(picture: &Reduced<'_>) -> Self {
         let Reduced { height, width, channels, bytes } = *picture;
         let columns: Vec<Vec<Share>> = (0..width).map(|x| shares(x, width).collect()).collect();
         let mut sums = [0f32; AREA];
@@ -390,7 +390,7 @@ impl Thumbnail {
                 cells.iter_mut().zip(&line).for_each(|(sum, value)| *sum += weight * value);
             }
         }
-        Thumbnail(sums.map(|sum| (sum + 0.5) as u8))
+        GreyThumbnail(sums.map(|sum| (sum + 0.5) as u8))
     }
 
     /// Hashes the signs of the 63 lowest frequencies of the image's cosine transform, without the mean. A bit is set if
@@ -407,7 +407,7 @@ impl Thumbnail {
         let waves = rows.iter().flat_map(|row| COSINES.iter().map(move |cosines| product(row, cosines)));
         // The first coefficient is the mean.
         let waves: Vec<f32> = waves.skip(1).collect();
-        let least = FAINT * waves.iter().map(|wave| wave * wave).sum::<f32>().sqrt();
+        let least = NOISE_LEVEL * waves.iter().map(|wave| wave * wave).sum::<f32>().sqrt();
         waves.iter().fold(0, |hash, &wave| hash << 1 | u64::from(wave > least))
     }
 
@@ -421,11 +421,11 @@ impl Thumbnail {
         let n = AREA as f64;
         let spread = |sum: u64, squares: u64| squares as f64 / n - (sum as f64 / n).powi(2);
         let (va, vb) = (spread(a1, aa), spread(b1, bb));
-        if va.min(vb) < PLAIN * PLAIN {
+        if va.min(vb) < MIN_DEVIATION * MIN_DEVIATION {
             return None;
         }
         let covariance = ab as f64 / n - a1 as f64 / n * (b1 as f64 / n);
-        Some((1.0 - covariance / (va * vb).sqrt()).max(0.0)).filter(|&difference| difference <= MOST)
+        Some((1.0 - covariance / (va * vb).sqrt()).max(0.0)).filter(|&difference| difference <= MAX_DIFFERENCE)
     }
 }
 
@@ -454,7 +454,7 @@ mod tests {
 
     fn picture(number: u64, (height, width): (usize, usize), bytes: &[u8]) -> Picture {
         let pixels = Reduced { height, width, channels: 1, bytes };
-        Picture { number, thumbnail: Thumbnail::of(&pixels), bytes: (crc32c(bytes), bytes.len() as u64) }
+        Picture { number, thumbnail: GreyThumbnail::from_pixels(&pixels), bytes: (crc32c(bytes), bytes.len() as u64) }
     }
 
     #[test]
@@ -522,7 +522,7 @@ mod hash_tests {
             (0..flips).fold(centre, |hash, _| hash ^ 1 << (random() % 64))
         };
         let hashes: Vec<u64> = (0..3000).map(|_| flipped(&mut random)).collect();
-        let lookup = Lookup::of(hashes.iter().copied());
+        let lookup = HashIndex::new(hashes.iter().copied());
         let mut found = Vec::new();
         lookup.near(centre, |number| found.push(number));
         found.sort_unstable();
@@ -541,22 +541,22 @@ mod thumbnail_tests {
     fn cells_are_means_of_their_pixels_at_any_size() {
         for (height, width) in [(16, 16), (32, 48), (5, 7), (1, 1), (37, 300)] {
             let ramp: Vec<u8> = (0..height * width).map(|i| (i % width * 255 / width.max(2)) as u8).collect();
-            let thumbnail = Thumbnail::of(&Reduced { height, width, channels: 1, bytes: &ramp });
+            let thumbnail = GreyThumbnail::from_pixels(&Reduced { height, width, channels: 1, bytes: &ramp });
             let mean = ramp.iter().map(|&v| f64::from(v)).sum::<f64>() / ramp.len() as f64;
             let cells = thumbnail.0.iter().map(|&v| f64::from(v)).sum::<f64>() / AREA as f64;
             assert!((mean - cells).abs() < 1.0, "{height} x {width}: {mean} {cells}");
             assert!(thumbnail.0.chunks(SIDE).all(|row| row.is_sorted() && row == &thumbnail.0[..SIDE]));
         }
-        let colour = Thumbnail::of(&Reduced { height: 1, width: 1, channels: 3, bytes: &[255, 0, 0] });
+        let colour = GreyThumbnail::from_pixels(&Reduced { height: 1, width: 1, channels: 3, bytes: &[255, 0, 0] });
         assert_eq!(colour.0, [76; AREA]);
     }
 
     #[test]
     fn a_hash_and_a_correlation_do_not_see_brightness() {
         let value = |i: usize| (i * 7919 % 101) as u8 + 40;
-        let one = Thumbnail(std::array::from_fn(value));
-        let brighter = Thumbnail(std::array::from_fn(|i| value(i) + 50));
-        let other = Thumbnail(std::array::from_fn(|i| (i * 104_729 % 97) as u8));
+        let one = GreyThumbnail(std::array::from_fn(value));
+        let brighter = GreyThumbnail(std::array::from_fn(|i| value(i) + 50));
+        let other = GreyThumbnail(std::array::from_fn(|i| (i * 104_729 % 97) as u8));
         assert_eq!(one.hash(), brighter.hash());
         assert!(one.difference(&brighter).unwrap() < 1e-9);
         assert_eq!(one.difference(&other), None);

@@ -15,7 +15,7 @@ use crate::text;
 
 /// What [`extract`] has written.
 #[derive(Debug, Clone)]
-pub struct Extracted {
+pub struct ExtractSummary {
     pub path: PathBuf,
     pub split: String,
     /// Index of the image in the split.
@@ -36,7 +36,7 @@ pub struct Extracted {
 /// Returns an error if the split or image does not exist, the record is damaged or cannot be decoded, or the image has
 /// neither 1 nor 3 channels. Also returns an error if the output file exists, cannot be written or does not end in
 /// `.png`, `.jpg` or `.jpeg`.
-pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extracted, Error> {
+pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<ExtractSummary, Error> {
     let format = format_of(out)?;
     if out.exists() {
         return Err(Error::Usage(format!(
@@ -71,7 +71,7 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
         write(out, &picture.ok_or_else(why)?, format)?;
     }
     let class = split.class_text(&example).map_err(failed)?;
-    Ok(Extracted { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
+    Ok(ExtractSummary { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
 }
 
 /// Returns `name`. If it is empty, returns the only split of the data set, or `train`.
@@ -98,7 +98,7 @@ fn picture(bytes: &[u8], spec: ImageSpec) -> Option<DynamicImage> {
     }
 }
 
-impl Extracted {
+impl ExtractSummary {
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "path": self.path.display().to_string(),
@@ -112,7 +112,7 @@ impl Extracted {
     }
 }
 
-impl fmt::Display for Extracted {
+impl fmt::Display for ExtractSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, class) = (text::path(&self.path), loaders::printable(&self.class));
         write!(
@@ -149,7 +149,7 @@ pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
 
 /// Encodes the picture and replaces the file atomically.
 pub(super) fn write(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
-    Ok(replace::replace(path, &encoded(path, picture, format)?)?)
+    Ok(replace::replace(path, &encode(path, picture, format)?)?)
 }
 
 /// Returns an error if no file can be written to `path`, or if it holds a file that is not a contact sheet.
@@ -159,10 +159,10 @@ pub(super) fn check_sheet(path: &Path) -> Result<(), Error> {
 
 /// Encodes a contact sheet with its mark and replaces the file atomically.
 pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
-    Ok(replace::replace(path, &marked(&encoded(path, picture, format)?, format))?)
+    Ok(replace::replace(path, &insert_mark(&encode(path, picture, format)?, format))?)
 }
 
-fn encoded(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
+fn encode(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(Vec::new());
     let written = picture.write_to(&mut file, format);
     written.map_err(|e| Error::input(path, format!("cannot be encoded as {format:?}: {e}")))?;
@@ -170,7 +170,7 @@ fn encoded(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<V
 }
 
 /// Inserts the mark: a text chunk after the first chunk of a PNG, or a comment after the first segment of a JPEG.
-fn marked(file: &[u8], format: ImageFormat) -> Vec<u8> {
+fn insert_mark(file: &[u8], format: ImageFormat) -> Vec<u8> {
     let (at, mark) = match (format, file) {
         (ImageFormat::Png, _) => (PNG_HEAD, text_chunk()),
         // SOI is followed by the JFIF segment. Its length includes the length field.

@@ -5,7 +5,7 @@
 
 use super::manifest;
 use super::shard_files::{self, ShardFile};
-use super::walk::{self, Scanned};
+use super::walk::{self, ScannedShard};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// What [`index`] has found and written.
 #[derive(Debug, Clone)]
-pub struct Indexed {
+pub struct IndexSummary {
     pub dir: PathBuf,
     /// Number of shards. Each of them now has an index.
     pub shards: u64,
@@ -37,7 +37,7 @@ pub struct Indexed {
     pub elapsed: Duration,
 }
 
-pub(crate) struct Indexing<'a> {
+pub(crate) struct IndexOptions<'a> {
     /// The folder in which to look for a list of class names.
     pub names: &'a Path,
     /// True to write indexes. False if the shards already have them.
@@ -53,10 +53,18 @@ pub(crate) struct Indexing<'a> {
     pub on_bad: OnBad,
 }
 
-impl<'a> Indexing<'a> {
+impl<'a> IndexOptions<'a> {
     /// Indexes the data set in `dir` with default options.
     fn new(dir: &'a Path) -> Self {
-        Indexing { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map: &[], on_bad: OnBad::Fail }
+        IndexOptions {
+            names: dir,
+            write: true,
+            jobs: 0,
+            progress: true,
+            shards: None,
+            split_map: &[],
+            on_bad: OnBad::Fail,
+        }
     }
 }
 
@@ -73,8 +81,8 @@ impl<'a> Indexing<'a> {
 /// - an existing `dataset.json` has different counts
 ///
 /// Writes nothing before it has read every shard.
-pub fn index(dir: &Path) -> Result<Indexed, Error> {
-    index_as(dir, &Indexing::new(dir))
+pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
+    index_with_options(dir, &IndexOptions::new(dir))
 }
 
 /// Works like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
@@ -82,18 +90,18 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
 /// # Errors
 ///
 /// Returns the same errors as [`index`].
-pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
-    index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
+pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
+    index_with_options(dir, &IndexOptions { split_map, on_bad, ..IndexOptions::new(dir) })
 }
 
 /// Works like [`index`], with the options in `how`.
-pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error> {
+pub(crate) fn index_with_options(dir: &Path, how: &IndexOptions<'_>) -> Result<IndexSummary, Error> {
     let started = Instant::now();
     dir::check(dir, "expected a folder with TFRecord shards")?;
     let known = dir.join(MANIFEST).exists().then(|| Manifest::read(dir)).transpose()?;
     let made_manifest = known.is_none();
     let shards = match &known {
-        Some(manifest) => shard_files::listed(manifest),
+        Some(manifest) => shard_files::from_manifest(manifest),
         None => how.shards.clone().map_or_else(|| shard_files::discover(dir, how.split_map), Ok)?,
     };
     let measured = if made_manifest { measured_split(&shards) } else { None };
@@ -108,14 +116,14 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
             (known, written)
         }
         None => {
-            notes = manifest::unseen(dir, &shards, &scanned, how.on_bad)?;
+            notes = manifest::missing_in_train(dir, &shards, &scanned, how.on_bad)?;
             let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?)?;
             let written = write_indexes()?;
             made.write(dir)?;
             (made, written)
         }
     };
-    Ok(Indexed {
+    Ok(IndexSummary {
         dir: dir.to_path_buf(),
         shards: shards.len() as u64,
         written,
@@ -134,9 +142,9 @@ fn scan_all(
     dir: &Path,
     shards: &[ShardFile],
     measured: Option<&str>,
-    how: &Indexing<'_>,
+    how: &IndexOptions<'_>,
     spent: &Mutex<Duration>,
-) -> Result<Vec<Scanned>, Error> {
+) -> Result<Vec<ScannedShard>, Error> {
     let progress = Progress::new("indexing", None, how.progress);
     pool::run(shards.len(), how.jobs, |i| {
         let started = Instant::now();
@@ -149,11 +157,11 @@ fn scan_all(
 
 /// Writes the indexes that are missing or wrong and returns their number. Does not write to a folder with correct
 /// indexes, which may be read-only.
-fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<u64, Error> {
+fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<u64, Error> {
     let mut written = 0;
     for (shard, scanned) in shards.iter().zip(scanned) {
         let path = dir.join(&shard.file);
-        if !shard::index_is(&path, &scanned.entries) {
+        if !shard::index_matches(&path, &scanned.entries) {
             shard::write_index(&path, &scanned.entries)?;
             written += 1;
         }
@@ -167,7 +175,7 @@ fn measured_split(shards: &[ShardFile]) -> Option<&str> {
     train.or(shards.first()).map(|s| s.split.as_str())
 }
 
-impl Indexed {
+impl IndexSummary {
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> = self
             .manifest
@@ -190,7 +198,7 @@ impl Indexed {
     }
 }
 
-impl fmt::Display for Indexed {
+impl fmt::Display for IndexSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -8,7 +8,7 @@ use loaders::dataset::{MANIFEST, VERSION};
 use loaders::{Example, Manifest, ShardManifest, SplitManifest, printable, regular};
 
 use super::shard_files::ShardFile;
-use super::walk::{Named, Position, Scanned};
+use super::walk::{Position, RecordName, ScannedShard};
 use crate::error::Error;
 use crate::image::moments::Moments;
 use crate::options::OnBad;
@@ -22,7 +22,7 @@ const MAX_CLASSES: i64 = 1 << 20;
 pub(super) fn make(
     dir: &Path,
     shards: &[ShardFile],
-    scanned: &[Scanned],
+    scanned: &[ScannedShard],
     names: Option<NameList>,
 ) -> Result<Manifest, Error> {
     one_label(dir, shards, scanned)?;
@@ -42,7 +42,7 @@ pub(super) fn make(
 
 /// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell
 /// which classes exist.
-fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
+fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
     let what = "an image with zero or several labels; only dataset.json has the classes of such data sets: copy it from the original \
@@ -85,7 +85,7 @@ pub(super) fn class_names(dir: &Path) -> Result<Option<NameList>, Error> {
 fn make_classes(
     dir: &Path,
     shards: &[ShardFile],
-    scanned: &[Scanned],
+    scanned: &[ScannedShard],
     listed: Option<NameList>,
 ) -> Result<(Vec<String>, i64), Error> {
     let names = names_by_label(dir, shards, scanned)?;
@@ -139,7 +139,7 @@ fn make_classes(
 }
 
 /// The name that a shard's record assigns to its label, if it has a name.
-type Name<'a> = Option<(&'a ShardFile, Named)>;
+type Name<'a> = Option<(&'a ShardFile, RecordName)>;
 
 /// Returns the labels in use, each with the first name found.
 ///
@@ -148,7 +148,7 @@ type Name<'a> = Option<(&'a ShardFile, Named)>;
 fn names_by_label<'a>(
     dir: &Path,
     shards: &'a [ShardFile],
-    scanned: &[Scanned],
+    scanned: &[ScannedShard],
 ) -> Result<BTreeMap<i64, Name<'a>>, Error> {
     let mut names: BTreeMap<i64, Name<'a>> = BTreeMap::new();
     for (shard, scanned) in shards.iter().zip(scanned) {
@@ -173,7 +173,7 @@ fn names_by_label<'a>(
                         fill(&mut first.synset, &name.synset);
                     }
                     Some((other, first)) => {
-                        let of = |name: &Named| {
+                        let of = |name: &RecordName| {
                             format!("`{}` {}", printable(&name.text), printable(&name.synset)).trim_end().to_string()
                         };
                         let what = format!(
@@ -200,10 +200,10 @@ fn fault(shard: &Path, at: Position, what: String) -> Error {
 
 /// Rejects labels that `train` lacks, if there is a `train` split. No model could learn them, or the splits use different numbering. With
 /// [`OnBad::Skip`] this only adds a note.
-pub(super) fn unseen(
+pub(super) fn missing_in_train(
     dir: &Path,
     shards: &[ShardFile],
-    scanned: &[Scanned],
+    scanned: &[ScannedShard],
     on_bad: OnBad,
 ) -> Result<Vec<String>, Error> {
     let mut by_split: BTreeMap<&str, BTreeMap<i64, (u64, &ShardFile, Position)>> = BTreeMap::new();
@@ -239,7 +239,7 @@ pub(super) fn unseen(
 }
 
 /// Returns an error if the counts in `dataset.json` differ from the scanned shards.
-pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[Scanned]) -> Result<(), Error> {
+pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[ScannedShard]) -> Result<(), Error> {
     let listed = manifest.splits.values().flat_map(|s| &s.shards);
     for (listed, found) in listed.zip(scanned) {
         let count = found.entries.len() as u64;

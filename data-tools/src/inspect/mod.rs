@@ -12,11 +12,11 @@ mod verify;
 mod walk;
 
 pub use copies::{COPIES, CopyNames, NearCopy, write_duplicates};
-pub use extract::{Extracted, SHEET, extract};
-pub use index::{Indexed, index, index_with};
-pub(crate) use index::{Indexing, index_as};
+pub use extract::{ExtractSummary, SHEET, extract};
+pub(crate) use index::{IndexOptions, index_with_options};
+pub use index::{IndexSummary, index, index_with};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub(crate) use shard_files::{ShardFile, discover};
-pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};
-pub use stats::{SeveralLabels, Stats, stats};
-pub use verify::{Bad, Report, verify};
+pub use show::{ContactSheet, ShowOptions, ShowSummary, Thumbnail, ThumbnailMaker, matrix, show};
+pub use stats::{LabelCounts, Stats, stats};
+pub use verify::{ShardFault, VerifyReport, verify};

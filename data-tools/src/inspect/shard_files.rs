@@ -11,7 +11,7 @@ use loaders::{Manifest, regular};
 
 use super::walk::Position;
 use crate::error::Error;
-use crate::splits::{Assign, Names, Unknown};
+use crate::splits::{NameMatching, SplitAssigner, UnknownNames};
 
 /// A shard that is identified by its file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct ShardFile {
 }
 
 /// Returns the shards that `dataset.json` lists, in its order.
-pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
+pub(super) fn from_manifest(manifest: &Manifest) -> Vec<ShardFile> {
     let each = manifest.splits.iter().flat_map(|(name, split)| {
         let of = split.shards.len() as u64;
         (0..).zip(&split.shards).map(move |(number, shard)| ShardFile {
@@ -66,7 +66,7 @@ pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<Shard
 fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
     let sets: Vec<Vec<ShardFile>> = shards.chunk_by(|a, b| a.split == b.split).map(<[ShardFile]>::to_vec).collect();
     let names: Vec<&str> = sets.iter().map(|set| set[0].split.as_str()).collect();
-    let assign = Assign { src: dir, map, names: Names::Loose, unknown: Unknown::Own };
+    let assign = SplitAssigner { src: dir, map, names: NameMatching::Loose, unknown: UnknownNames::Own };
     let splits = assign.splits(&names)?;
     let mut found: BTreeMap<String, Vec<ShardFile>> = BTreeMap::new();
     for (split, set) in splits.into_iter().zip(&sets) {

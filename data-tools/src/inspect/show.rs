@@ -13,8 +13,8 @@ use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use picture::{Thumbnail, Thumbnails};
-use sheet::{MOST_CELLS, columns};
+pub use picture::{Thumbnail, ThumbnailMaker};
+use sheet::{MAX_CELLS, columns};
 
 pub use sheet::{ContactSheet, matrix};
 
@@ -40,7 +40,7 @@ impl Default for ShowOptions {
 
 /// What [`show`] has drawn and written.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct ShowSummary {
     pub path: PathBuf,
     /// Width and height in pixels.
     pub size: (u32, u32),
@@ -62,7 +62,7 @@ pub struct Shown {
 /// Returns an error if the file name has a different ending, the split or a transform does not exist, a record is
 /// damaged or cannot be decoded, or an image has neither 1 nor 3 channels. Also returns an error if there is nothing or
 /// too much to show, or if the output exists and is not a contact sheet, or cannot be written.
-pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
+pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<ShowSummary, Error> {
     let format = extract::format_of(out)?;
     extract::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;
@@ -82,21 +82,21 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
     let size = sheet.dimensions();
     extract::write_sheet(out, &DynamicImage::ImageRgb8(sheet), format)?;
-    Ok(Shown { path: out.to_path_buf(), size, split: name, samples, transforms: viewer.ops() })
+    Ok(ShowSummary { path: out.to_path_buf(), size, split: name, samples, transforms: viewer.ops() })
 }
 
 fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
-    if (1..=MOST_CELLS).contains(&cells) {
+    if (1..=MAX_CELLS).contains(&cells) {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{}, split `{split}`: {} requested; a sheet can show 1 to {MOST_CELLS}; change --count or --epochs",
+        "{}, split `{split}`: {} requested; a sheet can show 1 to {MAX_CELLS}; change --count or --epochs",
         dir.display(),
         text::plural(cells, "picture")
     )))
 }
 
-impl Shown {
+impl ShowSummary {
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "path": self.path.display().to_string(),
@@ -109,7 +109,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShowSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, height) = self.size;
         let images = text::plural(self.samples.len() as u64, "image");

@@ -11,11 +11,11 @@ use serde_json::json;
 
 use super::manifest;
 use super::shard_files::ShardIndex;
-use super::verify::Bad;
-use super::walk::{Found, Position, Walk};
+use super::verify::ShardFault;
+use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
 use crate::image::moments::{Moments, Sizes};
-use crate::image::pixels::Pixels;
+use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
 use crate::{pool, text};
 
@@ -34,17 +34,17 @@ pub struct Stats {
     /// Name of each class and number of its images, in label order.
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
-    pub several: Option<SeveralLabels>,
+    pub several: Option<LabelCounts>,
     /// Number of unusable records that were left out.
     pub skipped: u64,
     /// The faults of unusable records. At most the first thousand of each shard.
-    pub bad: Vec<Bad>,
+    pub bad: Vec<ShardFault>,
     pub elapsed: Duration,
 }
 
 /// Label counts of a multi-label split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeveralLabels {
+pub struct LabelCounts {
     /// Number of labels of all images together.
     pub labels: u64,
     /// Number of images without labels.
@@ -68,10 +68,10 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let found = find(dir, &manifest, split)?;
     let progress = Progress::new("measuring", Some(found.count), true);
     let parts = pool::run(found.shards.len(), jobs, |i| {
-        Measured::shard(dir, &found.shards[i], &manifest, &mut progress.counter())
+        Measurement::shard(dir, &found.shards[i], &manifest, &mut progress.counter())
     })?;
     drop(progress);
-    let mut total = Measured::new(manifest.classes.len());
+    let mut total = Measurement::new(manifest.classes.len());
     for (shard, part) in found.shards.iter().zip(parts) {
         total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
@@ -85,7 +85,7 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         sizes: total.sizes,
         several: manifest
             .multi_label
-            .then(|| SeveralLabels { labels: total.counts.iter().sum(), without: total.unlabelled }),
+            .then(|| LabelCounts { labels: total.counts.iter().sum(), without: total.unlabelled }),
         classes: manifest.classes.into_iter().zip(total.counts).collect(),
         skipped: total.skipped,
         bad: total.bad,
@@ -145,10 +145,10 @@ impl Stats {
             "sizes": self.sizes.to_json(),
             "classes": classes,
             "skipped": self.skipped,
-            "bad": self.bad.iter().map(Bad::to_json).collect::<Vec<_>>(),
+            "bad": self.bad.iter().map(ShardFault::to_json).collect::<Vec<_>>(),
             "seconds": self.elapsed.as_secs_f64(),
         });
-        if let Some(SeveralLabels { labels, without }) = self.several {
+        if let Some(LabelCounts { labels, without }) = self.several {
             object["labels"] = labels.into();
             object["without_label"] = without.into();
         }
@@ -182,7 +182,7 @@ impl fmt::Display for Stats {
         writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
         writeln!(f, "  std  {}", text::decimals(&self.std))?;
         write!(f, "{}", self.sizes)?;
-        if let Some(SeveralLabels { labels, without }) = self.several {
+        if let Some(LabelCounts { labels, without }) = self.several {
             let each = labels as f64 / self.count.max(1) as f64;
             write!(f, "\n  {} ({each:.2} an image), ", text::plural(labels, "label"))?;
             write!(f, "{} without one", text::plural(without, "image"))?;
@@ -199,11 +199,11 @@ impl fmt::Display for Stats {
 }
 
 /// How many faults of a shard are kept. Further ones are only counted, so that memory stays small.
-const NAMED: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 /// Statistics of a set of images.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct Measurement {
     pub images: u64,
     /// Pixel sums of grey images.
     grey: Moments,
@@ -216,10 +216,10 @@ pub(super) struct Measured {
     pub sizes: Sizes,
     /// Number of unusable records.
     pub skipped: u64,
-    pub bad: Vec<Bad>,
+    pub bad: Vec<ShardFault>,
 }
 
-impl Measured {
+impl Measurement {
     /// Creates empty statistics with a counter for each class.
     pub fn new(classes: usize) -> Self {
         Self { counts: vec![0; classes], ..Self::default() }
@@ -240,7 +240,7 @@ impl Measured {
         let path = dir.join(&shard.file);
         let mut walk = Walk::open(&path)?;
         let mut measured = Self::new(manifest.classes.len());
-        let mut pixels = Pixels::default();
+        let mut pixels = PixelDecoder::default();
         let mut records = 0;
         while let Some(found) = walk.step()? {
             let (at, bad_length) = (found.at, found.bad_length);
@@ -251,7 +251,7 @@ impl Measured {
                 records = measured.resume(&path, &mut walk, at, shard.count, &mut fault)?;
             }
             if let Some(what) = fault {
-                measured.note(Bad::record(&shard.file, at, what));
+                measured.note(ShardFault::record(&shard.file, at, what));
             }
         }
         if records == shard.count {
@@ -291,14 +291,19 @@ impl Measured {
         Ok(count)
     }
 
-    fn note(&mut self, bad: Bad) {
+    fn note(&mut self, bad: ShardFault) {
         self.skipped += 1;
-        if self.bad.len() < NAMED {
+        if self.bad.len() < MAX_LISTED {
             self.bad.push(bad);
         }
     }
 
-    fn record(&mut self, found: &Found<'_>, manifest: &Manifest, pixels: &mut Pixels) -> Result<(), String> {
+    fn record(
+        &mut self,
+        found: &ShardRecord<'_>,
+        manifest: &Manifest,
+        pixels: &mut PixelDecoder,
+    ) -> Result<(), String> {
         let payload = found.payload.map_err(|e| e.to_string())?;
         let example = example::parse(payload).map_err(|e| e.to_string())?;
         let classes = manifest::classes(&example, manifest)?;

@@ -13,16 +13,16 @@ use serde_json::json;
 use super::copies::{self, CopyNames, Gallery, NearCopy, Picture};
 use super::manifest;
 use super::shard_files::ShardIndex;
-use super::walk::{Found, Position, Walk};
+use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
-use crate::image::pixels::Pixels;
+use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
 use crate::splits::TRAIN;
 use crate::{pool, text};
 
 /// The findings of [`verify`].
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct VerifyReport {
     pub dir: PathBuf,
     /// Number of good and bad records checked.
     pub checked: u64,
@@ -30,7 +30,7 @@ pub struct Report {
     /// Total size of the checked shards in bytes.
     pub bytes: u64,
     /// All faults in the order of splits, shards and records.
-    pub bad: Vec<Bad>,
+    pub bad: Vec<ShardFault>,
     /// Images that also occur in an earlier split, each with its nearest original. They do not count as faults.
     pub copies: Vec<NearCopy>,
     /// The names of the first near copies.
@@ -46,7 +46,7 @@ pub struct Report {
 /// # Errors
 ///
 /// Returns an error only if `dataset.json` cannot be read. All other faults are in the report.
-pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
+pub fn verify(dir: &Path, jobs: usize) -> Result<VerifyReport, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let listed =
@@ -56,9 +56,9 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     let progress = Progress::new("verifying", Some(samples), true);
     let checks = pool::run(shards.len(), jobs, |i| Ok(Check::run(dir, shards[i], &manifest, &mut progress.counter())))?;
     drop(progress);
-    let mut bad = of_the_manifest(&manifest);
-    bad.extend(listed_twice(&shards));
-    bad.extend(unseen(&manifest, &names, &shards, &checks));
+    let mut bad = manifest_faults(&manifest);
+    bad.extend(shards_listed_twice(&shards));
+    bad.extend(missing_in_train(&manifest, &names, &shards, &checks));
     let (mut checked, mut bytes, mut gallery, mut first) = (0, 0, Gallery::default(), 0);
     for (at, check) in checks.into_iter().enumerate() {
         first = if at > 0 && names[at] == names[at - 1] { first + shards[at - 1].0.count } else { 0 };
@@ -70,14 +70,14 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     let copies = gallery.near_copies(jobs)?;
     let examples = copies::examples(dir, &copies);
     let (dir, shards) = (dir.to_path_buf(), shards.len() as u64);
-    Ok(Report { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
+    Ok(VerifyReport { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
 }
 
 /// Finds faults that training would accept but that are probably mistakes: no splits, and classes without a name or
 /// with the same name.
-fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
+fn manifest_faults(manifest: &Manifest) -> Vec<ShardFault> {
     let mut bad = Vec::new();
-    let mut fault = |what: String| bad.push(Bad::shard(MANIFEST, what));
+    let mut fault = |what: String| bad.push(ShardFault::shard(MANIFEST, what));
     if manifest.splits.is_empty() {
         fault("the data set has no splits, so there is nothing to train on".into());
     }
@@ -94,12 +94,12 @@ fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
 
 /// Reports classes that another split has and `train` lacks, if there is a `train` split. No model could learn them, or the splits use
 /// different numbering. Multi-label data sets are exempt, because a rare class may be missing by chance.
-fn unseen(
+fn missing_in_train(
     manifest: &Manifest,
     names: &[&String],
     shards: &[(&ShardManifest, &SplitManifest)],
     checks: &[Check<'_>],
-) -> Vec<Bad> {
+) -> Vec<ShardFault> {
     let each = || names.iter().zip(shards).zip(checks);
     let of_train = each().filter(|((name, _), _)| name.as_str() == TRAIN);
     let trained: BTreeSet<usize> = of_train.flat_map(|(_, check)| check.classes.keys().copied()).collect();
@@ -119,7 +119,7 @@ fn unseen(
                      classes differently",
                     text::plural(count, "record")
                 );
-                bad.push(Bad::record(&shard.file, at, what));
+                bad.push(ShardFault::record(&shard.file, at, what));
             }
         }
     }
@@ -127,20 +127,20 @@ fn unseen(
 }
 
 /// Finds shards that are listed twice. Training would use their samples twice.
-fn listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<Bad> {
+fn shards_listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<ShardFault> {
     let mut seen = BTreeSet::new();
     let again = shards.iter().filter(|(s, _)| !seen.insert(s.file.as_str()));
-    again.map(|(s, _)| Bad::shard(&s.file, "dataset.json lists this shard more than once".to_string())).collect()
+    again.map(|(s, _)| ShardFault::shard(&s.file, "dataset.json lists this shard more than once".to_string())).collect()
 }
 
-impl Report {
+impl VerifyReport {
     /// Returns true if no fault was found.
     pub fn is_ok(&self) -> bool {
         self.bad.is_empty()
     }
 
     pub fn to_json(&self) -> serde_json::Value {
-        let bad: Vec<_> = self.bad.iter().map(Bad::to_json).collect();
+        let bad: Vec<_> = self.bad.iter().map(ShardFault::to_json).collect();
         json!({
             "dir": self.dir.display().to_string(),
             "ok": self.is_ok(),
@@ -155,7 +155,7 @@ impl Report {
 }
 
 /// Writes a line for each fault, then a summary, and a line for each pair of splits that share images.
-impl fmt::Display for Report {
+impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for bad in &self.bad {
             writeln!(f, "{bad}")?;
@@ -189,7 +189,7 @@ pub(super) struct Check<'a> {
     pub checked: u64,
     /// Size of the shard file in bytes.
     pub bytes: u64,
-    pub bad: Vec<Bad>,
+    pub bad: Vec<ShardFault>,
     /// For each class, the number of records and the position of the first one.
     pub classes: BTreeMap<usize, (u64, Position)>,
     /// Its good images, or `None` if images are not compared.
@@ -251,7 +251,7 @@ impl<'a> Check<'a> {
         index: Option<&ShardIndex>,
         counter: &mut Counter<'_>,
     ) -> Result<Option<Vec<(u64, u64)>>, Error> {
-        let (mut entries, mut complete, mut pixels) = (Vec::new(), true, Pixels::default());
+        let (mut entries, mut complete, mut pixels) = (Vec::new(), true, PixelDecoder::default());
         while let Some(found) = walk.step()? {
             let (at, bad_length) = (found.at, found.bad_length);
             self.checked += 1;
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
                 Ok(classes) => {
                     classes.into_iter().for_each(|class| self.classes.entry(class).or_insert((0, at)).0 += 1)
                 }
-                Err(what) => self.bad.push(Bad::record(&self.expected.file, at, what)),
+                Err(what) => self.bad.push(ShardFault::record(&self.expected.file, at, what)),
             }
             counter.tick();
             if bad_length {
@@ -280,7 +280,7 @@ impl<'a> Check<'a> {
         if !index.is_some_and(|index| index.is_last(at.offset, length)) {
             let left = length - at.offset;
             let what = format!("the rest of the shard ({left} bytes from here) could not be checked");
-            self.bad.push(Bad::record(&self.expected.file, at, what));
+            self.bad.push(ShardFault::record(&self.expected.file, at, what));
         }
         Ok(())
     }
@@ -297,16 +297,16 @@ impl<'a> Check<'a> {
 
     /// Adds a fault of the shard as a whole.
     fn fault(&mut self, what: String) {
-        self.bad.push(Bad::shard(&self.expected.file, what));
+        self.bad.push(ShardFault::shard(&self.expected.file, what));
     }
 }
 
 /// Checks a record's checksums, protobuf, label and image. Adds the image to `pictures` and returns the record's classes.
 fn check_record(
-    found: &Found<'_>,
+    found: &ShardRecord<'_>,
     split: &SplitManifest,
     manifest: &Manifest,
-    pixels: &mut Pixels,
+    pixels: &mut PixelDecoder,
     pictures: Option<&mut Vec<Picture>>,
 ) -> Result<Vec<usize>, String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
@@ -348,7 +348,7 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
 
 /// A fault of a shard or record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
+pub struct ShardFault {
     /// File name of the shard, or `dataset.json`.
     pub shard: String,
     /// Index of the record in its shard. `None` if the fault concerns the whole shard.
@@ -357,13 +357,13 @@ pub struct Bad {
     pub what: String,
 }
 
-impl Bad {
+impl ShardFault {
     pub(super) fn shard(shard: &str, what: String) -> Self {
-        Bad { shard: shard.to_string(), record: None, offset: None, what }
+        ShardFault { shard: shard.to_string(), record: None, offset: None, what }
     }
 
     pub(super) fn record(shard: &str, at: Position, what: String) -> Self {
-        Bad { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
+        ShardFault { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
     }
 
     pub fn to_json(&self) -> serde_json::Value {
@@ -371,7 +371,7 @@ impl Bad {
     }
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for ShardFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (shard, what) = (printable(&self.shard), printable(&self.what));
         match (self.record, self.offset) {

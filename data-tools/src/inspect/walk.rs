@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
 use loaders::stall::during;
-use loaders::{Compressed, Example, example, regular};
+use loaders::{Compression, Example, example, regular};
 
 use crate::error::Error;
 use crate::image::moments::Moments;
-use crate::image::pixels::Pixels;
+use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
 
 /// Bytes before a payload: its length and the checksum of the length.
@@ -39,7 +39,7 @@ pub(super) struct Walk {
     buffer: Vec<u8>,
 }
 
-pub(super) struct Found<'a> {
+pub(super) struct ShardRecord<'a> {
     pub at: Position,
     /// Size in bytes, including the framing.
     pub size: u64,
@@ -62,7 +62,7 @@ impl Walk {
         let meta = file.metadata().map_err(|e| Error::io("read", path, e))?;
         let mut file = BufReader::with_capacity(1 << 20, file);
         let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
-        if let Some(compressed) = Compressed::of(&head[..head.len().min(HEADER)]) {
+        if let Some(compressed) = Compression::detect(&head[..head.len().min(HEADER)]) {
             let name = compressed.name();
             let what = format!(
                 "the records are {name}-compressed; unpack the data set with `trireme data convert tfrecord DIR OUT`"
@@ -85,7 +85,7 @@ impl Walk {
 
     /// Returns the next record. Returns `None` at the end of the shard or after a record whose length cannot be
     /// trusted.
-    pub fn step(&mut self) -> Result<Option<Found<'_>>, Error> {
+    pub fn step(&mut self) -> Result<Option<ShardRecord<'_>>, Error> {
         let at = self.next;
         let have = self.length.saturating_sub(at.offset);
         if have == 0 {
@@ -94,11 +94,11 @@ impl Walk {
         self.next = Position { record: at.record + 1, offset: self.length };
         let size = match self.read_size(have)? {
             Ok(size) => size,
-            Err(fault) => return Ok(Some(Found { at, size: have, payload: Err(fault), bad_length: true })),
+            Err(fault) => return Ok(Some(ShardRecord { at, size: have, payload: Err(fault), bad_length: true })),
         };
         self.next.offset = at.offset + size;
         let payload = self.read_payload((size - OVERHEAD) as usize)?;
-        Ok(Some(Found { at, size, payload, bad_length: false }))
+        Ok(Some(ShardRecord { at, size, payload, bad_length: false }))
     }
 
     pub fn resume(&mut self, next: Position) -> Result<(), Error> {
@@ -147,13 +147,13 @@ const MOST_LABELS: usize = 1 << 20;
 
 /// The content of a scanned shard.
 #[derive(Debug, Default)]
-pub(super) struct Scanned {
+pub(super) struct ScannedShard {
     /// Offset and size of each record, including the framing.
     pub entries: Vec<(u64, u64)>,
     /// Size of the shard file in bytes.
     pub bytes: u64,
     /// The labels of all records as stored, without the label offset applied.
-    pub labels: BTreeMap<i64, Seen>,
+    pub labels: BTreeMap<i64, LabelRecords>,
     /// The first record with zero or multiple labels.
     pub several: Option<Position>,
     /// Pixel sums. Empty if images were not measured.
@@ -162,19 +162,19 @@ pub(super) struct Scanned {
 
 /// The records with one label: how many there are, and the names that they give to their class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct LabelRecords {
     /// Position of the first record with this label.
     pub first: Position,
     pub count: u64,
     /// The name in the first record that has a name.
-    pub name: Option<Named>,
+    pub name: Option<RecordName>,
     /// The first name that differs from `name`.
-    pub other: Option<Named>,
+    pub other: Option<RecordName>,
 }
 
 /// The name that a record assigns to its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct RecordName {
     pub at: Position,
     /// The `image/class/text` feature.
     pub text: String,
@@ -182,7 +182,7 @@ pub(super) struct Named {
     pub synset: String,
 }
 
-impl Named {
+impl RecordName {
     /// Compares the WordNet ids if both are set, otherwise the names. An empty name matches any name.
     pub(super) fn is_same(&self, text: &str, synset: &str) -> bool {
         match self.synset.is_empty() || synset.is_empty() {
@@ -193,10 +193,10 @@ impl Named {
 }
 
 /// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true.
-pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<Scanned, Error> {
+pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<ScannedShard, Error> {
     let mut walk = Walk::open(path)?;
-    let mut scanned = Scanned { bytes: walk.length(), ..Scanned::default() };
-    let mut decoder = Pixels::default();
+    let mut scanned = ScannedShard { bytes: walk.length(), ..ScannedShard::default() };
+    let mut decoder = PixelDecoder::default();
     while let Some(found) = walk.step()? {
         let Position { record, offset } = found.at;
         let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
@@ -206,7 +206,7 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }
         scanned.entries.push((offset, found.size));
-        scanned.see(&example, example::synset(payload).unwrap_or(""), found.at);
+        scanned.add_record(&example, example::synset(payload).unwrap_or(""), found.at);
         if scanned.labels.len() > MOST_LABELS {
             return Err(failed(format!(
                 "the shard has more than {MOST_LABELS} different labels; expected class numbers"
@@ -217,16 +217,16 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
     Ok(scanned)
 }
 
-impl Scanned {
-    fn see(&mut self, example: &Example<'_>, synset: &str, at: Position) {
+impl ScannedShard {
+    fn add_record(&mut self, example: &Example<'_>, synset: &str, at: Position) {
         if example.labels.is_list() {
             self.several.get_or_insert(at);
             return;
         }
-        let new = || Seen { first: at, count: 0, name: None, other: None };
+        let new = || LabelRecords { first: at, count: 0, name: None, other: None };
         let seen = self.labels.entry(example.label).or_insert_with(new);
         seen.count += 1;
-        let named = || Named { at, text: example.text.to_string(), synset: synset.to_string() };
+        let named = || RecordName { at, text: example.text.to_string(), synset: synset.to_string() };
         match &seen.name {
             _ if example.text.is_empty() && synset.is_empty() => {}
             None => seen.name = Some(named()),

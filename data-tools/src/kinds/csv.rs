@@ -11,9 +11,9 @@ use std::path::Path;
 
 use super::reader::files::Files;
 use super::reader::folders::Images;
-use super::reader::labelled::{self, List, Listed};
+use super::reader::labelled::{self, CheckedList, List};
 use super::reader::lines::Lines;
-use super::reader::table::{self, Reading, Table};
+use super::reader::table::{self, Table, TableOptions};
 use super::{Kind, Open, Opened};
 use crate::dir::{self, folders};
 use crate::error::Error;
@@ -42,7 +42,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     if dir::is_zip(src) {
         return Err(dir::zip(src));
     }
-    let Table { mut lines, several, names } = table::read(src, &Reading { options, several: false })?;
+    let Table { mut lines, several, names } = table::read(src, &TableOptions { options, several: false })?;
     if lines.is_empty() {
         return Err(Error::input(src, format!("the table is empty; {HINT}")));
     }
@@ -51,7 +51,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     let named = names.apply(src, options, None, lines.labels_mut())?;
     let classes = labelled::classes(src, &lines, several, named.list, options)?;
     let list = List { folder, classes: &classes, several, allow_outside: options.allow_outside };
-    let Listed { found, bad, repeats, bytes } = list.look(&mut lines, options.on_bad)?;
+    let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
     let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
     if repeats > 0 {
         let lines = text::plural(repeats, "line");
@@ -96,7 +96,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     labelled::prepare(list, src, &mut lines, options)?;
     let classes = labelled::classes(list, &lines, true, None, options)?;
     let folder = List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside };
-    let Listed { found, mut bad, .. } = folder.look(&mut lines, options.on_bad)?;
+    let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
@@ -116,7 +116,7 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
             }
         };
     }
-    Ok(table::read(list, &Reading { options, several: true })?.lines)
+    Ok(table::read(list, &TableOptions { options, several: true })?.lines)
 }
 
 /// Returns the folders of `src` that are splits. As for folders of classes, one of them must mean `train`. Otherwise

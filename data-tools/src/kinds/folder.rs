@@ -11,7 +11,7 @@ use super::{Kind, Open, Opened, csv};
 use crate::dir::{self, folders};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::splits::{self, Assign, Names, TRAIN, Unknown};
+use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const HINT: &str = "expected a folder that contains a folder of images for each 
                     folders";
 
 /// How many levels to search for splits below folders that contain only one folder.
-const DEEPER: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// Label tables in Hugging Face's imagefolder format.
 const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];
 
@@ -118,7 +118,7 @@ impl Finder<'_> {
             self.notes.push(format!("left out, because they contain no images: {}", other.join(", ")));
         }
         // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
-        let Loose { images, zips, metadata } = Loose::of(self.src)?;
+        let Loose { images, zips, metadata } = Loose::find(self.src)?;
         self.note_loose(self.src, &images, "next to the folders of the splits");
         self.note_zips(self.src, &zips);
         self.note_metadata(self.src, metadata);
@@ -129,7 +129,7 @@ impl Finder<'_> {
     fn assign(&self, parts: &[&str]) -> Result<Vec<SplitFolder>, Error> {
         let map = &self.options.split_map;
         let mapped = |name: &str| map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
-        let assign = Assign { src: self.src, map, names: Names::Whole, unknown: Unknown::Train };
+        let assign = SplitAssigner { src: self.src, map, names: NameMatching::Whole, unknown: UnknownNames::Train };
         let mut splits: Vec<SplitFolder> = Vec::new();
         for (split, part) in assign.splits(parts)?.into_iter().zip(parts) {
             let Some(split) = split else { continue };
@@ -170,7 +170,7 @@ impl Finder<'_> {
     fn check_level(&self, found: &[String]) -> Result<(), Error> {
         for name in found {
             let mut path = self.src.join(name);
-            for _ in 0..DEEPER {
+            for _ in 0..MAX_DEPTH {
                 let below = folders(&path)?;
                 let splits: Vec<&String> = below.iter().filter(|name| splits::is_split(name)).collect();
                 let has_train = splits.iter().any(|name| splits::is_train(name));
@@ -259,7 +259,7 @@ impl Finder<'_> {
     /// Handles images next to the class folders, which would be missing from the data set: returns an error or adds a
     /// note. A ZIP archive is only noted, because the folders were often unpacked from it.
     fn check_loose(&mut self, root: &Path, has_classes: bool) -> Result<(), Error> {
-        let Loose { images, zips, metadata } = Loose::of(root)?;
+        let Loose { images, zips, metadata } = Loose::find(root)?;
         self.note_metadata(root, metadata);
         if !images.is_empty() && has_classes && !self.given && self.options.on_bad == OnBad::Fail {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(&images));
@@ -324,7 +324,7 @@ struct Loose {
 }
 
 impl Loose {
-    fn of(folder: &Path) -> Result<Self, Error> {
+    fn find(folder: &Path) -> Result<Self, Error> {
         let (mut images, mut zips, mut metadata) = (Vec::new(), Vec::new(), None);
         for entry in dir::entries(folder)?.into_iter().filter(|entry| !entry.is_dir) {
             if folders::is_image(&entry.name) {
@@ -350,7 +350,7 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
 
 /// Returns the error for a folder without subfolders. The advice depends on its content.
 fn no_classes(root: &Path) -> Result<Error, Error> {
-    let Loose { images, zips, metadata } = Loose::of(root)?;
+    let Loose { images, zips, metadata } = Loose::find(root)?;
     if let Some(metadata) = metadata {
         let what = format!(
             "the folder contains images and {metadata} (Hugging Face's imagefolder) but no class folders; use `trireme data convert csv \

@@ -48,7 +48,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
     let kit = devkit::find(src).map(|path| devkit::read_devkit(&path, &options.limits)).transpose()?;
     let groups = folders::read(&train, options.jobs)?;
-    let synsets = choose(src, options, kit.as_ref(), &groups)?;
+    let synsets = choose_classes(src, options, kit.as_ref(), &groups)?;
     let mut opener = Opener { options, synsets, kit, notes: Vec::new() };
     let mut found = vec![("train".to_string(), opener.train(&train, groups)?)];
     match find(&VALIDATION) {
@@ -69,7 +69,12 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
 
 /// Returns the classes that the user listed. Without a list, returns all classes of the development kit, or of the
 /// training images if there is no kit.
-fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[Group]) -> Result<Vec<Synset>, Error> {
+fn choose_classes(
+    src: &Path,
+    options: &ConvertOptions,
+    kit: Option<&Devkit>,
+    groups: &[Group],
+) -> Result<Vec<Synset>, Error> {
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),
         None => {

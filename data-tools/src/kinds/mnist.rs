@@ -50,7 +50,7 @@ struct Mnist {
 fn open_mnist(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let mut budget = Budget::new(options.limits);
-    let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
+    let mut source = Mnist { classes: names::to_strings(classes), splits: Vec::new(), parts: Vec::new() };
     for (name, images) in [("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte")] {
         let part = read_part(src, images, classes.len(), &mut budget)?;
         source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
@@ -101,10 +101,10 @@ impl Source for Mnist {
         &self.classes
     }
 
-    fn soon(&self, split: usize, index: u64) {
+    fn prefetch(&self, split: usize, index: u64) {
         let images = &self.parts[split].images;
         let area = u64::from(images.height) * u64::from(images.width);
-        images.pixels.soon(index * area, area);
+        images.pixels.prefetch(index * area, area);
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -219,11 +219,11 @@ impl Cifar {
         let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
         wanted.push(layout.names);
         let hint = layout.hint();
-        let members = archive::Wanted { folder: layout.folder, names: &wanted, other: layout.python, hint: &hint };
+        let members = archive::WantedFiles { folder: layout.folder, names: &wanted, other: layout.python, hint: &hint };
         let mut files = members.read(src, &mut Budget::new(options.limits))?;
         let classes = match files.pop().flatten() {
             Some(file) => class_names(file, layout)?,
-            None => names::owned(layout.builtin),
+            None => names::to_strings(layout.builtin),
         };
         pool::run(files.len(), options.jobs, |i| {
             files[i].as_ref().map_or(Ok(()), |f| check(f, layout, classes.len()))
@@ -298,7 +298,7 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
         let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
         Err(Fault::Label(what))
     };
-    file.data.each(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
+    file.data.for_each_byte(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
         Fault::Label(what) => Error::input(&file.path, what),
         Fault::Io(e) => Error::io("read", &file.path, e),
     })
@@ -325,10 +325,10 @@ impl Source for Cifar {
         &self.classes
     }
 
-    fn soon(&self, split: usize, index: u64) {
+    fn prefetch(&self, split: usize, index: u64) {
         if let Ok((batch, at)) = self.find(split, index) {
             let size = self.layout.record() as u64;
-            batch.records.soon(at * size, size);
+            batch.records.prefetch(at * size, size);
         }
     }
 

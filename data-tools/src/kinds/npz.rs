@@ -3,13 +3,13 @@
 
 use super::reader::arrays::{self, Array, interleave};
 use super::reader::input::Budget;
-use super::reader::labelled::Unusable;
+use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label};
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
-use crate::splits::{self, Assign, Names, TRAIN, Unknown};
+use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use loaders::Format;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ struct Npz {
     skipped: Vec<String>,
 }
 
-/// The arrays of images and labels of a split.
+/// A split's images and labels.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,
@@ -77,7 +77,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut others = Vec::new();
     for array in arrays::read_archive(src, &mut budget)? {
-        match place(&array) {
+        match classify_array(&array) {
             Some((part, is_images)) => {
                 let pair = pairs.entry(part.clone()).or_default();
                 let (slot, name) = if is_images { (&mut pair.images, "images") } else { (&mut pair.labels, "labels") };
@@ -102,7 +102,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         return Err(Error::input(src, what));
     }
     let names: Vec<&str> = pairs.keys().map(String::as_str).collect();
-    let assign = Assign { src, map: &options.split_map, names: Names::Loose, unknown: Unknown::Own };
+    let assign = SplitAssigner { src, map: &options.split_map, names: NameMatching::Loose, unknown: UnknownNames::Own };
     let assigned = assign.splits(&names)?;
     let mut by_split: BTreeMap<(u8, String), Pair> = BTreeMap::new();
     for (split, (part, pair)) in assigned.into_iter().zip(pairs) {
@@ -119,7 +119,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
 
 /// Splits an array name into the data set part and the kind. The flag is true for images and false for labels. The part is `train` if the
 /// name has no other word.
-fn place(array: &Array) -> Option<(String, bool)> {
+fn classify_array(array: &Array) -> Option<(String, bool)> {
     let words: Vec<&str> = array.name.split('_').collect();
     // `arr_0` is a single word.
     let words = if array.name.starts_with("arr_") { vec![array.name.as_str()] } else { words };
@@ -153,8 +153,8 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
         found.push((split, images, numbers));
     }
     let labels = found.iter().flat_map(|(split, _, labels)| labels.iter().map(move |label| (split.as_str(), label)));
-    let classes = Classes::of(src, options, None, labels)?;
-    let (path, mut unusable) = (src.to_path_buf(), Unusable::new(options.on_bad));
+    let classes = Classes::from_labels(src, options, None, labels)?;
+    let (path, mut unusable) = (src.to_path_buf(), SkippedSamples::new(options.on_bad));
     let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut source = Npz { path, classes: Vec::new(), splits, parts, notes, skipped };
     for (split, images, labels) in found {
@@ -179,7 +179,7 @@ impl Part {
         images: Array,
         (split, all): (&str, &[Label]),
         classes: &Classes,
-        unusable: &mut Unusable,
+        unusable: &mut SkippedSamples,
     ) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
         images.check_bytes(src)?;
@@ -201,7 +201,7 @@ impl Part {
         }
         let (mut labels, mut numbers) = (Vec::new(), Vec::new());
         for (number, label) in (0..).zip(all) {
-            match classes.of_split(split, label) {
+            match classes.class_in_split(split, label) {
                 Ok(label) => {
                     labels.push(label);
                     numbers.push(number);

@@ -7,8 +7,8 @@
 //! within a few row groups at a time.
 
 use super::reader::files::FileSplits;
-use super::reader::labelled::Unusable;
-use super::reader::labels::{Classes, Label, Listed, NumberNames};
+use super::reader::labelled::SkippedSamples;
+use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::names;
 use super::reader::parquet::{self, RowGroups, Table};
 use super::{Kind, Open, Opened};
@@ -72,9 +72,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         .iter()
         .zip(&labels)
         .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
-    let classes = Classes::of(src, options, listed, all)?;
+    let classes = Classes::from_labels(src, options, listed, all)?;
     let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
-    let (mut unusable, mut crc) = (Unusable::new(options.on_bad), 0);
+    let (mut unusable, mut crc) = (SkippedSamples::new(options.on_bad), 0);
     for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {
         let split = files[at].0.as_str();
         let part = parts.entry((splits::rank(split), split)).or_default();
@@ -83,7 +83,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             part.groups.push(Group { table: at, number, start: part.labels.len() as u64 });
             for (row, label) in rows.by_ref().take(count as usize) {
                 let label = match label {
-                    Some(label) => classes.of_split(split, label),
+                    Some(label) => classes.class_in_split(split, label),
                     None => Err("the label is null".to_string()),
                 };
                 match label {
@@ -163,9 +163,9 @@ fn name(
     let given = options.classes.as_deref().map(names::read).transpose()?;
     if let (Some(given), Some(names), None) = (&given, same, differs)
         && given.len() == names.len()
-        && names::moved(names, given).is_none()
+        && names::first_moved(names, given).is_none()
     {
-        return Ok((None, names::renamed(names, given).into_iter().collect()));
+        return Ok((None, names::rename_note(names, given).into_iter().collect()));
     }
     let mut all: Vec<String> = Vec::new();
     for (list, labels) in lists.iter().zip(labels) {
@@ -199,7 +199,7 @@ fn name_by_row(
             }
         }
     }
-    let Listed { list, notes } = names.apply(src, options, None, labels.iter_mut().flatten().flatten())?;
+    let NamedClasses { list, notes } = names.apply(src, options, None, labels.iter_mut().flatten().flatten())?;
     Ok((list, notes))
 }
 

@@ -3,7 +3,7 @@
 //! `--classes` or from `classes.txt`.
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
-use super::reader::labelled::Unusable;
+use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label};
 use super::reader::names;
 use super::reader::recordio::{self, Record};
@@ -36,9 +36,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         .collect();
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
-    let classes = Classes::of(src, options, listed, labels.iter().map(|(split, label)| (*split, label)))?;
+    let classes = Classes::from_labels(src, options, listed, labels.iter().map(|(split, label)| (*split, label)))?;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
-    let mut unusable = Unusable::new(options.on_bad);
+    let mut unusable = SkippedSamples::new(options.on_bad);
     for ((split, path), records) in files.iter().zip(records) {
         let listing = found.entry((splits::rank(split), split)).or_default();
         let file = RecFile { split, path, records: &records };
@@ -69,7 +69,7 @@ struct RecFile<'a> {
 
 impl RecFile<'_> {
     /// Adds the records to their split's listing.
-    fn list(&self, listing: &mut Listing, classes: &Classes, unusable: &mut Unusable) -> Result<(), Error> {
+    fn list(&self, listing: &mut Listing, classes: &Classes, unusable: &mut SkippedSamples) -> Result<(), Error> {
         let path = self.path;
         let file = Arc::new(regular::open(path).map_err(|e| Error::io("open", path, e))?);
         let place = |is_split: bool| match is_split {
@@ -79,7 +79,7 @@ impl RecFile<'_> {
         let mut was_split = None;
         for (number, record) in self.records.iter().enumerate() {
             let label = match &record.label {
-                Ok(label) => classes.of_split(self.split, &Label::Number(i64::from(*label))),
+                Ok(label) => classes.class_in_split(self.split, &Label::Number(i64::from(*label))),
                 Err(what) => Err(what.clone()),
             };
             let label = match label {

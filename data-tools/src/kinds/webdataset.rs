@@ -17,8 +17,8 @@ use loaders::{Limits, printable, regular};
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_image;
-use super::reader::labelled::Unusable;
-use super::reader::labels::{Classes, Label, Listed, NumberNames};
+use super::reader::labelled::SkippedSamples;
+use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::{archive, names};
 use super::{Kind, Open, Opened};
 use crate::dir::{Entry, entries};
@@ -35,18 +35,18 @@ pub(super) const WEBDATASET: Kind = Kind {
 
 const HINT: &str = "expected a tar archive, or a folder of archives: train-000000.tar, val-000000.tar, ...";
 /// The highest number of archives that are kept open.
-const HELD: usize = 256;
+const MAX_OPEN: usize = 256;
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
-    let memory = Memory::new(options.limits, archives.iter().map(|(_, path)| path.as_path()));
+    let memory = MemoryBudget::new(options.limits, archives.iter().map(|(_, path)| path.as_path()));
     let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
     let names = names(src, &archives, &packed)?;
     let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
-    let Listed { list: listed, notes } = names.apply(src, options, listed, labels)?;
+    let NamedClasses { list: listed, notes } = names.apply(src, options, listed, labels)?;
     if listed.is_some() || options.classes.is_some() {
         name_by_text(&mut packed);
     }
@@ -55,8 +55,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
     let several = samples().any(|(_, sample)| sample.label.is_list);
     let classes = match several {
-        true => Classes::of_several(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
-        false => Classes::of(src, options, listed, labels)?,
+        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
+        false => Classes::from_labels(src, options, listed, labels)?,
     };
     let (found, unusable) = list(&archives, packed, &classes, several, options)?;
     skipped.extend(unusable);
@@ -64,7 +64,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
 }
 
 /// Collects the class name for each label number in the samples.
-fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[Packed]) -> Result<NumberNames, Error> {
+fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[ArchiveSamples]) -> Result<NumberNames, Error> {
     let mut names = NumberNames::default();
     for ((_, path), packed) in archives.iter().zip(packed) {
         for TarSample { name: member, label, .. } in &packed.samples {
@@ -78,20 +78,24 @@ fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[Packed]) -> Resul
 
 /// Treats all labels outside lists as names if at least one of them is a name, because a class name may look like a
 /// number, for example `5`.
-fn name_by_text(packed: &mut [Packed]) {
-    let alone = |packed: &mut [Packed], each: &mut dyn FnMut(&mut Label)| {
+fn name_by_text(packed: &mut [ArchiveSamples]) {
+    let alone = |packed: &mut [ArchiveSamples], each: &mut dyn FnMut(&mut Label)| {
         let samples = packed.iter_mut().flat_map(|packed| &mut packed.samples).filter(|sample| !sample.label.is_list);
         samples.flat_map(|sample| &mut sample.label.labels).for_each(each);
     };
     let mut named = false;
     alone(packed, &mut |label| named |= matches!(label, Label::Name(_)));
     if named {
-        alone(packed, &mut Label::name);
+        alone(packed, &mut Label::make_name);
     }
 }
 
 /// Returns messages for all unusable samples, or an error for the first.
-fn check(archives: &[(String, PathBuf)], packed: &[Packed], options: &ConvertOptions) -> Result<Vec<String>, Error> {
+fn check(
+    archives: &[(String, PathBuf)],
+    packed: &[ArchiveSamples],
+    options: &ConvertOptions,
+) -> Result<Vec<String>, Error> {
     let each =
         || archives.iter().zip(packed).flat_map(|((_, path), packed)| packed.faults.iter().map(move |f| (path, f)));
     match each().next() {
@@ -128,20 +132,20 @@ type NamedListings = Vec<(String, Listing)>;
 /// Lists each split's samples, and the skipped samples. With `several`, an image may have any number of labels.
 fn list(
     archives: &[(String, PathBuf)],
-    packed: Vec<Packed>,
+    packed: Vec<ArchiveSamples>,
     classes: &Classes,
     several: bool,
     options: &ConvertOptions,
 ) -> Result<(NamedListings, Vec<String>), Error> {
-    let held = archives.len() <= HELD;
+    let held = archives.len() <= MAX_OPEN;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
-    let mut unusable = Unusable::new(options.on_bad);
-    for ((split, path), Packed { file, samples, .. }) in archives.iter().zip(packed) {
+    let mut unusable = SkippedSamples::new(options.on_bad);
+    for ((split, path), ArchiveSamples { file, samples, .. }) in archives.iter().zip(packed) {
         let listing = found.entry((splits::rank(split), split)).or_default();
         let file: Option<Arc<File>> = held.then(|| Arc::new(file));
         listing.place(Place::Archive { path: path.clone(), file });
         for sample in samples {
-            let own = sample.label.labels.iter().map(|label| classes.of_split(split, label));
+            let own = sample.label.labels.iter().map(|label| classes.class_in_split(split, label));
             let range = (sample.range.start, sample.range.end - sample.range.start);
             match own.collect::<Result<Vec<u32>, String>>() {
                 Err(what) => unusable.add(path, &format!("{}: {what}", loaders::printable(&sample.name)))?,
@@ -184,8 +188,8 @@ const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
 const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
-/// The samples of an archive, and the faults of those that cannot be used.
-pub(crate) struct Packed {
+/// An archive's samples, with messages about unusable ones.
+pub(crate) struct ArchiveSamples {
     pub file: File,
     pub samples: Vec<TarSample>,
     /// A message for each unusable sample.
@@ -210,18 +214,18 @@ pub(crate) struct TarSample {
 }
 
 /// Memory budget for the samples of all archives of a source. Threads share it.
-pub(crate) struct Memory {
+pub(crate) struct MemoryBudget {
     limits: Limits,
     /// Total size of the archives.
     input: u64,
     taken: AtomicU64,
 }
 
-impl Memory {
+impl MemoryBudget {
     /// Creates a budget for these archives. Missing archives are reported later, when they are read.
     pub(crate) fn new<'a>(limits: Limits, archives: impl Iterator<Item = &'a Path>) -> Self {
         let input = archives.filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
-        Memory { limits, input, taken: AtomicU64::new(0) }
+        MemoryBudget { limits, input, taken: AtomicU64::new(0) }
     }
 
     fn take(&self, path: &Path, bytes: u64) -> Result<(), Error> {
@@ -255,7 +259,7 @@ impl TarSample {
 ///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
-pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
+pub(crate) fn read(path: &Path, memory: &MemoryBudget) -> Result<ArchiveSamples, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader {
@@ -269,9 +273,9 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
         faults: vec![],
     };
     archive::walk(&file, path, 0..length, |name, range| reader.member(&name.to_string_lossy(), range))?;
-    reader.end()?;
+    reader.finish_sample()?;
     let Reader { samples, faults, .. } = reader;
-    Ok(Packed { samples, faults, file })
+    Ok(ArchiveSamples { samples, faults, file })
 }
 
 /// The members with the current key.
@@ -293,7 +297,7 @@ struct Group {
 
 struct Reader<'a> {
     path: &'a Path,
-    memory: &'a Memory,
+    memory: &'a MemoryBudget,
     file: &'a File,
     group: Group,
     members: u64,
@@ -317,9 +321,9 @@ impl Reader<'_> {
         self.members += 1;
         let Some((key, ending)) = split_name(name) else { return Ok(()) };
         if key != self.group.key || self.group.endings.is_empty() {
-            self.end()?;
+            self.finish_sample()?;
             if self.seen.contains(key) {
-                return Err(self.apart(name, &range));
+                return Err(self.out_of_order(name, &range));
             }
             self.group = Group { key: key.to_string(), first: self.members, start: range.start, ..Group::default() };
         }
@@ -333,7 +337,7 @@ impl Reader<'_> {
             self.group.image = Some((name.to_string(), range));
         } else if ending == "cls" {
             match self.text(range)?.and_then(|text| class(&text)) {
-                Ok(label) => self.group.label = Some(one(label)),
+                Ok(label) => self.group.label = Some(single_label(label)),
                 Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
             }
         } else if ending == "json" {
@@ -361,7 +365,7 @@ impl Reader<'_> {
     }
 
     /// Completes the current sample.
-    fn end(&mut self) -> Result<(), Error> {
+    fn finish_sample(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
         if group.endings.is_empty() {
             return Ok(());
@@ -381,7 +385,7 @@ impl Reader<'_> {
                 )
             }
             (None, Some((name, range)), Some(mut label)) => {
-                label.names = named(&label, group.names);
+                label.names = pair_names(&label, group.names);
                 let sample = TarSample { name, label, range };
                 self.memory.take(self.path, sample.bytes())?;
                 self.samples.push(sample);
@@ -399,7 +403,7 @@ impl Reader<'_> {
     }
 
     /// Returns the error for a member of an earlier sample that is not next to its other members.
-    fn apart(&self, name: &str, range: &Range<u64>) -> Error {
+    fn out_of_order(&self, name: &str, range: &Range<u64>) -> Error {
         let what = format!(
             "member {} at byte {}, {}, is separated from the other members of its sample, which must follow each other; pack the \
              archive again in order (tar --sort=name)",
@@ -413,7 +417,7 @@ impl Reader<'_> {
 
 /// Parses a `.cls` member, which contains only the label.
 fn class(text: &str) -> Result<Label, String> {
-    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::of_file(text)) }
+    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::from_file(text)) }
 }
 
 /// The contents of a `.json` member.
@@ -428,13 +432,13 @@ fn json(text: &str) -> Result<Json, String> {
     let found = KEYS.iter().find_map(|key| Some((*key, object.get(key)?))).filter(|(_, value)| !value.is_null());
     if let Some((key, value)) = found {
         let wrong = || format!("`{key}` is {value}; expected an integer or a name");
-        let label = Label::of_json(value).ok_or_else(wrong)?;
+        let label = Label::from_json(value).ok_or_else(wrong)?;
         let name = NAMES.iter().filter(|name| **name != key).find_map(|name| object.get(name)?.as_str());
         let number = if let Label::Number(number) = &label { Some(*number) } else { None };
         let names = name.map(|name| (number, name.to_string())).into_iter().collect();
-        return Ok(Json { label: one(label), names });
+        return Ok(Json { label: single_label(label), names });
     }
-    let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
+    let list = || object.get(LIST)?.as_array()?.iter().map(Label::from_json).collect::<Option<Vec<Label>>>();
     let labels = list().ok_or_else(|| format!("it has none of the keys {}", KEYS.join(", ")))?;
     let texts: Vec<&str> = object
         .get(LIST_NAMES)
@@ -449,12 +453,12 @@ fn json(text: &str) -> Result<Json, String> {
     Ok(Json { label: TarLabels { labels, names: Vec::new(), is_list: true }, names })
 }
 
-fn one(label: Label) -> TarLabels {
+fn single_label(label: Label) -> TarLabels {
     TarLabels { labels: vec![label], names: Vec::new(), is_list: false }
 }
 
 /// Pairs numbers with names. A name without a number belongs to the sample's only label.
-fn named(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, String)> {
+fn pair_names(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, String)> {
     let own = match label.labels.as_slice() {
         [Label::Number(number)] if !label.is_list => Some(*number),
         _ => None,

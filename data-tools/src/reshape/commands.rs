@@ -5,15 +5,15 @@ use std::path::Path;
 
 use loaders::dataset::MANIFEST;
 
-use super::write::{Plan, Reshaped, Reshaping, Set, Target, write};
+use super::write::{ReshapeOptions, ReshapePlan, ReshapeSummary, SourceDataset, Target, write};
 use crate::error::Error;
 use crate::splits::draw;
 
 /// Creates a plan for one data set that keeps its classes.
-fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
+fn plan(set: SourceDataset, targets: Vec<Target>, keeps_mean: bool) -> ReshapePlan {
     let (classes, label_offset) = (set.manifest.classes.clone(), set.manifest.label_offset);
     let multi_label = set.manifest.multi_label;
-    Plan { sets: vec![set], targets, classes, multi_label, label_offset, keeps_mean }
+    ReshapePlan { sets: vec![set], targets, classes, multi_label, label_offset, keeps_mean }
 }
 
 /// Writes the data set in `dir` to `out` with a different number of shards. With `shuffle`, the samples of each split
@@ -23,9 +23,9 @@ fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
 ///
 /// Returns an error if the data set cannot be read, a record is damaged, `out` is not empty, or the disk is full. `out`
 /// is then unchanged.
-pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
-    let set = Set::open(dir)?;
-    let whole = |(at, split): (usize, &loaders::Split)| Target::of(split.name(), 0, at, split.len(), |_| true);
+pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
+    let set = SourceDataset::open(dir)?;
+    let whole = |(at, split): (usize, &loaders::Split)| Target::from_split(split.name(), 0, at, split.len(), |_| true);
     let mut targets: Vec<Target> = set.splits.iter().enumerate().map(whole).collect();
     targets.retain(|target| !target.picks.is_empty());
     if shuffle {
@@ -42,13 +42,13 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
 ///
 /// Returns the same errors as [`reshard`]. Also returns an error for fewer than two data sets, or if grey and colour
 /// images are mixed.
-pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
+pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
     if dirs.len() < 2 {
         return Err(Error::Usage("expected two or more data sets to merge".into()));
     }
-    let mut sets = dirs.iter().map(|dir| Set::open(dir)).collect::<Result<Vec<Set>, _>>()?;
-    let multi_label = one_kind(dirs, &sets)?;
-    one_class_a_name(dirs, &sets)?;
+    let mut sets = dirs.iter().map(|dir| SourceDataset::open(dir)).collect::<Result<Vec<SourceDataset>, _>>()?;
+    let multi_label = check_same_label_kind(dirs, &sets)?;
+    check_distinct_names(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
     let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
     let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
@@ -71,18 +71,18 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     for (number, set) in sets.iter().enumerate() {
         for (at, split) in set.splits.iter().enumerate() {
-            let part = Target::of(split.name(), number, at, split.len(), |_| true);
+            let part = Target::from_split(split.name(), number, at, split.len(), |_| true);
             let all = targets.entry(part.name.clone()).or_insert_with(|| Target { name: part.name, picks: Vec::new() });
             all.picks.extend(part.picks);
         }
     }
     let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
     targets.iter_mut().for_each(|target| target.shuffle(options.seed));
-    write(&Plan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
+    write(&ReshapePlan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
 }
 
 /// Rejects a data set with two equally named classes, because merging would combine them. Accepts it if all sets have the same class list.
-fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
+fn check_distinct_names(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
     if sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes) {
         return Ok(());
     }
@@ -103,7 +103,7 @@ fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
 }
 
 /// Returns true if images may have multiple labels. Returns an error if the sets differ in this.
-fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
+fn check_same_label_kind(dirs: &[&Path], sets: &[SourceDataset]) -> Result<bool, Error> {
     let first = sets[0].manifest.multi_label;
     let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
     let words = |several: bool| if several { "may have several labels" } else { "have one label each" };
@@ -117,7 +117,7 @@ fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
 }
 
 /// Returns an error if `share` counts images per class but images may have multiple classes.
-fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
+fn check_share(share: Share, dir: &Path, set: &SourceDataset) -> Result<(), Error> {
     match share {
         Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
             "images of {} may have several labels, so a number of images per class is not possible; use a fraction instead",
@@ -141,28 +141,28 @@ pub fn split(
     from: &str,
     into: &str,
     share: Share,
-    options: &Reshaping,
-) -> Result<Reshaped, Error> {
+    options: &ReshapeOptions,
+) -> Result<ReshapeSummary, Error> {
     share.check()?;
-    let set = Set::open(dir)?;
-    fits(share, dir, &set)?;
+    let set = SourceDataset::open(dir)?;
+    check_share(share, dir, &set)?;
     let number = set.find(dir, from)?;
     check_new(dir, &set, into)?;
-    let wanted = |count: u64| share.of(count).min(count.saturating_sub(1));
+    let wanted = |count: u64| share.count_of(count).min(count.saturating_sub(1));
     let drawn = draw(&set.classes_of(number)?, set.manifest.classes.len(), wanted, options.seed);
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let stays = |id: u64| at != number || !drawn[id as usize];
-        targets.push(Target::of(split.name(), 0, at, split.len(), stays));
+        targets.push(Target::from_split(split.name(), 0, at, split.len(), stays));
     }
-    targets.push(Target::of(into, 0, number, set.splits[number].len(), |id| drawn[id as usize]));
+    targets.push(Target::from_split(into, 0, number, set.splits[number].len(), |id| drawn[id as usize]));
     targets.retain(|target| target.name == into || !target.picks.is_empty());
     let keeps_mean = from != "train" && into != "train";
     write(&plan(set, targets, keeps_mean), out, options)
 }
 
 /// Returns an error if a split with this name exists, or if the name is not valid in a file name.
-fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
+fn check_new(dir: &Path, set: &SourceDataset, name: &str) -> Result<(), Error> {
     if set.manifest.splits.contains_key(name) {
         return Err(Error::Usage(format!("{} already has a split `{name}`; choose another name", dir.display())));
     }
@@ -173,21 +173,21 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes a random share of each class of each split of the data set in `dir` to `out`, but at least one image of each
+/// Draws a random share from each class in each split. Writes them to `out`, with at least one image of each
 /// class.
 ///
 /// # Errors
 ///
 /// Returns the same errors as [`reshard`]. Also returns an error if the share is zero or more than everything.
-pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
+pub fn sample(dir: &Path, out: &Path, share: Share, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
     share.check()?;
-    let set = Set::open(dir)?;
-    fits(share, dir, &set)?;
+    let set = SourceDataset::open(dir)?;
+    check_share(share, dir, &set)?;
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
-        let wanted = |count: u64| share.of(count).max(1);
+        let wanted = |count: u64| share.count_of(count).max(1);
         let drawn = draw(&set.classes_of(at)?, set.manifest.classes.len(), wanted, options.seed);
-        targets.push(Target::of(split.name(), 0, at, split.len(), |id| drawn[id as usize]));
+        targets.push(Target::from_split(split.name(), 0, at, split.len(), |id| drawn[id as usize]));
     }
     targets.retain(|target| !target.picks.is_empty());
     write(&plan(set, targets, false), out, options)
@@ -215,7 +215,7 @@ impl Share {
     }
 
     /// Returns the number of samples to take from `count`.
-    pub(super) fn of(self, count: u64) -> u64 {
+    pub(super) fn count_of(self, count: u64) -> u64 {
         match self {
             Share::Fraction(share) => (count as f64 * share).round() as u64,
             Share::PerClass(most) => most.min(count),

@@ -21,7 +21,7 @@ use tar::{Builder, Header};
 
 /// What [`export_webdataset`] has written.
 #[derive(Debug, Clone)]
-pub struct Exported {
+pub struct ExportSummary {
     pub out: PathBuf,
     pub archives: u64,
     pub samples: u64,
@@ -46,7 +46,7 @@ struct Task {
 ///
 /// Returns an error if the data set cannot be read, a record is damaged, a RAW image has neither 1 nor 3 channels,
 /// `out` is not empty, or the disk is full.
-pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<Exported, Error> {
+pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<ExportSummary, Error> {
     let started = Instant::now();
     let dataset = Dataset::open(dir)?;
     let staging = Staging::new(out)?;
@@ -64,7 +64,7 @@ pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) ->
     replace(&staging.dir().join("classes.txt"), classes.as_bytes())?;
     staging.publish()?;
     let (out, archives, bytes) = (out.to_path_buf(), tasks.len() as u64, sizes.iter().sum());
-    Ok(Exported { out, archives, samples, bytes, elapsed: started.elapsed() })
+    Ok(ExportSummary { out, archives, samples, bytes, elapsed: started.elapsed() })
 }
 
 fn tasks(splits: &[Split]) -> Vec<Task> {
@@ -147,7 +147,7 @@ fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> 
     Ok(file)
 }
 
-impl Exported {
+impl ExportSummary {
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "out": self.out.display().to_string(),
@@ -159,7 +159,7 @@ impl Exported {
     }
 }
 
-impl fmt::Display for Exported {
+impl fmt::Display for ExportSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -6,5 +6,5 @@ mod export;
 mod write;
 
 pub use commands::{Share, merge, reshard, sample, split};
-pub use export::{Exported, export_webdataset};
-pub use write::{Reshaped, Reshaping};
+pub use export::{ExportSummary, export_webdataset};
+pub use write::{ReshapeOptions, ReshapeSummary};

@@ -15,7 +15,7 @@ use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
 use crate::image::moments::Moments;
-use crate::image::pixels::Pixels;
+use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
 use crate::{pool, text};
 
@@ -27,7 +27,7 @@ const MEASURED_PIXELS: u64 = 1 << 25;
 const MEASURED_IMAGES: u64 = 256;
 
 /// An existing data set that records are copied from.
-pub(super) struct Set {
+pub(super) struct SourceDataset {
     pub manifest: Manifest,
     /// The splits in the order of `dataset.json`.
     pub splits: Vec<Split>,
@@ -35,14 +35,14 @@ pub(super) struct Set {
     pub labels: Vec<i64>,
 }
 
-impl Set {
+impl SourceDataset {
     /// Opens the data set in `dir`. Its labels stay the same.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let dataset = Dataset::open(dir)?;
         let splits = dataset.manifest.splits.keys().map(|name| dataset.split(name)).collect::<Result<_, _>>()?;
         let offset = dataset.manifest.label_offset;
         let labels = (0..dataset.manifest.classes.len()).map(|class| class as i64 + offset).collect();
-        Ok(Set { manifest: dataset.manifest, splits, labels })
+        Ok(SourceDataset { manifest: dataset.manifest, splits, labels })
     }
 
     /// Returns the index of the split with this name.
@@ -80,7 +80,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Picks the samples of split `split` of set `set` for which `keep` returns true, in their order.
-    pub(super) fn of(name: &str, set: usize, split: usize, len: u64, keep: impl Fn(u64) -> bool) -> Self {
+    pub(super) fn from_split(name: &str, set: usize, split: usize, len: u64, keep: impl Fn(u64) -> bool) -> Self {
         let pick = |id| Pick { set: set as u32, split: split as u32, id };
         Target { name: name.to_string(), picks: (0..len).filter(|&id| keep(id)).map(pick).collect() }
     }
@@ -92,8 +92,8 @@ impl Target {
 }
 
 /// The content of a new data set.
-pub(super) struct Plan {
-    pub sets: Vec<Set>,
+pub(super) struct ReshapePlan {
+    pub sets: Vec<SourceDataset>,
     pub targets: Vec<Target>,
     pub classes: Vec<String>,
     pub multi_label: bool,
@@ -109,13 +109,13 @@ struct Task {
 }
 
 /// A written shard with the statistics of its images.
-struct Done {
+struct WrittenShard {
     shard: ShardManifest,
-    learnt: Learnt,
+    learnt: ImageStats,
 }
 
 /// Writes the planned data set to `out`, which must not exist or must be an empty folder.
-pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
+pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
     let started = Instant::now();
     if options.shards == 0 {
         return Err(Error::Usage("0 shards requested; expected at least 1".into()));
@@ -129,7 +129,8 @@ pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Resh
     let samples = plan.targets.iter().map(|target| target.picks.len() as u64).sum();
     let progress = Progress::new("copying", Some(samples), options.progress);
     let done = pool::run(tasks.len(), options.jobs, |i| {
-        let (counter, pixels, framed, learnt) = (progress.counter(), Pixels::default(), Vec::new(), Learnt::default());
+        let (counter, pixels, framed, learnt) =
+            (progress.counter(), PixelDecoder::default(), Vec::new(), ImageStats::default());
         Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt }.run(staging.dir())
     })?;
     drop(progress);
@@ -137,10 +138,10 @@ pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Resh
     manifest.write(staging.dir())?;
     staging.publish()?;
     let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
-    Ok(Reshaped { out: out.to_path_buf(), manifest, bytes, elapsed: started.elapsed() })
+    Ok(ReshapeSummary { out: out.to_path_buf(), manifest, bytes, elapsed: started.elapsed() })
 }
 
-fn tasks(plan: &Plan, shards: usize) -> Vec<Task> {
+fn tasks(plan: &ReshapePlan, shards: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     for (target, Target { name, picks }) in plan.targets.iter().enumerate() {
         let requested = if name == TRAIN { shards } else { (shards / 4).max(1) };
@@ -157,7 +158,7 @@ fn tasks(plan: &Plan, shards: usize) -> Vec<Task> {
 
 /// Returns n if one in n samples of `train` is measured. Returns `None` if the mean of the first set is kept or there
 /// is no `train`.
-fn stride(plan: &Plan) -> Result<Option<u64>, Error> {
+fn stride(plan: &ReshapePlan) -> Result<Option<u64>, Error> {
     let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
     let Some(train) = train else { return Ok(None) };
     let (mut copy, pick) = (Vec::new(), train.picks[0]);
@@ -167,18 +168,18 @@ fn stride(plan: &Plan) -> Result<Option<u64>, Error> {
 }
 
 struct Writer<'a> {
-    plan: &'a Plan,
+    plan: &'a ReshapePlan,
     task: &'a Task,
     stride: Option<u64>,
     counter: Counter<'a>,
-    pixels: Pixels,
+    pixels: PixelDecoder,
     /// The current record with its framing.
     framed: Vec<u8>,
-    learnt: Learnt,
+    learnt: ImageStats,
 }
 
 impl Writer<'_> {
-    fn run(mut self, dir: &Path) -> Result<Done, Error> {
+    fn run(mut self, dir: &Path) -> Result<WrittenShard, Error> {
         let target = &self.plan.targets[self.task.target];
         let mut writer = ShardWriter::create(&dir.join(&self.task.name), needed(self.plan))?;
         let stride = self.stride.filter(|_| target.name == TRAIN);
@@ -189,7 +190,7 @@ impl Writer<'_> {
             writer.append(&self.framed, &[self.framed.len() as u64])?;
             self.counter.tick();
         }
-        Ok(Done { shard: writer.finish()?, learnt: self.learnt })
+        Ok(WrittenShard { shard: writer.finish()?, learnt: self.learnt })
     }
 
     /// Frames a record with its new label. Also measures its image if `is_measured` is true.
@@ -205,7 +206,7 @@ impl Writer<'_> {
             Error::Record { shard: path, record: number, offset, what }
         };
         let example = example::parse(payload).map_err(failed)?;
-        self.learnt.see(example.height, example.width);
+        self.learnt.add_size(example.height, example.width);
         self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
             self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?;
@@ -236,14 +237,14 @@ impl Writer<'_> {
 }
 
 /// Returns the size of all sets in bytes, for the message if the disk is full.
-fn needed(plan: &Plan) -> u64 {
+fn needed(plan: &ReshapePlan) -> u64 {
     let splits = plan.sets.iter().flat_map(|set| set.manifest.splits.values());
     splits.flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
 }
 
 /// Statistics of images, collected while they are copied.
 #[derive(Default)]
-struct Learnt {
+struct ImageStats {
     moments: Moments,
     measured: u64,
     /// Number of images with a recorded size, and the smallest and largest of these sizes.
@@ -253,8 +254,8 @@ struct Learnt {
     entry_points: u64,
 }
 
-impl Learnt {
-    fn see(&mut self, height: u32, width: u32) {
+impl ImageStats {
+    fn add_size(&mut self, height: u32, width: u32) {
         if height > 0 && width > 0 {
             self.widen(1, [[height, width]; 2]);
         }
@@ -270,7 +271,7 @@ impl Learnt {
         self.sized += sized;
     }
 
-    fn merge(&mut self, other: Learnt, shard: &Path) -> Result<(), Error> {
+    fn merge(&mut self, other: ImageStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
@@ -289,9 +290,9 @@ impl Learnt {
     }
 }
 
-fn manifest(plan: &Plan, tasks: &[Task], done: Vec<Done>) -> Result<Manifest, Error> {
-    let mut splits: Vec<(SplitManifest, Learnt)> = plan.targets.iter().map(|_| Default::default()).collect();
-    for (task, Done { shard, learnt }) in tasks.iter().zip(done) {
+fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Result<Manifest, Error> {
+    let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
+    for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
         let (split, all) = &mut splits[task.target];
         all.merge(learnt, Path::new(&task.name))?;
         split.count += shard.count;
@@ -312,13 +313,13 @@ fn manifest(plan: &Plan, tasks: &[Task], done: Vec<Done>) -> Result<Manifest, Er
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
-    let version = Manifest::version_of(multi_label);
+    let version = Manifest::version_for(multi_label);
     Ok(Manifest { version, multi_label, classes, label_offset, mean, std, splits: named })
 }
 
 /// Options of the commands that rewrite a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reshaping {
+pub struct ReshapeOptions {
     /// Number of shards of the split `train`. Every other split gets a quarter of it, but at least one. A split never
     /// has more shards than samples.
     pub shards: usize,
@@ -329,15 +330,15 @@ pub struct Reshaping {
     pub progress: bool,
 }
 
-impl Default for Reshaping {
+impl Default for ReshapeOptions {
     fn default() -> Self {
-        Reshaping { shards: 16, seed: 0, jobs: 0, progress: true }
+        ReshapeOptions { shards: 16, seed: 0, jobs: 0, progress: true }
     }
 }
 
 /// The result of a command that writes a data set.
 #[derive(Debug, Clone)]
-pub struct Reshaped {
+pub struct ReshapeSummary {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
@@ -346,7 +347,7 @@ pub struct Reshaped {
     pub elapsed: Duration,
 }
 
-impl Reshaped {
+impl ReshapeSummary {
     pub fn to_json(&self) -> serde_json::Value {
         let splits = self.manifest.splits.iter();
         let splits: serde_json::Map<String, serde_json::Value> =
@@ -363,7 +364,7 @@ impl Reshaped {
     }
 }
 
-impl fmt::Display for Reshaped {
+impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let splits = self.manifest.splits.iter().map(|(name, s)| {
             let shards = text::plural(s.shards.len() as u64, "shard");

@@ -3,7 +3,7 @@
 
 use crate::common::Temp;
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert_source};
-use loaders::decode::Turn;
+use loaders::decode::ExifOrientation;
 use loaders::example::BoundingBox;
 use loaders::{Dataset, Format, decode};
 use turbojpeg::{Image, PixelFormat, Subsamp};
@@ -104,7 +104,7 @@ fn check(file: Vec<u8>, options: ConvertOptions, keeps_orientation: bool) {
     assert_eq!(!turn.is_none(), keeps_orientation);
     let spec = decode::spec(&example).unwrap();
     let pixels = decode::decode(&example, spec, &mut scratch).unwrap();
-    let found = example.boxes.iter().map(|stored| turn.turned(stored)).collect::<Vec<_>>();
+    let found = example.boxes.iter().map(|stored| turn.turn_box(stored)).collect::<Vec<_>>();
     let [BoundingBox { ymin, xmin, ymax, xmax }] = found[..] else { panic!("{found:?}") };
     let (height, width, channels) = (spec.height as usize, spec.width as usize, spec.channels as usize);
     for y in 0..height {
@@ -133,5 +133,9 @@ fn boxes_are_turned_with_the_pixels() {
             check(tiff(orientation), options, false);
         }
     }
-    assert!(Turn::of_number(1).is_none() && Turn::of_number(0).is_none() && !Turn::of_number(6).is_none());
+    assert!(
+        ExifOrientation::from_number(1).is_none()
+            && ExifOrientation::from_number(0).is_none()
+            && !ExifOrientation::from_number(6).is_none()
+    );
 }

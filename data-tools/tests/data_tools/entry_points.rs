@@ -3,7 +3,7 @@
 use crate::common::Temp;
 use crate::common::pictures::records;
 use crate::common::pictures::*;
-use data_tools::{Bad, ConvertOptions, Reshaping, convert, info, merge, reshard, verify};
+use data_tools::{ConvertOptions, ReshapeOptions, ShardFault, convert, info, merge, reshard, verify};
 use loaders::record::{RecordWriter, read_record};
 use loaders::{Dataset, Example, Manifest, example, shard};
 use std::fs;
@@ -92,7 +92,7 @@ fn copies_of_records_keep_them() {
     let temp = Temp::new();
     let dir = temp.path("data");
     convert("folder", &source(&temp), &dir, &options(true)).unwrap();
-    let reshaping = Reshaping { shards: 3, progress: false, ..Reshaping::default() };
+    let reshaping = ReshapeOptions { shards: 3, progress: false, ..ReshapeOptions::default() };
     let made = reshard(&dir, &temp.path("a"), false, &reshaping).unwrap();
     assert_eq!(made.manifest.splits["train"].entry_points, Some(5));
     assert_eq!(entry_points(&temp.path("a")), entry_points(&dir));
@@ -136,7 +136,7 @@ fn verify_names_wrong_ones() {
     });
     let report = verify(&dir, 1).unwrap();
     // Ignore the fault of the shard itself, which says that its size has changed.
-    let bad: Vec<&Bad> = report.bad.iter().filter(|bad| bad.record.is_some()).collect();
+    let bad: Vec<&ShardFault> = report.bad.iter().filter(|bad| bad.record.is_some()).collect();
     assert_eq!(bad.iter().map(|bad| bad.record).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)], "{report}");
     let what = "`image/jpeg/entry_points`: they are damaged, or belong to another file";
     assert!(bad.iter().all(|bad| bad.what.contains(what)), "{report}");

@@ -24,7 +24,7 @@ fn small(src: &Path) {
     write(&src.join("b/photo.WEBP"), &fs::read(pictures::file("photo.webp")).unwrap());
 }
 
-/// Returns formats and sizes of the records of `train`.
+/// Returns format and size for each record in `train`.
 fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
     let split = Dataset::open(out).unwrap().split("train").unwrap();
     let mut copy = Vec::new();

@@ -24,7 +24,7 @@ fn options() -> ConvertOptions {
     ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
 }
 
-/// Returns name and content of the files of a class.
+/// Returns name and content for each file in a class.
 fn class(label: usize) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<(String, Vec<u8>)> = (0..3 + label as u32)
         .map(|i| (format!("{}_{i}.JPEG", SORTED[label]), jpeg(20 + i, 30, 10 * label as u32 + i)))

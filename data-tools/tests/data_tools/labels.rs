@@ -4,7 +4,7 @@ use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::images;
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, Reshaping, convert, index, index_with, merge, verify};
+use data_tools::{ConvertOptions, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
 use loaders::record::RecordWriter;
 use loaders::{Dataset, Example, Format, example};
 use std::fs;
@@ -214,7 +214,7 @@ fn two_classes_of_one_name() {
     let mut alike = made.manifest;
     alike.classes = ["crane", "crane", "tench"].map(String::from).to_vec();
     alike.write(&dir).unwrap();
-    let options = Reshaping { progress: false, ..Reshaping::default() };
+    let options = ReshapeOptions { progress: false, ..ReshapeOptions::default() };
     let twice = merge(&[&dir, &dir], &temp.path("twice"), &options).unwrap();
     assert_eq!(twice.manifest.classes, alike.classes);
     let split = Dataset::open(temp.path("twice")).unwrap().split("train").unwrap();

@@ -3,7 +3,7 @@
 
 use crate::common::pictures::{png, write};
 use crate::common::{Temp, contents};
-use data_tools::{ConvertOptions, OnBad, Reshaping, Share};
+use data_tools::{ConvertOptions, OnBad, ReshapeOptions, Share};
 use data_tools::{convert, export_webdataset, extract, index, info, merge, reshard, sample, split, stats, verify};
 use loaders::{Dataset, Manifest};
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ fn options() -> ConvertOptions {
     ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
 }
 
-fn reshaping() -> Reshaping {
-    Reshaping { shards: 1, progress: false, ..Reshaping::default() }
+fn reshaping() -> ReshapeOptions {
+    ReshapeOptions { shards: 1, progress: false, ..ReshapeOptions::default() }
 }
 
 /// Writes pictures with these names to `src`.

@@ -4,13 +4,15 @@ use crate::common::Temp;
 use crate::common::pictures::*;
 use crate::common::pictures::{records, small};
 use crate::common::{contents, mnist};
-use data_tools::{ConvertOptions, Reshaping, Share, convert, export_webdataset, merge, reshard, sample, split, verify};
+use data_tools::{
+    ConvertOptions, ReshapeOptions, Share, convert, export_webdataset, merge, reshard, sample, split, verify,
+};
 use loaders::{Dataset, Manifest};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-fn options() -> Reshaping {
-    Reshaping { shards: 3, progress: false, ..Reshaping::default() }
+fn options() -> ReshapeOptions {
+    ReshapeOptions { shards: 3, progress: false, ..ReshapeOptions::default() }
 }
 
 /// Writes a converted folder of 12 cats and 7 dogs.
@@ -34,7 +36,7 @@ fn payloads(dir: &Path, split: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the number of images per class of a split.
+/// Counts a split's images per class.
 fn counts(dir: &Path, name: &str) -> BTreeMap<String, usize> {
     let split = Dataset::open(dir).unwrap().split(name).unwrap();
     let mut counts = BTreeMap::new();
@@ -64,7 +66,7 @@ fn reshard_copies_records_to_the_byte() {
     assert!(verify(&temp.path("a"), 1).unwrap().is_ok());
     // Shuffled: the same records in a different order, independent of the number of threads.
     for jobs in [1, 3] {
-        reshard(&dir, &temp.path(&format!("s{jobs}")), true, &Reshaping { jobs, seed: 5, ..options() }).unwrap();
+        reshard(&dir, &temp.path(&format!("s{jobs}")), true, &ReshapeOptions { jobs, seed: 5, ..options() }).unwrap();
     }
     assert!(contents(&temp.path("s1")) == contents(&temp.path("s3")));
     let (mut mixed, mut before) = (payloads(&temp.path("s1"), "train"), payloads(&dir, "train"));
@@ -118,7 +120,7 @@ fn split_draws_a_share_of_each_class() {
     let (train, drawn) = (records(&out, "train"), records(&out, "validation"));
     assert!(drawn.keys().all(|name| !train.contains_key(name)));
     assert!(verify(&out, 1).unwrap().is_ok());
-    let other = Reshaping { seed: 1, ..options() };
+    let other = ReshapeOptions { seed: 1, ..options() };
     split(&dir, &temp.path("b"), "train", "holdout", Share::PerClass(2), &other).unwrap();
     assert_eq!(counts(&temp.path("b"), "holdout"), pairs(&[("cat", 2), ("dog", 2)]));
     for (from, into, share, part) in [

@@ -2,7 +2,7 @@
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::*;
-use data_tools::{Bad, ConvertOptions, Report, convert, info, stats, verify};
+use data_tools::{ConvertOptions, ShardFault, VerifyReport, convert, info, stats, verify};
 use loaders::shard::index_path;
 use loaders::{Format, Manifest};
 use std::fs;
@@ -35,7 +35,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 /// Returns the only fault of a report.
-fn only(report: &Report) -> &Bad {
+fn only(report: &VerifyReport) -> &ShardFault {
     assert_eq!(report.bad.len(), 1, "{report}");
     assert!(!report.is_ok());
     &report.bad[0]

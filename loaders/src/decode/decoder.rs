@@ -4,7 +4,7 @@ use turbojpeg::Subsamp;
 
 use crate::decode::jpeg::{Header, Jpeg};
 use crate::decode::png::Png;
-use crate::decode::region::{Decoded, Exif, Need, Part, Turn};
+use crate::decode::region::{Decoded, Exif, ExifOrientation, Need, Part};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::guarded::guarded_with;
@@ -48,16 +48,16 @@ pub struct Decoder {
     /// state of that file.
     jpeg: Option<Jpeg>,
     /// Used by [`Decoder::check`].
-    checked: Vec<u8>,
+    check_buffer: Vec<u8>,
     exif: Exif,
     /// Pixels before the EXIF orientation is applied.
-    unturned: Vec<u8>,
+    file_pixels: Vec<u8>,
 }
 
 /// An example with a parsed header.
-pub struct Stored<'a> {
+pub struct OpenedImage<'a> {
     kind: Kind<'a>,
-    turn: Turn,
+    turn: ExifOrientation,
 }
 
 enum Kind<'a> {
@@ -66,7 +66,7 @@ enum Kind<'a> {
     Jpeg(Header),
 }
 
-impl Stored<'_> {
+impl OpenedImage<'_> {
     /// Returns the shape of the image without alpha, after any EXIF orientation.
     pub fn spec(&self) -> ImageSpec {
         self.turn.spec(self.file_spec())
@@ -82,7 +82,7 @@ impl Stored<'_> {
     }
 
     /// Returns how the shown image is obtained from the file's image.
-    pub fn turn(&self) -> Turn {
+    pub fn turn(&self) -> ExifOrientation {
         self.turn
     }
 
@@ -95,8 +95,8 @@ impl Stored<'_> {
     }
 
     /// Returns true if it is a JPEG with four inks (CMYK or YCCK).
-    pub fn has_inks(&self) -> bool {
-        matches!(&self.kind, Kind::Jpeg(header) if header.has_inks())
+    pub fn is_cmyk(&self) -> bool {
+        matches!(&self.kind, Kind::Jpeg(header) if header.is_cmyk())
     }
 
     /// Returns the chroma subsampling if [`Decoder::planes`] can decode this file: a JPEG with luma and chroma that is
@@ -155,10 +155,10 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns an error if the header cannot be read, if the file is truncated, or if it exceeds the limits.
-    pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<Stored<'a>, Fault> {
+    pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<OpenedImage<'a>, Fault> {
         match example.format {
             // The pixels are already in the record, so no limit applies.
-            Format::Raw => Ok(Stored { kind: Kind::Raw(raw_spec(example)?), turn: Turn::default() }),
+            Format::Raw => Ok(OpenedImage { kind: Kind::Raw(raw_spec(example)?), turn: ExifOrientation::default() }),
             _ => self.open_with(example.encoded, example.entry_points),
         }
     }
@@ -169,19 +169,19 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns the same errors as [`Decoder::open`].
-    pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<Stored<'a>, Fault> {
+    pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<OpenedImage<'a>, Fault> {
         self.open_with(file, &[])
     }
 
     /// Works like [`Decoder::open_file`], with the entry points from the record.
-    fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
+    fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<OpenedImage<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             let png = safely("PNG", || Png::open(file, self.limits))?;
             let turn = self.turn(png.turn);
-            Ok(Stored { kind: Kind::Png(png), turn })
+            Ok(OpenedImage { kind: Kind::Png(png), turn })
         } else if file.starts_with(&[0xff, 0xd8]) {
             let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
-            Ok(Stored { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
+            Ok(OpenedImage { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
         } else {
             Err(Fault::Unknown(advice(file)))
         }
@@ -193,13 +193,13 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns the same errors as [`Decoder::open`], and errors for truncated or wrong data.
-    pub fn check(&mut self, stored: Stored<'_>, example: &Example<'_>) -> Result<(), Fault> {
+    pub fn check(&mut self, stored: OpenedImage<'_>, example: &Example<'_>) -> Result<(), Fault> {
         if stored.format() != Format::Raw {
-            let mut pixels = std::mem::take(&mut self.checked);
+            let mut pixels = std::mem::take(&mut self.check_buffer);
             // Even decoding only luma reads all data.
             let channels = if stored.planes().is_some() { 1 } else { stored.spec().channels };
             let decoded = self.reduced(stored, example.encoded, 8, channels, &mut pixels);
-            self.checked = pixels;
+            self.check_buffer = pixels;
             decoded?;
         }
         Ok(())
@@ -223,10 +223,10 @@ impl Decoder {
         Ok(&decoded.bytes[..expected.values()])
     }
 
-    /// Decodes the part `need` of an image to `channels`, which [`Stored::accept`] returned.
+    /// Decodes the part `need` of an image to `channels`, which [`OpenedImage::accept`] returned.
     pub(crate) fn decode<'a>(
         &mut self,
-        stored: Stored<'a>,
+        stored: OpenedImage<'a>,
         example: &Example<'a>,
         need: Need,
         channels: u32,
@@ -236,20 +236,20 @@ impl Decoder {
         if let Kind::Raw(spec) = stored.kind {
             let part = whole(spec);
             if spec.channels == channels {
-                return Ok(part.of(example.encoded));
+                return Ok(part.with_bytes(example.encoded));
             }
             scratch.clear();
             scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
-            return Ok(part.of(scratch));
+            return Ok(part.with_bytes(scratch));
         }
         if turn.is_none() {
-            return Ok(self.decode_file(stored.kind, example, need, channels, scratch)?.of(scratch));
+            return Ok(self.decode_file(stored.kind, example, need, channels, scratch)?.with_bytes(scratch));
         }
-        let mut pixels = std::mem::take(&mut self.unturned);
+        let mut pixels = std::mem::take(&mut self.file_pixels);
         let part = self.decode_file(stored.kind, example, turn.need(need, shown), channels, &mut pixels)?;
         let part = turn.apply(part, &pixels, shown, scratch);
-        self.unturned = pixels;
-        Ok(part.of(scratch))
+        self.file_pixels = pixels;
+        Ok(part.with_bytes(scratch))
     }
 
     /// Decodes the part `need` of a PNG or JPEG file, before any EXIF orientation.
@@ -283,7 +283,7 @@ impl Decoder {
     /// Returns an error for truncated or wrong data.
     pub fn reduced(
         &mut self,
-        stored: Stored<'_>,
+        stored: OpenedImage<'_>,
         file: &[u8],
         reduction: u32,
         channels: u32,
@@ -293,13 +293,13 @@ impl Decoder {
         if turn.is_none() {
             return self.reduced_file(stored.kind, file, reduction, channels, pixels);
         }
-        let mut unturned = std::mem::take(&mut self.unturned);
-        let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut unturned)?;
+        let mut file_pixels = std::mem::take(&mut self.file_pixels);
+        let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut file_pixels)?;
         // This is the whole image, so the position of its first pixel does not matter.
         let part = Part { rows, columns, origin: (0, 0), reduction: 1 };
         let spec = turn.spec(ImageSpec::new(rows as u32, columns as u32, shown.channels));
-        let Part { rows, columns, .. } = turn.apply(part, &unturned, spec, pixels);
-        self.unturned = unturned;
+        let Part { rows, columns, .. } = turn.apply(part, &file_pixels, spec, pixels);
+        self.file_pixels = file_pixels;
         Ok((rows, columns))
     }
 
@@ -324,20 +324,26 @@ impl Decoder {
     }
 
     /// Returns the turn to apply if a file's EXIF data request `turn`.
-    fn turn(&self, turn: Turn) -> Turn {
+    fn turn(&self, turn: ExifOrientation) -> ExifOrientation {
         match self.exif {
             Exif::Applied => turn,
-            Exif::Ignored => Turn::default(),
+            Exif::Ignored => ExifOrientation::default(),
         }
     }
 
-    /// Decodes the planes of a JPEG for which [`Stored::planes`] returns a subsampling, at 1 / `reduction` of its size.
+    /// Decodes the planes of a JPEG for which [`OpenedImage::planes`] returns a subsampling, at 1 / `reduction` of its size.
     /// The planes are stored consecutively without padding.
     ///
     /// # Errors
     ///
     /// Returns an error for truncated or wrong data, or if the image has no such planes.
-    pub fn planes(&mut self, stored: &Stored<'_>, file: &[u8], reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
+    pub fn planes(
+        &mut self,
+        stored: &OpenedImage<'_>,
+        file: &[u8],
+        reduction: u32,
+        planes: &mut [u8],
+    ) -> Result<(), Fault> {
         match &stored.kind {
             Kind::Jpeg(header) if stored.turn.is_none() => {
                 self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes))

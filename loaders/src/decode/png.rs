@@ -5,7 +5,7 @@ use std::io::Cursor;
 use image::codecs::png::PngDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError};
 
-use crate::decode::region::Turn;
+use crate::decode::region::ExifOrientation;
 use crate::fault::Fault;
 use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
@@ -22,27 +22,27 @@ const BYTES_PER_SECOND: f64 = 2e8;
 /// A PNG file with a parsed header.
 pub(crate) struct Png<'a> {
     decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
-    pub turn: Turn,
-    refused: Refused,
+    pub turn: ExifOrientation,
+    file_limits: FileLimits,
 }
 
 /// Data for the error message of a file that needs too much memory.
 #[derive(Clone, Copy)]
-struct Refused {
+struct FileLimits {
     limits: Limits,
     length: u64,
 }
 
 impl<'a> Png<'a> {
     pub fn open(file: &'a [u8], limits: Limits) -> Result<Self, Fault> {
-        let refused = Refused { limits, length: file.len() as u64 };
+        let file_limits = FileLimits { limits, length: file.len() as u64 };
         let mut most = image::Limits::no_limits();
-        most.max_alloc = Some(EXTRAS.saturating_add(refused.length.saturating_mul(4)));
-        let mut decoder = PngDecoder::with_limits(Cursor::new(file), most).map_err(|error| refused.fault(error))?;
+        most.max_alloc = Some(EXTRAS.saturating_add(file_limits.length.saturating_mul(4)));
+        let mut decoder = PngDecoder::with_limits(Cursor::new(file), most).map_err(|error| file_limits.fault(error))?;
         let exif = decoder.exif_metadata().ok().flatten();
-        let turn = exif.map_or_else(Turn::default, |data| Turn::of_exif(&data));
-        let png = Self { decoder: Box::new(decoder), turn, refused };
-        limits.check("PNG", refused.length, &png.cost())?;
+        let turn = exif.map_or_else(ExifOrientation::default, |data| ExifOrientation::from_exif(&data));
+        let png = Self { decoder: Box::new(decoder), turn, file_limits };
+        limits.check("PNG", file_limits.length, &png.cost())?;
         let tail = &file[file.len().saturating_sub(TAIL)..];
         match memchr::memmem::rfind(tail, END) {
             Some(_) => Ok(png),
@@ -75,15 +75,15 @@ impl<'a> Png<'a> {
             _ => false,
         };
         let values = ImageSpec { channels, ..self.spec() }.values();
-        let Self { decoder, refused, .. } = self;
+        let Self { decoder, file_limits, .. } = self;
         pixels.clear();
         if direct {
             pixels.resize(values, 0);
-            return decoder.read_image(pixels).map_err(|error| refused.fault(error));
+            return decoder.read_image(pixels).map_err(|error| file_limits.fault(error));
         }
         // Free the memory of an earlier image before this one needs its own.
         drop(std::mem::take(pixels));
-        let image = DynamicImage::from_decoder(*decoder).map_err(|error| refused.fault(error))?;
+        let image = DynamicImage::from_decoder(*decoder).map_err(|error| file_limits.fault(error))?;
         *pixels = match channels {
             3 => image.into_rgb8().into_raw(),
             _ => image.into_luma8().into_raw(),
@@ -92,7 +92,7 @@ impl<'a> Png<'a> {
     }
 }
 
-impl Refused {
+impl FileLimits {
     fn fault(self, error: ImageError) -> Fault {
         match error {
             ImageError::Limits(_) => self.limits.memory_fault("PNG", self.length, None),

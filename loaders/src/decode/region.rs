@@ -60,7 +60,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Combines the part with its bytes.
-    pub fn of(self, bytes: &[u8]) -> Decoded<'_> {
+    pub fn with_bytes(self, bytes: &[u8]) -> Decoded<'_> {
         let Self { columns, origin, reduction, .. } = self;
         Decoded { bytes, columns, origin, reduction }
     }
@@ -77,31 +77,31 @@ pub enum Exif {
 
 /// An image orientation: a transposition, followed by mirroring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turn {
+pub struct ExifOrientation {
     /// Exchanges rows and columns.
     transposed: bool,
     /// Then mirrors left and right.
     flipped: bool,
     /// Then mirrors top and bottom.
-    upended: bool,
+    flipped_vertically: bool,
 }
 
 /// Side length in pixels of the squares for exchanging rows and columns.
 const TILE: usize = 16;
 
-impl Turn {
+impl ExifOrientation {
     /// Reads the orientation from EXIF data, and skips a JPEG's `Exif\0\0` prefix. Returns the identity if the data has no orientation.
-    pub(crate) fn of_exif(data: &[u8]) -> Self {
-        Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
+    pub(crate) fn from_exif(data: &[u8]) -> Self {
+        Self::from_orientation(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
     }
 
     /// Converts EXIF's orientation number, 1 to 8. Other numbers give the identity.
-    pub fn of_number(number: u8) -> Self {
-        Self::of(Orientation::from_exif(number))
+    pub fn from_number(number: u8) -> Self {
+        Self::from_orientation(Orientation::from_exif(number))
     }
 
-    fn of(orientation: Option<Orientation>) -> Self {
-        let (transposed, flipped, upended) = match orientation {
+    fn from_orientation(orientation: Option<Orientation>) -> Self {
+        let (transposed, flipped, flipped_vertically) = match orientation {
             None | Some(Orientation::NoTransforms) => (false, false, false),
             Some(Orientation::FlipHorizontal) => (false, true, false),
             Some(Orientation::Rotate180) => (false, true, true),
@@ -111,7 +111,7 @@ impl Turn {
             Some(Orientation::Rotate270FlipH) => (true, true, true),
             Some(Orientation::Rotate270) => (true, false, true),
         };
-        Self { transposed, flipped, upended }
+        Self { transposed, flipped, flipped_vertically }
     }
 
     /// Returns true if it does not change images.
@@ -128,7 +128,7 @@ impl Turn {
     }
 
     /// Converts a box in the stored image to a box in the shown image.
-    pub fn turned(self, stored: BoundingBox) -> BoundingBox {
+    pub fn turn_box(self, stored: BoundingBox) -> BoundingBox {
         let BoundingBox { mut ymin, mut xmin, mut ymax, mut xmax } = stored;
         if self.transposed {
             (ymin, xmin, ymax, xmax) = (xmin, ymin, xmax, ymax);
@@ -136,7 +136,7 @@ impl Turn {
         if self.flipped {
             (xmin, xmax) = (1.0 - xmax, 1.0 - xmin);
         }
-        if self.upended {
+        if self.flipped_vertically {
             (ymin, ymax) = (1.0 - ymax, 1.0 - ymin);
         }
         BoundingBox { ymin, xmin, ymax, xmax }
@@ -147,7 +147,7 @@ impl Turn {
         let (height, width) = (shown.height as usize, shown.width as usize);
         let Region { mut top, mut left, mut bottom, mut right } = need.region;
         let mut shrink = need.shrink;
-        if self.upended {
+        if self.flipped_vertically {
             (top, bottom) = (height - bottom, height - top);
             shrink = shrink.min(most_shrink(height));
         }
@@ -167,7 +167,7 @@ impl Turn {
         let (rows, columns) = if self.transposed { (part.columns, part.rows) } else { (part.rows, part.columns) };
         let (mut top, mut left) = if self.transposed { (part.origin.1, part.origin.0) } else { part.origin };
         let reduced = |side: u32| side.div_ceil(part.reduction) as usize;
-        if self.upended {
+        if self.flipped_vertically {
             top = reduced(shown.height) - (top + rows);
         }
         if self.flipped {
@@ -192,7 +192,7 @@ impl Turn {
         let Part { rows, columns, .. } = turned;
         for (top, left) in tiles(rows, columns) {
             for y in top..rows.min(top + TILE) {
-                let row = if self.upended { rows - 1 - y } else { y };
+                let row = if self.flipped_vertically { rows - 1 - y } else { y };
                 for x in left..columns.min(left + TILE) {
                     let column = if self.flipped { columns - 1 - x } else { x };
                     let from = if self.transposed { column * stride + row } else { row * stride + column };
@@ -227,8 +227,8 @@ mod tests {
         // A stored image of 1 x 4 pixels, and a box around its second pixel.
         let stored = BoundingBox { ymin: 0.0, xmin: 0.25, ymax: 1.0, xmax: 0.5 };
         for number in 0..8 {
-            let [transposed, flipped, upended] = [1, 2, 4].map(|bit| number & bit != 0);
-            let turn = Turn { transposed, flipped, upended };
+            let [transposed, flipped, flipped_vertically] = [1, 2, 4].map(|bit| number & bit != 0);
+            let turn = ExifOrientation { transposed, flipped, flipped_vertically };
             let part = Part { rows: 1, columns: 4, origin: (0, 0), reduction: 1 };
             let shown = turn.spec(ImageSpec::new(1, 4, 1));
             let mut pixels = Vec::new();
@@ -238,7 +238,7 @@ mod tests {
             let (height, width) = (rows as f32, columns as f32);
             let expected =
                 BoundingBox { ymin: y / height, xmin: x / width, ymax: (y + 1.0) / height, xmax: (x + 1.0) / width };
-            assert_eq!(turn.turned(stored), expected, "{turn:?}");
+            assert_eq!(turn.turn_box(stored), expected, "{turn:?}");
         }
     }
 }

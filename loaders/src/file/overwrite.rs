@@ -31,7 +31,7 @@ pub struct Content {
 /// Returns a message that says what to do.
 pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     if let Ok(there) = fs::metadata(path) {
-        replaces(path, &there, content, inputs)?;
+        check_existing(path, &there, content, inputs)?;
     }
     NewFile::beside(path).map(drop).map_err(|error| {
         let cure = match error.kind() {
@@ -43,7 +43,7 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
 }
 
 /// Does the part of [`check`] for a file that exists.
-fn replaces(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
+fn check_existing(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{} {why}; choose another name", path.display()));
     let id = |file: &Metadata| (file.dev(), file.ino());
     if inputs.iter().any(|input| fs::metadata(input).is_ok_and(|input| id(&input) == id(there))) {

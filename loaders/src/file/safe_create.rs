@@ -39,15 +39,15 @@ pub struct NewFile {
 impl NewFile {
     /// Creates the file in the directory of `target`, with the default permissions.
     pub fn beside(target: &Path) -> io::Result<Self> {
-        Self::made_by(create_new, target)
+        Self::create_with(create_new, target)
     }
 
     /// Works like [`Self::beside`], for a file that only this user can open.
     pub fn private(target: &Path) -> io::Result<Self> {
-        Self::made_by(create_private, target)
+        Self::create_with(create_private, target)
     }
 
-    fn made_by(create: fn(&Path) -> io::Result<File>, target: &Path) -> io::Result<Self> {
+    fn create_with(create: fn(&Path) -> io::Result<File>, target: &Path) -> io::Result<Self> {
         let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "no file name");
         let name = target.file_name().ok_or_else(no_name)?;
         let mut refused = no_name();
@@ -120,7 +120,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// file.
 pub fn open_own(path: &Path) -> io::Result<Option<File>> {
     // O_NONBLOCK: opening a FIFO does not block.
-    own(OpenOptions::new().read(true).write(true), path)
+    open_checked(OpenOptions::new().read(true).write(true), path)
 }
 
 /// Opens a file of ours for appending, or creates it.
@@ -129,7 +129,7 @@ pub fn open_own(path: &Path) -> io::Result<Option<File>> {
 ///
 /// Returns the same errors as [`open_own`].
 pub fn to_append(path: &Path) -> io::Result<File> {
-    there_or_new(path, || own(OpenOptions::new().read(true).append(true), path), create_new)
+    open_or_create(path, || open_checked(OpenOptions::new().read(true).append(true), path), create_new)
 }
 
 /// Opens a file of ours for changes in place, or creates it.
@@ -138,7 +138,7 @@ pub fn to_append(path: &Path) -> io::Result<File> {
 ///
 /// Returns the same errors as [`open_own`].
 pub fn to_update(path: &Path) -> io::Result<File> {
-    there_or_new(path, || open_own(path), create_new)
+    open_or_create(path, || open_own(path), create_new)
 }
 
 /// Works like [`to_update`], for a file that only this user can open.
@@ -147,10 +147,10 @@ pub fn to_update(path: &Path) -> io::Result<File> {
 ///
 /// Returns the same errors as [`open_own`].
 pub fn to_update_private(path: &Path) -> io::Result<File> {
-    there_or_new(path, || open_own(path), create_private)
+    open_or_create(path, || open_own(path), create_private)
 }
 
-fn there_or_new(
+fn open_or_create(
     path: &Path,
     open: impl Fn() -> io::Result<Option<File>>,
     create: impl Fn(&Path) -> io::Result<File>,
@@ -169,7 +169,7 @@ fn there_or_new(
     Err(io::Error::other("another process creates and removes it all the time"))
 }
 
-fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
+fn open_checked(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
     let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let file = match options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
         Ok(file) => file,

@@ -10,7 +10,7 @@ use crate::format::record::OVERHEAD;
 use crate::text::push_decimal;
 
 /// Maximum number of characters of a wrong line in a message.
-const SHOWN: usize = 80;
+const MAX_QUOTED: usize = 80;
 
 /// Returns the path of a shard's index: `.idx` appended to the shard's file name.
 pub fn index_path(shard: &Path) -> PathBuf {
@@ -24,7 +24,7 @@ pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
 }
 
 /// Returns true if the shard has an index with exactly these `entries`. Its text may be formatted differently.
-pub fn index_is(shard: &Path, entries: &[(u64, u64)]) -> bool {
+pub fn index_matches(shard: &Path, entries: &[(u64, u64)]) -> bool {
     let length = entries.last().map_or(0, |(offset, size)| offset + size);
     let found = regular::read_to_string(&index_path(shard)).ok().and_then(|text| parse_index(&text, length).ok());
     found.is_some_and(|offsets| entries.iter().map(|&(offset, _)| offset).chain([length]).eq(offsets))
@@ -51,7 +51,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         let number = i + 1;
         let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
         let (Some(Ok(offset)), Some(Ok(size)), None) = (words.next(), words.next(), words.next()) else {
-            let begin: String = line.chars().take(SHOWN).collect();
+            let begin: String = line.chars().take(MAX_QUOTED).collect();
             return Err(format!("line {number}: expected `offset size`, got \"{}\"", begin.escape_debug()));
         };
         if offset != end {

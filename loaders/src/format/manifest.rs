@@ -18,7 +18,7 @@ pub const MANIFEST: &str = "dataset.json";
 pub const VERSION: u32 = 1;
 
 /// The version for multi-label data sets. Programs that only support one label reject it.
-pub const VERSION_OF_SEVERAL: u32 = 2;
+pub const MULTI_LABEL_VERSION: u32 = 2;
 
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,8 +76,8 @@ pub struct ShardManifest {
 
 impl Manifest {
     /// Returns the version for a data set that is or is not multi-label.
-    pub fn version_of(multi_label: bool) -> u32 {
-        if multi_label { VERSION_OF_SEVERAL } else { VERSION }
+    pub fn version_for(multi_label: bool) -> u32 {
+        if multi_label { MULTI_LABEL_VERSION } else { VERSION }
     }
 
     /// Reads and checks `dir/dataset.json`. Unknown keys are ignored.
@@ -123,13 +123,13 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        if ![VERSION, VERSION_OF_SEVERAL].contains(&self.version) {
-            return Err(format!("`version`: expected {VERSION} or {VERSION_OF_SEVERAL}, got {}", self.version));
+        if ![VERSION, MULTI_LABEL_VERSION].contains(&self.version) {
+            return Err(format!("`version`: expected {VERSION} or {MULTI_LABEL_VERSION}, got {}", self.version));
         }
-        if self.multi_label != (self.version == VERSION_OF_SEVERAL) {
+        if self.multi_label != (self.version == MULTI_LABEL_VERSION) {
             let (version, several) = (self.version, self.multi_label);
             return Err(format!(
-                "`version` is {version} and `multi_label` {several}: expected version {VERSION_OF_SEVERAL} with `multi_label`, \
+                "`version` is {version} and `multi_label` {several}: expected version {MULTI_LABEL_VERSION} with `multi_label`, \
                  {VERSION} without"
             ));
         }

@@ -106,7 +106,7 @@ pub fn varint(bytes: &mut &[u8]) -> Result<u64, Damage> {
 
 /// Returns the length of a length-delimited field including its tag. The field number must be below 16.
 #[inline]
-pub(crate) fn nested(length: usize) -> usize {
+pub(crate) fn field_length(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }
 

@@ -109,16 +109,16 @@ pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compressed {
+pub enum Compression {
     /// A GZIP file with one or more members.
     Gzip,
     Zlib,
 }
 
-impl Compressed {
+impl Compression {
     /// Detects the compression of a file from its first bytes. `head` should have at least 12 bytes, unless the file is
     /// shorter. Returns `None` for plain records.
-    pub fn of(head: &[u8]) -> Option<Self> {
+    pub fn detect(head: &[u8]) -> Option<Self> {
         match *head {
             // The length of a record may look like the start of a compressed file. In that case its checksum is valid.
             _ if head.len() >= HEADER && record_size(head).is_ok() => None,
@@ -225,18 +225,18 @@ mod compressed_tests {
 
     #[test]
     fn compressed_files_are_told_from_records() {
-        assert_eq!(Compressed::of(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2]), Some(Compressed::Gzip));
+        assert_eq!(Compression::detect(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2]), Some(Compression::Gzip));
         for second in [0x01, 0x5e, 0x9c, 0xda] {
-            assert_eq!(Compressed::of(&[0x78, second, 1, 2, 3]), Some(Compressed::Zlib));
+            assert_eq!(Compression::detect(&[0x78, second, 1, 2, 3]), Some(Compression::Zlib));
         }
-        assert_eq!(Compressed::of(&[0x78, 0x9d, 1, 2, 3]), None);
-        assert_eq!(Compressed::of(&[]), None);
+        assert_eq!(Compression::detect(&[0x78, 0x9d, 1, 2, 3]), None);
+        assert_eq!(Compression::detect(&[]), None);
         // Lengths that look like the start of GZIP and ZLIB.
         for length in [0x8b1f, 0x9c78] {
             let mut writer = RecordWriter::new(Vec::new());
             writer.write(&vec![0; length]).unwrap();
             let file = writer.finish().unwrap();
-            assert_eq!(Compressed::of(&file[..12]), None);
+            assert_eq!(Compression::detect(&file[..12]), None);
             assert!(file.starts_with(&[length as u8, (length >> 8) as u8]));
         }
     }

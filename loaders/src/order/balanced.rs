@@ -53,13 +53,13 @@ impl Balanced {
     pub(super) fn id(&self, epoch: u32, place: u64) -> u64 {
         let classes = self.classes.len() as u64;
         let (class, draw) = (place % classes, place / classes);
-        // Number of draws of this class per epoch.
+        // This class's draws per epoch.
         let each = self.n / classes + u64::from(class < self.n % classes);
         let number = u64::from(epoch) * each + draw;
         let ids = &self.classes[class as usize];
         let (turn, at) = (number / ids.len() as u64, number % ids.len() as u64);
         // Domain 0 is the permutation of the draws.
-        let permutation = Permutation::of_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
+        let permutation = Permutation::for_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
         ids[permutation.get(at) as usize]
     }
 }
@@ -108,19 +108,19 @@ impl Order for EvalOrder {
 
 /// Applies another order to a list of ids: the ids of the other order are indices into the list.
 #[derive(Debug, Clone)]
-pub struct Chosen<O> {
+pub struct SubsetOrder<O> {
     order: O,
     ids: Arc<[u64]>,
 }
 
-impl<O: Order> Chosen<O> {
+impl<O: Order> SubsetOrder<O> {
     /// Creates an order over the samples `ids`. `order` must be for this many samples.
     pub fn new(order: O, ids: Arc<[u64]>) -> Self {
         Self { order, ids }
     }
 }
 
-impl<O: Order> Order for Chosen<O> {
+impl<O: Order> Order for SubsetOrder<O> {
     /// # Panics
     ///
     /// Panics if `order` is for more samples than there are ids.
@@ -145,7 +145,7 @@ mod chosen_tests {
     #[test]
     fn only_chosen_samples_come() {
         let ids: Arc<[u64]> = [3, 5, 8, 13, 21].into();
-        let mut order = Chosen::new(EvalOrder::new(5, 2, 0, 1), ids);
+        let mut order = SubsetOrder::new(EvalOrder::new(5, 2, 0, 1), ids);
         let mut job = Job::default();
         let batches: Vec<_> = std::iter::from_fn(|| order.fill(&mut job).then(|| job.ids.clone())).collect();
         assert_eq!(batches, [vec![3, 5], vec![8, 13], vec![21]]);
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns labels for 3 samples of class 0, 40 of class 2, 17 of class 5, and one without a label.
+    /// Returns 61 labels: class 0 three times, class 2 forty times, class 5 seventeen times, and one missing label.
     fn labels() -> Vec<Option<u32>> {
         let of = |n: usize, class| std::iter::repeat_n(class, n);
         of(3, Some(0)).chain(of(40, Some(2))).chain(of(1, None)).chain(of(17, Some(5))).collect()

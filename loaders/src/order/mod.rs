@@ -6,7 +6,7 @@ mod permutation;
 pub(crate) mod train;
 mod window;
 
-pub use balanced::{Balanced, Chosen, EvalOrder};
+pub use balanced::{Balanced, EvalOrder, SubsetOrder};
 pub use job::{Job, Order, rank_workers, worker_positions};
 pub use permutation::Permutation;
 pub use train::{Shuffle, TrainOrder};

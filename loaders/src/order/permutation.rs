@@ -27,11 +27,11 @@ pub struct Permutation {
 impl Permutation {
     /// Creates the permutation of `0..n` for an epoch of the run with this seed.
     pub fn new(seed: u64, epoch: u32, n: u64) -> Self {
-        Self::of_domain(seed, epoch, 0, n)
+        Self::for_domain(seed, epoch, 0, n)
     }
 
     /// Creates the permutation of an epoch for this domain. The permutations of different domains are independent.
-    pub(crate) fn of_domain(seed: u64, epoch: u32, domain: u32, n: u64) -> Self {
+    pub(crate) fn for_domain(seed: u64, epoch: u32, domain: u32, n: u64) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn positions_side_by_side_go_where_each_goes() {
         for n in [1, 2, 15, 16, 17, 100, 1000, 50_000, (1 << 33) + 7, u64::MAX >> 1, u64::MAX] {
-            let permutation = Permutation::of_domain(5, 6, 7, n);
+            let permutation = Permutation::for_domain(5, 6, 7, n);
             for (start, count) in [(0, 40), (3, 16), (n / 2, 33), (n.saturating_sub(5), 5), (n - 1, 1), (n, 0)] {
                 let positions = start.min(n)..n.min(start.saturating_add(count));
                 let mut out = vec![9];
@@ -183,7 +183,7 @@ mod tests {
             let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
             assert!(same < 10, "{same} places agree");
         }
-        // The mean distance of neighbours is n / 3, with a standard error of about 0.24 % of n.
+        // Neighbours are n / 3 apart on average. The standard error is about 0.24 % of n.
         let distance: u64 = one.windows(2).map(|w| w[0].abs_diff(w[1])).sum();
         let mean = distance as f64 / (n - 1) as f64 / n as f64;
         assert!((mean - 1.0 / 3.0).abs() < 0.015, "{mean}");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::order::balanced::Balanced;
 use crate::order::job::{Job, Order, worker_positions};
 use crate::order::permutation::Permutation;
-use crate::order::window::{Deal, Windows};
+use crate::order::window::{Distribution, Windows};
 
 /// The training order. Every sample occurs once per epoch, in that epoch's permutation, unless samples are
 /// [repeated](Self::repeated). Each step has one job for each of the rank's own workers, in their order. The last step
@@ -82,8 +82,8 @@ impl TrainOrder {
         self.mixing = match shuffle {
             Shuffle::Full => Mixing::Full(Permutation::new(self.seed, self.epoch, self.n)),
             Shuffle::Window(k) => {
-                let deal = Deal { batch: self.batch, workers: self.workers, mine: self.mine.clone() };
-                Mixing::Window(Windows::new(self.seed, k, counts, deal, self.epoch..self.epochs))
+                let distribution = Distribution { batch: self.batch, workers: self.workers, mine: self.mine.clone() };
+                Mixing::Window(Windows::new(self.seed, k, counts, distribution, self.epoch..self.epochs))
             }
         };
         self
@@ -136,7 +136,7 @@ impl TrainOrder {
                 Mixing::Full(permutation) | Mixing::Balanced(permutation, _) => {
                     *permutation = Permutation::new(self.seed, self.epoch, self.n);
                 }
-                Mixing::Window(windows) => windows.enter(self.epoch),
+                Mixing::Window(windows) => windows.start_epoch(self.epoch),
             }
         }
     }

@@ -20,7 +20,7 @@ struct Epoch {
 
 /// How samples are divided among workers.
 #[derive(Debug, Clone)]
-pub(crate) struct Deal {
+pub(crate) struct Distribution {
     /// Number of samples per step, over all workers.
     pub batch: u64,
     pub workers: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Windows {
     k: usize,
     /// Id of each shard's first sample, followed by the number of samples.
     firsts: Vec<u64>,
-    deal: Deal,
+    distribution: Distribution,
     epochs: u32,
     current: Epoch,
     /// The epoch after `current`. It is planned when its first shards should be read ahead.
@@ -51,18 +51,18 @@ impl Windows {
     /// # Panics
     ///
     /// Panics if `k` is 0.
-    pub(crate) fn new(seed: u64, k: usize, counts: &[u64], deal: Deal, epochs: Range<u32>) -> Self {
+    pub(crate) fn new(seed: u64, k: usize, counts: &[u64], distribution: Distribution, epochs: Range<u32>) -> Self {
         assert!(k > 0, "a window needs at least one shard");
         let mut firsts = vec![0];
         counts.iter().for_each(|count| firsts.push(firsts[firsts.len() - 1] + count));
         let current = Epoch { epoch: epochs.start, runs: Vec::new() };
-        let fresh = vec![true; deal.mine.len()];
-        let mut windows = Self { seed, k, firsts, deal, epochs: epochs.end, current, next: None, fresh };
+        let fresh = vec![true; distribution.mine.len()];
+        let mut windows = Self { seed, k, firsts, distribution, epochs: epochs.end, current, next: None, fresh };
         windows.current = windows.plan(epochs.start);
         windows
     }
 
-    pub(crate) fn enter(&mut self, epoch: u32) {
+    pub(crate) fn start_epoch(&mut self, epoch: u32) {
         self.current = match self.next.take() {
             Some(next) if next.epoch == epoch => next,
             _ => self.plan(epoch),
@@ -71,8 +71,9 @@ impl Windows {
 
     /// Adds `count` ids of worker `job.worker` in a step of the current epoch, and the shards to read ahead.
     pub(crate) fn fill(&mut self, step: u64, count: usize, job: &mut Job) {
-        let place = job.worker - self.deal.mine.start;
-        let share = worker_positions(self.deal.batch as usize, job.worker, self.deal.workers).len() as u64;
+        let place = job.worker - self.distribution.mine.start;
+        let share =
+            worker_positions(self.distribution.batch as usize, job.worker, self.distribution.workers).len() as u64;
         let mut at = step * share;
         let end = at + count as u64;
         while at < end {
@@ -80,7 +81,7 @@ impl Windows {
             let pieces = run.window(at, self.k);
             let window = run.samples(&pieces);
             let domain = ((run.start + window.start) as u32).wrapping_add(1);
-            let mixed = Permutation::of_domain(self.seed, self.current.epoch, domain, window.end - window.start);
+            let mixed = Permutation::for_domain(self.seed, self.current.epoch, domain, window.end - window.start);
             let until = end.min(window.end);
             job.ids.extend((at..until).map(|i| run.id(&pieces, window.start + mixed.get(i - window.start))));
             let fresh = std::mem::take(&mut self.fresh[place]);
@@ -114,7 +115,7 @@ impl Windows {
     /// Divides an epoch's shards among this rank's workers.
     fn plan(&self, epoch: u32) -> Epoch {
         let shards = self.firsts.len() - 1;
-        let mut runs: Vec<Run> = self.deal.mine.clone().map(|worker| self.run(worker)).collect();
+        let mut runs: Vec<Run> = self.distribution.mine.clone().map(|worker| self.run(worker)).collect();
         let order = Permutation::new(self.seed, epoch, shards as u64);
         let (mut place, mut position) = (0, 0);
         for shard in (0..shards as u64).map(|i| order.get(i) as usize) {
@@ -135,10 +136,10 @@ impl Windows {
         Epoch { epoch, runs }
     }
 
-    /// Computes the position of a worker's run: its shares of all full steps and of a short last step.
+    /// Computes where a worker's run starts and how long it is: its shares in all full steps and in a short last step.
     fn run(&self, worker: usize) -> Run {
         let n = self.firsts[self.firsts.len() - 1];
-        let Deal { batch, workers, .. } = self.deal;
+        let Distribution { batch, workers, .. } = self.distribution;
         let (steps, rest) = (n / batch, n % batch);
         let cut = |worker: usize| {
             let of = |b: u64| (worker as u128 * u128::from(b) / workers as u128) as u64;
@@ -152,7 +153,7 @@ impl Windows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub shard: usize,
-    /// Id of the first sample of the piece.
+    /// The piece's first sample id.
     pub first: u64,
     /// Number of samples before this piece in the worker's run.
     pub before: u64,

@@ -143,7 +143,7 @@ pub enum PixelFormat {
     /// The crop rectangle of each image, for a consumer that has all images.
     /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.
     CropRects {
-        /// The labels of all samples of the split, by id.
+        /// Labels for the whole split, indexed by sample id.
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,

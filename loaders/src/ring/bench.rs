@@ -180,14 +180,14 @@ impl LoaderStats {
     /// Returns one line that says if the loader with `threads` threads was fast enough over `time`, which stage limited
     /// it, and what to try. `local` means that it maps files on this machine, so that copying them would not help.
     pub fn advice(&self, time: Duration, threads: usize, local: bool) -> String {
-        let seconds = Seconds::of(self, time);
+        let seconds = Seconds::from_stats(self, time);
         let busy = seconds.read + seconds.decode + seconds.transform;
         if seconds.wait < NEGLIGIBLE * seconds.time || self.images == 0 {
             let share = 100.0 * busy / (seconds.time * threads.max(1) as f64);
             return format!("the loader keeps up; its threads were busy {:.0} % of the time", share.min(100.0));
         }
         let idle = seconds.wait > IDLE * seconds.time;
-        let rate = |seconds: f64| grouped(self.images as f64 / seconds.max(1e-9));
+        let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
             true => format!("{} img/s", rate(seconds.time)),
             false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
@@ -215,7 +215,7 @@ struct Seconds {
 }
 
 impl Seconds {
-    fn of(stats: &LoaderStats, time: Duration) -> Self {
+    fn from_stats(stats: &LoaderStats, time: Duration) -> Self {
         let Stages { read, decode, transform, .. } = stats.stages;
         Self {
             time: time.as_secs_f64().max(1e-9),
@@ -244,7 +244,7 @@ impl Seconds {
 }
 
 /// Formats `1234.5` as `1,234`.
-fn grouped(rate: f64) -> String {
+fn with_separators(rate: f64) -> String {
     let digits = format!("{rate:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

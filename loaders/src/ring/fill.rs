@@ -45,7 +45,7 @@ struct SampleKey {
 }
 
 /// The result of making a sample, apart from its image.
-struct Made {
+struct SampleInfo {
     label: u32,
     /// All classes, if the data set is multi-label.
     classes: Option<Vec<u32>>,
@@ -105,8 +105,8 @@ fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> R
             return Ok(Outcome::Stopped);
         }
         let (id, key, epoch) = (piece.job.ids[index], piece.job.key(index), piece.job.epoch);
-        match make(shared, SampleKey { index, id, key, epoch }, piece, state) {
-            Ok(Made { label, classes, bytes }) => {
+        match make_sample(shared, SampleKey { index, id, key, epoch }, piece, state) {
+            Ok(SampleInfo { label, classes, bytes }) => {
                 piece.samples.labels.push(label);
                 classes.into_iter().for_each(|classes| piece.samples.label_sets.push(classes));
                 piece.samples.bytes += bytes;
@@ -132,7 +132,12 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
 }
 
 /// Makes the image of a sample, after the images that the piece already has.
-fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut ThreadState) -> Result<Made, Error> {
+fn make_sample(
+    shared: &Shared,
+    sample: SampleKey,
+    piece: &mut Piece,
+    state: &mut ThreadState,
+) -> Result<SampleInfo, Error> {
     let ThreadState { scratch, record: copy, held, tally, .. } = state;
     let Piece { memory, fetch, samples, .. } = piece;
     memory.populate(samples.len());
@@ -161,5 +166,5 @@ fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut Threa
         let decoded = scratch.decoded().unwrap_or(read);
         tally.add(read - start, decoded - read, end - decoded);
     }
-    Ok(Made { label, classes, bytes: payload.len() as u64 + OVERHEAD })
+    Ok(SampleInfo { label, classes, bytes: payload.len() as u64 + OVERHEAD })
 }

@@ -20,7 +20,7 @@ use crate::ring::reader::{self, ReadRequest};
 use crate::ring::shared::{Jobs, Shared};
 use crate::ring::slot::{Slot, Token};
 use crate::ring::stats::{LoaderStats, Totals};
-use crate::ring::worker::{Filled, Worker};
+use crate::ring::worker::{BatchMessage, Worker};
 use crate::spec::ImageSpec;
 use crate::storage::dataset::Split;
 use crate::storage::read_plan::{OpenShards, ReadPlan};
@@ -34,12 +34,12 @@ pub struct Loader {
     slots: usize,
     /// Returns the slots of dropped batches.
     home: SlotReturn,
-    ready: Receiver<Filled>,
+    ready: Receiver<BatchMessage>,
     threads: Vec<JoinHandle<()>>,
     /// These threads wait for storage, so that `threads` do not have to.
     readers: Vec<JoinHandle<()>>,
     /// Batches that were filled before it was their turn.
-    early: Vec<Filled>,
+    early: Vec<BatchMessage>,
     /// Number of the next batch to deliver.
     due: u64,
     stopped: bool,
@@ -74,7 +74,7 @@ impl Loader {
         // No images are made if only crops are delivered.
         let values = if matches!(format, PixelFormat::CropRects { .. }) { 0 } else { output.values() };
         let division = options.division(&plan, values);
-        let (count, slots) = (options.threads.max(1), options.slot_count(&plan, division.of(order.largest())));
+        let (count, slots) = (options.threads.max(1), options.slot_count(&plan, division.piece_count(order.largest())));
         // There is room for every slot or its pieces, and for one more message from or to each thread, so sending never
         // blocks.
         let (free, free_out) = bounded(slots * division.pieces + count);
@@ -126,7 +126,7 @@ impl Loader {
         count: usize,
         nice: i32,
         free_out: &Receiver<Token>,
-        ready: &Sender<Filled>,
+        ready: &Sender<BatchMessage>,
     ) -> Result<(), Error> {
         for thread in 0..count {
             let worker = Worker {
@@ -176,7 +176,7 @@ impl Loader {
     }
 
     /// Returns true if a message must be delivered next: it is the next batch, or an error outside any job.
-    fn is_due(&self, filled: &Filled) -> bool {
+    fn is_due(&self, filled: &BatchMessage) -> bool {
         filled.number.is_none_or(|number| number == self.due)
     }
 
@@ -219,7 +219,7 @@ impl Loader {
     }
 
     /// Receives the next message of a thread. Returns `None` when all threads have ended after the last batch.
-    fn receive(&mut self) -> Result<Option<Filled>, Error> {
+    fn receive(&mut self) -> Result<Option<BatchMessage>, Error> {
         match self.ready.try_recv() {
             Ok(filled) => return Ok(Some(filled)),
             Err(TryRecvError::Empty) if self.home.held.load(Ordering::Relaxed) >= self.slots => {

@@ -57,7 +57,7 @@ impl Options {
         let threads = self.threads.max(1);
         match self.slots {
             0 if plan.looks_ahead() => 2 * threads + 2,
-            0 => enough(threads, pieces),
+            0 => slots_to_stay_busy(threads, pieces),
             slots => slots,
         }
     }
@@ -73,7 +73,7 @@ impl Options {
 
 /// Returns the number of batches that keep all threads busy: the batches that threads are working on, one that is
 /// starting or ending, one that is ready and one that the consumer holds.
-fn enough(threads: usize, pieces: usize) -> usize {
+fn slots_to_stay_busy(threads: usize, pieces: usize) -> usize {
     (threads.div_ceil(pieces) + 3).min(threads + 2)
 }
 
@@ -100,8 +100,11 @@ impl Footprint {
         let plan = ReadPlan::new(split, &options.reading())?;
         let product = |factors: [u64; 3]| factors.into_iter().fold(1, u64::saturating_mul);
         let image = (format.bytes(values) + size_of::<u32>()) as u64;
-        let batches =
-            product([options.slot_count(&plan, options.division(&plan, values).of(batch)) as u64, batch as u64, image]);
+        let batches = product([
+            options.slot_count(&plan, options.division(&plan, values).piece_count(batch)) as u64,
+            batch as u64,
+            image,
+        ]);
         let mean = split.bytes().div_ceil(split.len().max(1));
         let fetched = product([2 * options.threads.max(1) as u64, batch as u64, mean]);
         Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
@@ -146,7 +149,8 @@ mod tests {
 
     #[test]
     fn batches_that_keep_threads_at_work() {
-        let counts = [(1, 1), (2, 8), (8, 32), (16, 64), (16, 4), (16, 1), (2, 1)].map(|(t, p)| enough(t, p));
+        let counts =
+            [(1, 1), (2, 8), (8, 32), (16, 64), (16, 4), (16, 1), (2, 1)].map(|(t, p)| slots_to_stay_busy(t, p));
         assert_eq!(counts, [3, 4, 4, 4, 7, 18, 4]);
     }
 }

@@ -70,7 +70,7 @@ impl Shared {
         };
         slot.job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.request(ReadRequest::Shard(shard)));
         let (samples, values) = (slot.job.ids.len(), self.values());
-        let pieces = self.division.of(samples);
+        let pieces = self.division.piece_count(samples);
         slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
         jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
         // The channel has room for all tokens, and this thread has a receiver.
@@ -153,7 +153,7 @@ pub(crate) struct Division {
 
 impl Division {
     /// Returns the number of pieces for a batch with this many samples.
-    pub fn of(self, samples: usize) -> usize {
+    pub fn piece_count(self, samples: usize) -> usize {
         (samples / self.samples).clamp(1, self.pieces)
     }
 }
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn pieces_of_a_batch() {
         let division = Division { pieces: 4, samples: 3 };
-        let pieces = [0, 1, 3, 4, 9, 10, 1000].map(|samples| division.of(samples));
+        let pieces = [0, 1, 3, 4, 9, 10, 1000].map(|samples| division.piece_count(samples));
         assert_eq!(pieces, [1, 1, 1, 1, 3, 3, 4]);
-        assert_eq!(Division { pieces: 1, samples: 1 }.of(64), 1);
+        assert_eq!(Division { pieces: 1, samples: 1 }.piece_count(64), 1);
     }
 }

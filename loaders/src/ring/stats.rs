@@ -72,7 +72,7 @@ impl LoaderStats {
 /// One image out of this many is timed. Reading the clock for every image would cost more than some transforms.
 const SAMPLED: u64 = 16;
 
-/// Times of all threads of a loader in nanoseconds. Threads add their times after each piece of a batch.
+/// Nanoseconds, summed over a loader's threads. Threads add their times after each piece of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     read: AtomicU64,

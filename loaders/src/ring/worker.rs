@@ -15,7 +15,7 @@ use crate::ring::slot::{Filling, Slot, Token};
 use crate::sync::{Receiver, Sender};
 
 /// A message from a thread to the consumer.
-pub(crate) struct Filled {
+pub(crate) struct BatchMessage {
     /// Position in the order. `None` for an error outside any job.
     pub number: Option<u64>,
     pub result: Result<Slot, Error>,
@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     /// Sends tokens: for pieces that the thread leaves to other threads, and tokens that it returns.
     pub free_in: Sender<Token>,
     pub free_out: Receiver<Token>,
-    pub ready: Sender<Filled>,
+    pub ready: Sender<BatchMessage>,
 }
 
 impl Worker {
@@ -58,7 +58,7 @@ impl Worker {
     /// Sends an error outside any job to the consumer.
     fn fail(&self, error: Error) {
         // Sending fails only if the consumer is gone.
-        let _ = self.ready.send(Filled { number: None, result: Err(error) });
+        let _ = self.ready.send(BatchMessage { number: None, result: Err(error) });
     }
 
     /// Returns the next piece to fill, or `None` if the thread should end. `ahead` is a piece whose records have
@@ -76,7 +76,7 @@ impl Worker {
     /// Takes the piece for a token that has been received. Returns `None` after the last piece.
     fn take(&self, state: &mut ThreadState) -> Result<Option<Piece>, Error> {
         let mut piece = state.pieces.pop().unwrap_or_default();
-        let taken = caught(self.thread, || Ok(self.shared.take(&mut piece, &self.free_in)))?;
+        let taken = catch_panic(self.thread, || Ok(self.shared.take(&mut piece, &self.free_in)))?;
         Ok(taken.then_some(piece))
     }
 
@@ -104,17 +104,17 @@ impl Worker {
     /// Sends a complete batch to the consumer. Returns false if the consumer is gone.
     fn pass_on(&self, batch: OpenBatch) -> bool {
         let number = Some(batch.number);
-        let result = caught(self.thread, || {
+        let result = catch_panic(self.thread, || {
             let mut slot = batch.close()?;
             finish(&self.shared, &mut slot);
             Ok(slot)
         });
-        self.ready.send(Filled { number, result }).is_ok()
+        self.ready.send(BatchMessage { number, result }).is_ok()
     }
 
     /// Fills a piece. Before that, requests the records of the next piece if there is one.
     fn fill(&self, piece: &mut Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Outcome, Error> {
-        caught(self.thread, || {
+        catch_panic(self.thread, || {
             request(&self.shared, piece, state)?;
             let looks_ahead = self.shared.shards.plan().looks_ahead();
             // Nothing may fail before the token has taken effect. A lost token would leave a thread waiting.
@@ -135,6 +135,6 @@ impl Worker {
 }
 
 /// Turns a panic of `f` into an error.
-fn caught<T>(thread: usize, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+fn catch_panic<T>(thread: usize, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     guarded_with(f, |message| Error::Panic { thread, message })
 }

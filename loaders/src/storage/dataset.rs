@@ -285,10 +285,10 @@ impl Split {
         let mut found = self.shape(0, exif).map(Images::Fixed);
         for id in self.sampled_ids() {
             if let Ok(spec) = self.shape(id, exif) {
-                found = Ok(found.map_or(Images::Fixed(spec), |images| common(images, spec)));
+                found = Ok(found.map_or(Images::Fixed(spec), |images| combine(images, spec)));
             }
         }
-        let differ = |spec: ImageSpec| self.sizes().is_some_and(|sizes| tells_apart(sizes, spec, exif));
+        let differ = |spec: ImageSpec| self.sizes().is_some_and(|sizes| sizes_differ(sizes, spec, exif));
         found.map(|images| match images {
             Images::Fixed(spec) if differ(spec) => Images::Varied { channels: spec.channels },
             other => other,
@@ -306,7 +306,7 @@ impl Split {
         for id in self.sampled_ids() {
             let got = self.shape(id, Exif::Applied)?;
             if (got.height, got.width) != (first.height, first.width) {
-                return Err(self.fault(id, Fault::Odd { first, got }));
+                return Err(self.fault(id, Fault::DifferentSize { first, got }));
             }
         }
         Ok(first)
@@ -342,14 +342,14 @@ impl Split {
 /// Stored sizes are sizes before EXIF rotation. If images of the same size are stored partly in landscape and partly in
 /// portrait orientation, their stored sizes differ although the rotated images have the same size. This case returns
 /// false.
-fn tells_apart([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -> bool {
+fn sizes_differ([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -> bool {
     let (short, long) = (seen.height.min(seen.width), seen.height.max(seen.width));
     let is_turned = exif == Exif::Applied && (least, greatest) == ([short; 2], [long; 2]);
     least != greatest && !is_turned
 }
 
 /// Combines `images` with another image of shape `spec`.
-fn common(images: Images, spec: ImageSpec) -> Images {
+fn combine(images: Images, spec: ImageSpec) -> Images {
     // If a data set has colour and grey images, grey images are treated as colour images.
     let channels = images.channels().max(spec.channels);
     match images {
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn sizes_that_turning_explains_are_one_size() {
         let seen = ImageSpec::new(60, 90, 3);
-        let differ = |sizes, exif| tells_apart(sizes, seen, exif);
+        let differ = |sizes, exif| sizes_differ(sizes, seen, exif);
         assert!(differ([[60, 90], [60, 91]], Exif::Applied) && !differ([[60, 90], [60, 90]], Exif::Applied));
         assert!(!differ([[60, 60], [90, 90]], Exif::Applied) && differ([[60, 60], [90, 90]], Exif::Ignored));
     }

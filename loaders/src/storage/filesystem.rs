@@ -139,7 +139,7 @@ pub(crate) struct PageCache {
 
 impl PageCache {
     /// Opens the regular file at `path`. Returns `None` if that fails.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn open(path: &Path) -> Option<Self> {
         regular::open(path).ok().map(|file| Self { file })
     }
 
@@ -222,7 +222,7 @@ mod page_cache_tests {
         let length = 20 * STEP as u64;
         std::fs::write(&path, vec![7; length as usize]).unwrap();
         let name = FileSystem::of(&dir).unwrap().name;
-        let cache = PageCache::of(&path).unwrap();
+        let cache = PageCache::open(&path).unwrap();
         if ["ext4", "XFS"].contains(&name.as_str()) {
             assert!(cache.holds(0..length));
             assert!(!cache.holds(0..length + 1), "there is nothing beyond the end");
@@ -235,6 +235,6 @@ mod page_cache_tests {
             crate::skip::skip(&format!("{} is on {name}, which may not tell what is in memory", dir.display()));
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(PageCache::of(&path).is_none());
+        assert!(PageCache::open(&path).is_none());
     }
 }

@@ -15,7 +15,7 @@ use crate::stall::during;
 use crate::storage::filesystem::PageCache;
 use crate::storage::mapping::Mapping;
 
-pub use crate::format::index::{index_is, index_path, index_text, write_index};
+pub use crate::format::index::{index_matches, index_path, index_text, write_index};
 
 /// Number of bytes of a mapped shard that one step of the read-ahead requests.
 const AHEAD: usize = 8 << 20;
@@ -194,7 +194,7 @@ impl Shard {
     /// cache already holds are skipped. Returns early if `stop` returns true.
     pub(crate) fn read_ahead(&self, stop: impl Fn() -> bool) {
         let Data::Mapped(mapping) = &self.data else { return };
-        let cache = PageCache::of(&self.path);
+        let cache = PageCache::open(&self.path);
         let (ahead, length, mut requested) = (AHEAD as u64, mapping.len() as u64, 0);
         for start in (0..length).step_by(AHEAD) {
             if stop() {

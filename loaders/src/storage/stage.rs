@@ -29,7 +29,7 @@ const COPIES: &str = "copies.jsonl";
 const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Staged {
+pub struct StageSummary {
     pub dir: PathBuf,
     /// Number of bytes that were copied.
     pub copied: u64,
@@ -39,7 +39,7 @@ pub struct Staged {
 
 /// A line of [`COPIES`]. If a file has multiple lines, the last one is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Copy {
+struct CopyRecord {
     file: String,
     /// Size of the source when it was copied. `modified` is its modification time in seconds and nanoseconds.
     bytes: u64,
@@ -48,7 +48,7 @@ struct Copy {
     crc: u32,
 }
 
-impl Copy {
+impl CopyRecord {
     /// Returns true if the size and time of the source have not changed since it was copied. This does not read the
     /// source.
     fn is_of(&self, source: &Metadata) -> bool {
@@ -57,7 +57,7 @@ impl Copy {
 }
 
 /// Returns this user's directory below `under`.
-fn own(under: &Path) -> PathBuf {
+fn user_folder(under: &Path) -> PathBuf {
     under.join(format!("trireme-{}", rustix::process::geteuid().as_raw()))
 }
 
@@ -67,7 +67,7 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
     let whole = fs::canonicalize(from).unwrap_or_else(|_| from.to_owned());
     let name = whole.file_name().map_or("data".into(), |name| name.to_string_lossy().into_owned());
     let number = masked_crc32c(whole.as_os_str().as_encoded_bytes());
-    own(under).join(format!("{name}-{number:08x}"))
+    user_folder(under).join(format!("{name}-{number:08x}"))
 }
 
 /// Copies `dataset.json` and the shards of these splits to [`place`], and creates directories as needed.
@@ -76,19 +76,19 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
 ///
 /// Returns an error if there is not enough space, if this user's directory belongs to another user or is accessible to
 /// other users, or if a copy differs when it is read back.
-pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
+pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<StageSummary, Error> {
     let manifest = Dataset::open(from)?.manifest;
     fs::create_dir_all(under).map_err(Error::io("create", under))?;
     let dir = place(from, under);
-    private::make(&own(under))?;
+    private::make(&user_folder(under))?;
     private::make(&dir)?;
     let mut copies = Copies::open(&dir)?;
     let shards = splits.iter().filter_map(|name| manifest.splits.get(*name)).flat_map(|split| &split.shards);
     let files = shards.flat_map(|shard| [index_path(Path::new(&shard.file)).display().to_string(), shard.file.clone()]);
     // Copy the manifest last: a directory that has it is complete.
     let files = files.chain([MANIFEST.to_string()]);
-    let (mut missing, mut staged) = (Vec::new(), Staged { dir: dir.clone(), copied: 0, reused: 0 });
-    let (mut seen, mut room) = (HashSet::new(), Room::default());
+    let (mut missing, mut staged) = (Vec::new(), StageSummary { dir: dir.clone(), copied: 0, reused: 0 });
+    let (mut seen, mut room) = (HashSet::new(), SpaceTracker::default());
     for file in files {
         // Splits may share shards, and the same split may be requested twice.
         if !seen.insert(file.clone()) {
@@ -112,12 +112,12 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
 /// Tracks how much additional space the copies need while new files replace old ones. If a run has mapped an old file,
 /// its space is freed later. The disk may then fill up, copying fails, and the message says so.
 #[derive(Debug, Default)]
-struct Room {
+struct SpaceTracker {
     now: i64,
     most: u64,
 }
 
-impl Room {
+impl SpaceTracker {
     /// The new file is complete before the old one is removed.
     fn replace(&mut self, old: u64, new: u64) {
         let both = self.now.saturating_add_unsigned(new);
@@ -134,7 +134,7 @@ fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
 struct Copies {
     dir: PathBuf,
     list: File,
-    known: Vec<Copy>,
+    known: Vec<CopyRecord>,
 }
 
 impl Copies {
@@ -190,10 +190,10 @@ impl Copies {
         let time = source.modified().map_err(Error::io("read the time of", &from))?;
         target.set_modified(time).map_err(Error::io("finish", &to))?;
         new.publish_unsynced().map_err(Error::io("rename to", &to))?;
-        self.note(Copy { file, bytes: copied, modified: (source.mtime(), source.mtime_nsec()), crc })
+        self.note(CopyRecord { file, bytes: copied, modified: (source.mtime(), source.mtime_nsec()), crc })
     }
 
-    fn note(&mut self, copy: Copy) -> Result<(), Error> {
+    fn note(&mut self, copy: CopyRecord) -> Result<(), Error> {
         let mut line = serde_json::to_string(&copy).unwrap_or_default();
         line.push('\n');
         self.known.push(copy);
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn copies_that_take_the_place_of_older_ones_need_room_for_one_more() {
         let most = |files: &[(u64, u64)]| {
-            let mut room = Room::default();
+            let mut room = SpaceTracker::default();
             files.iter().for_each(|&(old, new)| room.replace(old, new));
             room.most
         };

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::channels;
-use crate::decode::{Decoded, Decoder, Need, Turn};
+use crate::decode::{Decoded, Decoder, ExifOrientation, Need};
 use crate::format::example::{BoundingBox, Boxes};
 use crate::memory::Limits;
 use crate::spec::ImageSpec;
@@ -27,7 +27,7 @@ pub struct Canvas<'a> {
     form: Form,
     work: &'a mut Work,
     boxes: Boxes<'a>,
-    turn: Turn,
+    turn: ExifOrientation,
 }
 
 /// The form in which the image currently exists.
@@ -46,19 +46,19 @@ impl<'a> Canvas<'a> {
     /// that occurs.
     pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
         let decoded = Decoded { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 };
-        let (boxes, turn) = (Boxes::default(), Turn::default());
+        let (boxes, turn) = (Boxes::default(), ExifOrientation::default());
         Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work, boxes, turn }
     }
 
     /// Sets the bounding boxes of the objects in the stored image, and how EXIF turns that image.
-    pub(super) fn set_boxes(&mut self, boxes: Boxes<'a>, turn: Turn) {
+    pub(super) fn set_boxes(&mut self, boxes: Boxes<'a>, turn: ExifOrientation) {
         (self.boxes, self.turn) = (boxes, turn);
     }
 
     /// Returns the bounding boxes of the objects. Only for the first transform of a list.
     pub(super) fn boxes(&self) -> impl Iterator<Item = BoundingBox> + use<'a> {
         let turn = self.turn;
-        self.boxes.iter().map(move |found| turn.turned(found))
+        self.boxes.iter().map(move |found| turn.turn_box(found))
     }
 
     /// Returns the part of the stored image that is visible, at least one pixel.
@@ -101,19 +101,19 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    pub fn flip(&mut self) {
+    pub fn flip_horizontally(&mut self) {
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.flipped = !self.geometry.flipped,
-            (Form::Bytes, shape) => geometry::flip(self.work.bytes.pixels(), shape),
-            (Form::Floats, shape) => geometry::flip(&mut self.values[..shape.values()], shape),
+            (Form::Bytes, shape) => geometry::flip_horizontally(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => geometry::flip_horizontally(&mut self.values[..shape.values()], shape),
         }
     }
 
-    pub fn upend(&mut self) {
+    pub fn flip_vertically(&mut self) {
         match (self.form, self.shape()) {
-            (Form::Stored, _) => self.geometry.upended = !self.geometry.upended,
-            (Form::Bytes, shape) => geometry::upend(self.work.bytes.pixels(), shape),
-            (Form::Floats, shape) => geometry::upend(&mut self.values[..shape.values()], shape),
+            (Form::Stored, _) => self.geometry.flipped_vertically = !self.geometry.flipped_vertically,
+            (Form::Bytes, shape) => geometry::flip_vertically(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => geometry::flip_vertically(&mut self.values[..shape.values()], shape),
         }
     }
 
@@ -244,7 +244,7 @@ impl<'a> Canvas<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub resampler: Resampler,
-    /// The image while it consists of planes of bytes.
+    /// The image, while it is stored as byte planes.
     pub bytes: ByteImage,
 }
 
@@ -361,12 +361,12 @@ mod tests {
                         oracle.remake(now.height, now.width, |y, x| (y + dy, x + dx));
                     }
                     2 => {
-                        canvas.flip();
+                        canvas.flip_horizontally();
                         let last = now.width as i32 - 1;
                         oracle.remake(now.height, now.width, |y, x| (y, last - x));
                     }
                     3 => {
-                        canvas.upend();
+                        canvas.flip_vertically();
                         let last = now.height as i32 - 1;
                         oracle.remake(now.height, now.width, |y, x| (last - y, x));
                     }

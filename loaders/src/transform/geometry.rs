@@ -19,7 +19,7 @@ pub(super) struct Geometry {
     /// True if left and right are mirrored.
     pub flipped: bool,
     /// True if top and bottom are mirrored.
-    pub upended: bool,
+    pub flipped_vertically: bool,
 }
 
 /// A part of the stored image, and the size that it is resized to.
@@ -33,7 +33,7 @@ pub(super) struct Resize {
 
 /// The part of the window that is not padding.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct VisiblePart {
     /// In the coordinates of [`Geometry::window`].
     pub window: Window,
     /// Number of padding rows above it in the output.
@@ -52,7 +52,7 @@ impl Geometry {
             window: whole,
             visible: whole,
             flipped: false,
-            upended: false,
+            flipped_vertically: false,
         }
     }
 
@@ -62,11 +62,11 @@ impl Geometry {
     }
 
     /// Returns the part of the window that is not padding, or `None` if everything is padding.
-    pub fn seen(&self) -> Option<Seen> {
+    pub fn visible_part(&self) -> Option<VisiblePart> {
         let seen = self.window.intersect(self.visible);
         let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
-        let above = if self.upended { self.window.bottom - seen.bottom } else { seen.top - self.window.top };
-        (seen.top < seen.bottom && seen.left < seen.right).then_some(Seen {
+        let above = if self.flipped_vertically { self.window.bottom - seen.bottom } else { seen.top - self.window.top };
+        (seen.top < seen.bottom && seen.left < seen.right).then_some(VisiblePart {
             window: seen,
             above: above as usize,
             ahead: ahead as usize,
@@ -75,7 +75,7 @@ impl Geometry {
 
     /// Returns the part of the stored image that must be decoded. If everything is padding, this is the first pixel.
     pub fn need(&self) -> Need {
-        let Window { top, left, bottom, right } = self.seen().map_or(Window::whole(1, 1), |seen| seen.window);
+        let Window { top, left, bottom, right } = self.visible_part().map_or(Window::whole(1, 1), |seen| seen.window);
         let [top, left, bottom, right] = [top, left, bottom, right].map(|at| at as usize);
         let Some(Resize { region, height, width, filter }) = self.resize else {
             return Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
@@ -91,7 +91,7 @@ impl Geometry {
     /// Reduces the window to a part of it.
     pub fn crop(&mut self, part: Rectangle) {
         let Rectangle { top, left, height, width } = part;
-        if self.upended {
+        if self.flipped_vertically {
             self.window.bottom -= i64::from(top);
             self.window.top = self.window.bottom - i64::from(height);
         } else {
@@ -118,7 +118,7 @@ impl Geometry {
 
     /// Moves the window. Pixels that were outside it become zero.
     pub fn shift(&mut self, down: i32, right: i32) {
-        let down = i64::from(if self.upended { -down } else { down });
+        let down = i64::from(if self.flipped_vertically { -down } else { down });
         let right = i64::from(if self.flipped { -right } else { right });
         self.visible = self.visible.intersect(self.window);
         self.window.top += down;
@@ -192,11 +192,11 @@ pub(super) fn shift<T: Copy + Default>(values: &mut [T], shape: PlanarShape, dow
     }
 }
 
-pub(super) fn flip<T>(values: &mut [T], shape: PlanarShape) {
+pub(super) fn flip_horizontally<T>(values: &mut [T], shape: PlanarShape) {
     values.chunks_exact_mut(shape.width.max(1)).for_each(<[T]>::reverse);
 }
 
-pub(super) fn upend<T>(values: &mut [T], shape: PlanarShape) {
+pub(super) fn flip_vertically<T>(values: &mut [T], shape: PlanarShape) {
     for plane in values.chunks_exact_mut(shape.plane().max(1)) {
         let mut rows = plane.chunks_exact_mut(shape.width);
         while let (Some(upper), Some(lower)) = (rows.next(), rows.next_back()) {
@@ -251,7 +251,7 @@ impl Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {
-    /// Id of the sample whose picture is cropped.
+    /// The sample id, which identifies the picture to crop.
     pub picture: u32,
     /// Row of the picture that becomes the first row. Pixels outside the picture are zero.
     pub top: i32,

@@ -83,7 +83,7 @@ impl TransformList {
             Images::Fixed(spec) => Sizes::Equal(spec),
             Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
         };
-        let numbers = |numbers: &[f64]| if head.rgb { of_rgb(numbers) } else { numbers.to_vec() };
+        let numbers = |numbers: &[f64]| if head.rgb { repeat_for_rgb(numbers) } else { numbers.to_vec() };
         let (mean, std) = (numbers(&manifest.mean), numbers(&manifest.std));
         let mut work = None;
         for (index, text) in list.iter().enumerate() {
@@ -101,7 +101,7 @@ impl TransformList {
             transforms.push(transform);
         }
         let Sizes::Equal(output) = now else {
-            return Err(Error::Unsettled { images: input });
+            return Err(Error::VariousSizes { images: input });
         };
         let geometric = transforms.iter().take_while(|transform| transform.is_geometric()).count();
         let rest = transforms[geometric..].iter();
@@ -126,7 +126,7 @@ fn as_rgb(images: Images) -> Images {
 }
 
 /// Repeats a grey data set's value for three channels.
-fn of_rgb(numbers: &[f64]) -> Vec<f64> {
+fn repeat_for_rgb(numbers: &[f64]) -> Vec<f64> {
     if let [grey] = numbers { vec![*grey; 3] } else { numbers.to_vec() }
 }
 
@@ -184,7 +184,7 @@ const SIZED: [(&str, usize); 8] = [
 ///
 /// Returns an error if no transform of the list has a size.
 pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String> {
-    let resized: Vec<Option<String>> = list.iter().map(|text| one(text, from, to)).collect();
+    let resized: Vec<Option<String>> = list.iter().map(|text| scale_sizes(text, from, to)).collect();
     if resized.iter().all(Option::is_none) {
         let why = "no transform in the list has a size; put resize(size) or random_resized_crop(size) at its start";
         return Err(why.to_owned());
@@ -193,7 +193,7 @@ pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String
 }
 
 /// Scales the sizes of a transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
-fn one(text: &str, from: u32, to: u32) -> Option<String> {
+fn scale_sizes(text: &str, from: u32, to: u32) -> Option<String> {
     let (name, inside) = text.trim().strip_suffix(')')?.split_once('(')?;
     let (_, sizes) = SIZED.into_iter().find(|(sized, _)| *sized == name.trim())?;
     let words = inside.split(',').map(str::trim).enumerate();

@@ -39,7 +39,7 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
     }
 
     /// Returns true if it may mirror top and bottom.
-    fn upends(&self) -> bool {
+    fn flips_vertically(&self) -> bool {
         false
     }
 
@@ -95,19 +95,19 @@ pub(super) struct Context<'a> {
 }
 
 /// A transform, or the problem with its arguments.
-pub(super) type Built = Result<Box<dyn Transform>, String>;
+pub(super) type BuildResult = Result<Box<dyn Transform>, String>;
 
 /// The function that builds a transform from its arguments.
 #[derive(Clone, Copy)]
 pub(super) enum Build {
     /// For transforms that accept only numbers.
-    Numbers(fn(&[f64], Context<'_>) -> Built),
+    Numbers(fn(&[f64], Context<'_>) -> BuildResult),
     /// For transforms that also accept a size or words.
-    Any(fn(&Arguments<'_>, Context<'_>) -> Built),
+    Any(fn(&Arguments<'_>, Context<'_>) -> BuildResult),
 }
 
 impl Build {
-    pub fn run(self, arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+    pub fn run(self, arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
         match self {
             Self::Numbers(build) => build(arguments.only_numbers()?, context),
             Self::Any(build) => build(arguments, context),

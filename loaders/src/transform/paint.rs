@@ -7,8 +7,8 @@
 use std::arch::x86_64::*;
 
 use crate::decode::Decoded;
-use crate::transform::geometry::{Geometry, Resize, Seen};
-use crate::transform::resample::{Cut, Mirror, Planes, Resampler, Rows, Span};
+use crate::transform::geometry::{Geometry, Resize, VisiblePart};
+use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
 
 /// The position of an image's visible rows in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
@@ -170,8 +170,8 @@ pub(super) static IDENTITY: [Scale; 1] = [Scale {
 /// Writes the window as planar floats. `scales` has an entry per channel, or a single entry for all channels.
 pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[Scale], values: &mut [f32]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.seen();
-    if let Some(seen) = seen.filter(|_| channels == 3 && !geometry.upended) {
+    let seen = geometry.visible_part();
+    if let Some(seen) = seen.filter(|_| channels == 3 && !geometry.flipped_vertically) {
         let (rows, columns) = (seen.window.height(), seen.window.width());
         let area = Area { height, width, above: seen.above, ahead: seen.ahead, rows };
         let stride = image.columns * 3;
@@ -201,7 +201,7 @@ pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[S
 /// Writes the window as interleaved bytes.
 pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.seen();
+    let seen = geometry.visible_part();
     for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
         let pixels = pixels(geometry, seen.as_ref(), image, row);
         let ahead = seen.map_or(0, |seen| seen.ahead);
@@ -221,7 +221,7 @@ pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
 /// Writes the window as planes of bytes.
 pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.seen();
+    let seen = geometry.visible_part();
     for row in 0..height {
         let pixels = pixels(geometry, seen.as_ref(), image, row);
         let ahead = seen.map_or(0, |seen| seen.ahead);
@@ -240,11 +240,11 @@ pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
 }
 
 /// Returns the visible bytes for a row of the output. The result is empty if the row is padding.
-fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
+fn pixels<'a>(geometry: &Geometry, seen: Option<&VisiblePart>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
     let channels = geometry.channels;
     match seen.and_then(|seen| Some((seen, row.checked_sub(seen.above)?))) {
         Some((seen, row)) if row < seen.window.height() => {
-            let row = if geometry.upended { seen.window.height() - 1 - row } else { row };
+            let row = if geometry.flipped_vertically { seen.window.height() - 1 - row } else { row };
             &image.bytes[start(seen, image, row, channels)..][..seen.window.width() * channels]
         }
         _ => &[],
@@ -252,7 +252,7 @@ fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row
 }
 
 /// Returns the offset of a row of the visible part in the decoded bytes.
-fn start(seen: &Seen, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
+fn start(seen: &VisiblePart, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
     let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
     ((top + row) * image.columns + left) * channels
 }
@@ -271,7 +271,7 @@ pub(super) fn paint_resized(
     values: &mut [f32],
 ) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.seen();
+    let seen = geometry.visible_part();
     if seen.is_none_or(|seen| seen.window != geometry.window) {
         for (channel, plane) in values.chunks_exact_mut((height * width).max(1)).take(channels).enumerate() {
             plane.fill(scales[channel % scales.len()].table[0]);
@@ -286,19 +286,19 @@ pub(super) fn paint_resized(
     let Resize { region, height: full_height, width: full_width, filter } = resize;
     resampler.run(
         Rows { bytes, stride: columns * channels, channels, origin },
-        Cut {
+        AxisRequest {
             span: Span::reduced(region.top, region.bottom, reduction, filter),
             outputs: full_height as usize,
             wanted: (seen.window.top as usize, seen.window.bottom as usize),
             to: seen.above,
         },
-        Cut {
+        AxisRequest {
             span: Span::reduced(region.left, region.right, reduction, filter),
             outputs: full_width as usize,
             wanted: (seen.window.left as usize, seen.window.right as usize),
             to: seen.ahead,
         },
-        Mirror { rows: geometry.upended, columns: geometry.flipped },
+        Mirror { rows: geometry.flipped_vertically, columns: geometry.flipped },
         &pairs[..scales.len()],
         &mut Planes { values, height, width },
     );

@@ -99,7 +99,7 @@ impl Pipeline {
         done
     }
 
-    /// Transforms an image that consists of rows of interleaved bytes.
+    /// Transforms an image with interleaved bytes in row order.
     ///
     /// # Errors
     ///
@@ -251,8 +251,9 @@ impl Pipeline {
     /// resize, does not mirror top and bottom, and does not pad after a crop.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
-        let simple =
-            geometry.all(|(i, transform)| !transform.resizes() && !transform.upends() && (i == 0 || !transform.pads()));
+        let simple = geometry.all(|(i, transform)| {
+            !transform.resizes() && !transform.flips_vertically() && (i == 0 || !transform.pads())
+        });
         let simple = simple && self.list().bytes == self.list().geometric;
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }

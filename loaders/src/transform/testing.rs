@@ -5,33 +5,33 @@ use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::{Canvas, Work};
-use crate::transform::op::{Build, Built, Context, Transform};
+use crate::transform::op::{Build, BuildResult, Context, Transform};
 
 /// Runs the transform `text`, which has only numbers as arguments, on `bytes` as sample `id` and returns the floats.
 /// The transform is the only one of its list. The seed is 1 and the epoch 0.
 pub(super) fn run(
-    build: fn(&[f64], Context<'_>) -> Built,
+    build: fn(&[f64], Context<'_>) -> BuildResult,
     text: &str,
     spec: ImageSpec,
     bytes: &[u8],
     id: u64,
 ) -> Vec<f32> {
-    apply(&*made(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
+    apply(&*build_transform(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
 /// Works like [`run`], for a transform with any arguments.
 pub(super) fn run_any(
-    build: fn(&Arguments<'_>, Context<'_>) -> Built,
+    build: fn(&Arguments<'_>, Context<'_>) -> BuildResult,
     text: &str,
     spec: ImageSpec,
     bytes: &[u8],
     id: u64,
 ) -> Vec<f32> {
-    apply(&*made(Build::Any(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
+    apply(&*build_transform(Build::Any(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
 /// Builds the transform `text` for images of shape `spec`.
-pub(super) fn made(build: Build, text: &str, spec: ImageSpec) -> Built {
+pub(super) fn build_transform(build: Build, text: &str, spec: ImageSpec) -> BuildResult {
     let context = Context { input: spec, mean: &[0.5, 0.25, 0.125], std: &[0.5, 0.25, 2.0] };
     build.run(&call::parse(text)?.arguments, context)
 }

@@ -109,7 +109,7 @@ fn a_loader_leaves_out_cut_images_alone() {
     assert_eq!(skipped, payloads.len() / 2);
 }
 
-/// A file of a few hundred bytes can request a gigabyte of memory, and a file of a few thousand bytes a minute of time.
+/// A few hundred bytes can request a gigabyte of memory, and a few thousand bytes can take a minute to decode.
 #[test]
 fn bombs_are_refused_by_their_headers() {
     let file = jpeg(1, |compressor| {

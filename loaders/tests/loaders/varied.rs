@@ -123,7 +123,7 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
         let error = Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err();
         assert_contains(&error.to_string(), parts);
-        assert_eq!(error.is_of_sizes(), parts.contains(&"various sizes"), "{error}");
+        assert_eq!(error.is_about_sizes(), parts.contains(&"various sizes"), "{error}");
     }
 }
 

@@ -173,7 +173,7 @@ impl NpyWriter {
     pub fn create(path: &Path, columns: usize) -> Result<Self, Error> {
         let refuse = |source| refusal(path, source);
         let mut file = NewFile::beside(path).map_err(refuse)?;
-        file.file().and_then(|file| file.write_all(&[b' '; npy::WRITTEN])).map_err(refuse)?;
+        file.file().and_then(|file| file.write_all(&[b' '; npy::HEADER_BYTES])).map_err(refuse)?;
         Ok(Self { path: path.to_path_buf(), file, columns, rows: 0 })
     }
 
@@ -209,7 +209,7 @@ impl NpyWriter {
     /// Returns an error if the file cannot be written.
     pub fn finish(mut self) -> Result<(), Error> {
         let refuse = |source| refusal(&self.path, source);
-        let head = npy::head(self.rows, self.columns);
+        let head = npy::f32_header(self.rows, self.columns);
         let file = self.file.file().map_err(refuse)?;
         file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).map_err(refuse)?;
         self.file.publish().map(drop).map_err(|source| refusal(&self.path, source))
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn the_head_is_that_of_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
-        let head = npy::head(2, 3);
+        let head = npy::f32_header(2, 3);
         assert_eq!(&head[..10], b"\x93NUMPY\x01\x00v\x00");
         assert_eq!(&head[10..][..expected.len()], expected.as_bytes());
         assert_eq!((head.len(), head[127]), (128, b'\n'));

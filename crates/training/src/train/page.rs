@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, LossScale};
 use base::screen;
-use data_tools::{Thumbnail, Thumbnails};
+use data_tools::{Thumbnail, ThumbnailMaker};
 use formats::checkpoint::{LabelScores, Progress};
 use loaders::replace;
 use report::evaluation_file::MultiLabelScores;
@@ -124,10 +124,10 @@ impl PageData {
         }
         let Some(file) = self.last.as_mut().filter(|_| self.page) else { return };
         if let Some(evaluation) = &run.evaluation {
-            let mut pictures = Thumbnails::stored(&evaluation.split);
+            let mut pictures = ThumbnailMaker::stored(&evaluation.split);
             for one in &mut file.worst {
                 one.file = file_name(&evaluation.split, one.id);
-                one.picture = pictures.of(one.id, 0).ok().as_ref().map(evaluation_file::address);
+                one.picture = pictures.make(one.id, 0).ok().as_ref().map(evaluation_file::address);
             }
         }
         file.augmented = self.augmented.iter().flatten().map(Into::into).collect();
@@ -143,12 +143,12 @@ impl PageData {
 /// Returns training images as they look in the first epochs. Omits images that cannot be read.
 fn augmented(source: &Source) -> Vec<Thumbnail> {
     let (train, ops) = (&source.train, source.augment.ops());
-    let viewer = Thumbnails::transformed(&source.manifest, train, &ops, source.recipe.seed);
+    let viewer = ThumbnailMaker::transformed(&source.manifest, train, &ops, source.recipe.seed);
     let Ok(mut viewer) = viewer else { return Vec::new() };
     let count = SAMPLES.min(train.len());
     let ids = (0..count).map(|k| (u128::from(k) * u128::from(train.len()) / u128::from(count)) as u64);
     let views = ids.flat_map(|id| (0..EPOCHS).map(move |epoch| (id, epoch)));
-    views.filter_map(|(id, epoch)| viewer.of(id, epoch).ok()).collect()
+    views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
 }
 
 /// Writes the page of the run in `out`. Prints a warning if that fails.

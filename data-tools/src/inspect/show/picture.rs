@@ -19,7 +19,7 @@ impl Scale {
     /// Determines the scale from a pipeline's ops as written by `Pipeline::ops`. `standardize` uses a different mean
     /// and deviation for each image, so its range from two deviations below to two above the mean becomes black to
     /// white.
-    pub(super) fn of(ops: &[String]) -> Self {
+    pub(super) fn from_ops(ops: &[String]) -> Self {
         let last = ops.iter().rev().find(|op| op.starts_with("normalize(") || *op == "standardize");
         let Some(last) = last else { return Self(vec![(1.0, 0.0)]) };
         let numbers: Vec<f64> = last
@@ -42,7 +42,7 @@ impl Scale {
 }
 
 /// Converts planar floats with 1 or 3 channels to a picture.
-pub(super) fn of_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbImage {
+pub(super) fn picture_from_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbImage {
     let plane = spec.pixels();
     RgbImage::from_fn(spec.width, spec.height, |x, y| {
         let at = y as usize * spec.width as usize + x as usize;
@@ -54,7 +54,7 @@ pub(super) fn of_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbIm
 }
 
 /// Converts interleaved bytes with 1 or 3 channels to a picture. Returns `None` if there are too few bytes.
-pub(super) fn of_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
+pub(super) fn picture_from_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
     match spec.channels {
         1 => {
             let grey = GrayImage::from_raw(spec.width, spec.height, bytes.to_vec())?;
@@ -104,10 +104,10 @@ pub struct Thumbnail {
     pub bytes: Vec<u8>,
 }
 
-/// Makes thumbnails of the records of a split.
-pub struct Thumbnails<'a>(Viewer<'a>);
+/// Makes thumbnails from a split's records.
+pub struct ThumbnailMaker<'a>(Viewer<'a>);
 
-impl<'a> Thumbnails<'a> {
+impl<'a> ThumbnailMaker<'a> {
     /// Creates thumbnails of the images as stored.
     pub fn stored(split: &'a Split) -> Self {
         Self(Viewer::stored(split))
@@ -128,17 +128,17 @@ impl<'a> Thumbnails<'a> {
     /// # Errors
     ///
     /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
-    pub fn of(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
-        let picture = fit(self.0.picture_of(id, epoch)?, 0, THUMBNAIL_SIDE);
+    pub fn make(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
+        let picture = fit(self.0.render(id, epoch)?, 0, THUMBNAIL_SIDE);
         let (width, height) = picture.dimensions();
-        let (kind, bytes) = encoded(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
-        let (label, words) = (self.0.label(), self.0.several().to_string());
+        let (kind, bytes) = encode(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
+        let (label, words) = (self.0.label(), self.0.class_names().to_string());
         Ok(Thumbnail { id, label, words, width, height, kind, bytes })
     }
 }
 
 /// Encodes a picture and returns its media type and content.
-fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
+fn encode(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
     let mut file = Cursor::new(Vec::new());
     let kind = match picture.width().max(picture.height()) <= EXACT {
         true => picture.write_to(&mut file, ImageFormat::Png).map(|()| "image/png")?,
@@ -150,9 +150,9 @@ fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
 }
 
 /// Small pictures are enlarged to about this length of the longer side, as far as an integer factor allows.
-pub(super) const WISHED: u32 = 128;
+pub(super) const ENLARGED_SIDE: u32 = 128;
 /// The longest side of a picture on a sheet. Network inputs are rarely larger.
-pub(super) const MOST_SIDE: u32 = 224;
+pub(super) const MAX_SIDE: u32 = 224;
 
 /// A picture on a sheet with its caption.
 pub(super) struct Cell {
@@ -197,7 +197,7 @@ impl<'a> Viewer<'a> {
             let pipeline =
                 Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
             viewer.values.resize(pipeline.output().values(), 0.0);
-            let scale = Scale::of(&pipeline.ops());
+            let scale = Scale::from_ops(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));
         }
         Ok(viewer)
@@ -210,16 +210,16 @@ impl<'a> Viewer<'a> {
 
     /// Renders sample `id` in `epoch`. The caption is its class name in epoch 0 and the epoch in later ones.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
-        let picture = self.picture_of(id, epoch)?;
+        let picture = self.render(id, epoch)?;
         let words = match epoch {
             0 => self.words.clone(),
             _ => format!("epoch {epoch}"),
         };
-        Ok(Cell { picture: fit(picture, WISHED, MOST_SIDE), words })
+        Ok(Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words })
     }
 
     /// Renders sample `id` in `epoch`.
-    pub fn picture_of(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
+    pub fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
         self.label = label;
@@ -235,7 +235,7 @@ impl<'a> Viewer<'a> {
     }
 
     /// Returns the class names of the last rendered record if the data set is multi-label, otherwise an empty text.
-    pub fn several(&self) -> &str {
+    pub fn class_names(&self) -> &str {
         if self.split.multi_label() { &self.words } else { "" }
     }
 
@@ -253,10 +253,10 @@ impl<'a> Viewer<'a> {
         }
         if let Some((pipeline, scale)) = &self.pipeline {
             pipeline.run(example, id, epoch, &mut self.scratch, &mut self.values).map_err(failed)?;
-            return Ok(of_floats(&self.values, spec, scale));
+            return Ok(picture_from_floats(&self.values, spec, scale));
         }
         let bytes = decode::decode(example, spec, &mut self.pixels).map_err(failed)?;
-        let (picture, length) = (of_bytes(bytes, spec), bytes.len());
+        let (picture, length) = (picture_from_bytes(bytes, spec), bytes.len());
         picture.ok_or_else(|| self.refusal(id, format!("{length} bytes are too few for an image of the shape {spec}")))
     }
 
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     fn scale(ops: &[&str]) -> Scale {
-        Scale::of(&ops.iter().map(|op| op.to_string()).collect::<Vec<_>>())
+        Scale::from_ops(&ops.iter().map(|op| op.to_string()).collect::<Vec<_>>())
     }
 
     #[test]
@@ -308,8 +308,8 @@ mod thumbnails_tests {
     #[test]
     fn small_pictures_keep_each_pixel_and_others_are_jpegs() {
         let picture = RgbImage::from_fn(32, 20, |x, y| image::Rgb([x as u8, y as u8, 7]));
-        let (kind, bytes) = encoded(&picture).unwrap();
+        let (kind, bytes) = encode(&picture).unwrap();
         assert_eq!((kind, image::load_from_memory(&bytes).unwrap().into_rgb8()), ("image/png", picture));
-        assert_eq!(encoded(&RgbImage::new(112, 60)).unwrap().0, "image/jpeg");
+        assert_eq!(encode(&RgbImage::new(112, 60)).unwrap().0, "image/jpeg");
     }
 }

@@ -7,15 +7,15 @@ use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
 use loaders::{ImageSpec, Limits, Split, regular};
 
-use super::picture::{self, Cell, MOST_SIDE, Viewer, WISHED};
+use super::picture::{self, Cell, ENLARGED_SIDE, MAX_SIDE, Viewer};
 use crate::error::Error;
 use crate::inspect::extract;
 
 /// The highest number of pictures on a sheet.
-pub(super) const MOST_CELLS: u64 = 1024;
+pub(super) const MAX_CELLS: u64 = 1024;
 
 /// Size of a font pixel on the sheet.
-const INK: usize = 2;
+const FONT_SCALE: usize = 2;
 /// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
 /// Width of a cell in letters, at least. Captions have room for this many letters even under narrow pictures.
@@ -27,9 +27,10 @@ const BLACK: Rgb<u8> = Rgb([30, 30, 30]);
 
 /// Draws the cells in rows of `columns`.
 pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
-    let width = cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(SHEET_LETTERS * ADVANCE * INK);
+    let width =
+        cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(SHEET_LETTERS * ADVANCE * FONT_SCALE);
     let height = cells.iter().map(|c| c.picture.height() as usize).max().unwrap_or(0);
-    let line = HEIGHT * INK;
+    let line = HEIGHT * FONT_SCALE;
     let lines = cells.iter().map(|cell| cell.words.lines().count()).max().unwrap_or(0).max(LINES);
     let (across, down) = (width + SHEET_GAP, height + SHEET_GAP + lines * line + SHEET_GAP);
     let rows = cells.len().div_ceil(columns);
@@ -42,8 +43,8 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
         let x = left + (width - picture_width as usize) / 2;
         let y = top + height - picture_height as usize;
         imageops::replace(&mut sheet, &cell.picture, x as i64, y as i64);
-        for (i, words) in wrapped(&cell.words, width / (ADVANCE * INK)).iter().enumerate() {
-            let long = (words.chars().count() * ADVANCE * INK).saturating_sub(INK);
+        for (i, words) in wrapped(&cell.words, width / (ADVANCE * FONT_SCALE)).iter().enumerate() {
+            let long = (words.chars().count() * ADVANCE * FONT_SCALE).saturating_sub(FONT_SCALE);
             write_words(&mut sheet, words, left + (width - long) / 2, top + height + SHEET_GAP + i * line);
         }
     }
@@ -95,10 +96,10 @@ fn cut(line: &str, letters: usize) -> String {
 
 fn write_words(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
     for (i, letter) in words.chars().enumerate() {
-        for y in 0..HEIGHT * INK {
-            for x in 0..WIDTH * INK {
-                if is_inked(letter, y / INK, x / INK) {
-                    let at = (left + i * ADVANCE * INK + x, top + y);
+        for y in 0..HEIGHT * FONT_SCALE {
+            for x in 0..WIDTH * FONT_SCALE {
+                if is_inked(letter, y / FONT_SCALE, x / FONT_SCALE) {
+                    let at = (left + i * ADVANCE * FONT_SCALE + x, top + y);
                     sheet.put_pixel(at.0 as u32, at.1 as u32, BLACK);
                 }
             }
@@ -123,10 +124,10 @@ impl ContactSheet {
     /// Returns an error if the file name has a different ending or if there are too many pictures for a sheet.
     pub fn new(out: &Path, pictures: usize, limits: Limits) -> Result<Self, Error> {
         let format = extract::format_of(out)?;
-        match pictures as u64 > MOST_CELLS {
-            true => Err(Error::Usage(format!(
-                "a sheet can show up to {MOST_CELLS} pictures, but {pictures} were requested"
-            ))),
+        match pictures as u64 > MAX_CELLS {
+            true => {
+                Err(Error::Usage(format!("a sheet can show up to {MAX_CELLS} pictures, but {pictures} were requested")))
+            }
             false => Ok(Self { out: out.to_path_buf(), format, cells: Vec::new(), limits }),
         }
     }
@@ -150,9 +151,9 @@ impl ContactSheet {
         decoder.reduced(stored, &file, 1, spec.channels, &mut pixels).map_err(|fault| refuse(fault.to_string()))?;
         let ImageSpec { height, width, channels } = spec;
         pixels.truncate(ImageSpec::new(height, width, channels).values());
-        let picture =
-            picture::of_bytes(&pixels, spec).ok_or_else(|| refuse(format!("too few pixels for the shape {spec}")))?;
-        self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: words.into() });
+        let picture = picture::picture_from_bytes(&pixels, spec)
+            .ok_or_else(|| refuse(format!("too few pixels for the shape {spec}")))?;
+        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: words.into() });
         Ok(())
     }
 
@@ -162,8 +163,8 @@ impl ContactSheet {
     ///
     /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
-        let picture = Viewer::stored(split).picture_of(id, 0)?;
-        self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: lines.join("\n") });
+        let picture = Viewer::stored(split).render(id, 0)?;
+        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });
         Ok(())
     }
 
@@ -182,16 +183,16 @@ impl ContactSheet {
 pub(super) const WIDTH: usize = 5;
 pub(super) const ADVANCE: usize = 6;
 /// Height of a letter. The last two rows are for descenders.
-pub(super) const HEIGHT: usize = ROWS + BELOW;
+pub(super) const HEIGHT: usize = ROWS + DESCENDER_ROWS;
 const ROWS: usize = 7;
-const BELOW: usize = 2;
+const DESCENDER_ROWS: usize = 2;
 /// Letters with descenders. They are drawn two rows lower.
-const HANGING: &str = "gpqy,;";
+const DESCENDERS: &str = "gpqy,;";
 
 /// Returns true if the letter `c` covers the pixel at `row` and `column`.
 pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
     let glyph = (c as usize).checked_sub(0x20).and_then(|i| GLYPHS.get(i)).unwrap_or(&BOX);
-    let lowered = if HANGING.contains(c) { BELOW } else { 0 };
+    let lowered = if DESCENDERS.contains(c) { DESCENDER_ROWS } else { 0 };
     let bits = row.checked_sub(lowered).and_then(|row| glyph.get(row)).copied().unwrap_or(0);
     bits >> (WIDTH - 1 - column) & 1 == 1
 }
@@ -284,9 +285,9 @@ const MATRIX_LETTERS: usize = 12;
 /// Distance between names and cells in pixels.
 const MATRIX_GAP: usize = 6;
 /// Size of a cell in pixels if names are shown.
-const NAMED: usize = 20;
+const NAMED_CELL: usize = 20;
 /// Names are only shown up to this number of rows.
-const MOST_NAMED: usize = 50;
+const MAX_NAMED_ROWS: usize = 50;
 /// Approximate size of the whole matrix in pixels if no names are shown.
 const MATRIX_SIDE: usize = 600;
 
@@ -300,9 +301,9 @@ const LINE: Rgb<u8> = Rgb([225, 225, 225]);
 ///
 /// Returns an error if the matrix is too large for a picture.
 pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>), Error> {
-    let named = rows.len() <= MOST_NAMED;
-    let cell = if named { NAMED } else { (MATRIX_SIDE / rows.len()).max(1) };
-    let margin = if named { MATRIX_LETTERS * ADVANCE * INK + MATRIX_GAP } else { 0 };
+    let named = rows.len() <= MAX_NAMED_ROWS;
+    let cell = if named { NAMED_CELL } else { (MATRIX_SIDE / rows.len()).max(1) };
+    let margin = if named { MATRIX_LETTERS * ADVANCE * FONT_SCALE + MATRIX_GAP } else { 0 };
     let side = margin + rows.len().max(1) * cell;
     let mut picture = RgbImage::from_pixel(side as u32, side as u32, MATRIX_PAPER);
     for (y, row) in rows.iter().enumerate() {
@@ -311,11 +312,11 @@ pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>)
         }
     }
     for (k, name) in names.iter().enumerate().filter(|_| named) {
-        let at = margin + k * cell + (cell - HEIGHT * INK) / 2;
+        let at = margin + k * cell + (cell - HEIGHT * FONT_SCALE) / 2;
         for (i, letter) in name.chars().take(MATRIX_LETTERS).enumerate() {
-            write_letter(&mut picture, letter, |x, y| (i * ADVANCE * INK + x, at + y));
+            write_letter(&mut picture, letter, |x, y| (i * ADVANCE * FONT_SCALE + x, at + y));
             // Column names are written from bottom to top.
-            write_letter(&mut picture, letter, |x, y| (at + y, margin - MATRIX_GAP - i * ADVANCE * INK - x));
+            write_letter(&mut picture, letter, |x, y| (at + y, margin - MATRIX_GAP - i * ADVANCE * FONT_SCALE - x));
         }
     }
     let mut file = Cursor::new(Vec::new());
@@ -340,9 +341,9 @@ fn fill(picture: &mut RgbImage, (left, top): (usize, usize), cell: usize, color:
 }
 
 fn write_letter(picture: &mut RgbImage, letter: char, place: impl Fn(usize, usize) -> (usize, usize)) {
-    for y in 0..HEIGHT * INK {
-        for x in 0..WIDTH * INK {
-            if is_inked(letter, y / INK, x / INK) {
+    for y in 0..HEIGHT * FONT_SCALE {
+        for x in 0..WIDTH * FONT_SCALE {
+            if is_inked(letter, y / FONT_SCALE, x / FONT_SCALE) {
                 let (x, y) = place(x, y);
                 picture.put_pixel(x as u32, y as u32, BLACK);
             }

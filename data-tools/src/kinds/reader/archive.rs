@@ -29,7 +29,7 @@ impl Member {
 }
 
 /// The files of a published data set, and a file that identifies a different version of it.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedFiles<'a> {
     /// The folder in the published archive. SRC may be this folder or its parent.
     pub folder: &'a str,
     pub names: &'a [&'a str],
@@ -39,7 +39,7 @@ pub(crate) struct Wanted<'a> {
     pub hint: &'a str,
 }
 
-impl Wanted<'_> {
+impl WantedFiles<'_> {
     /// Returns the files in the folder or archive `src`, with `None` for each missing file.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Wanted<'_> {
         let mut members = Vec::new();
         for name in self.names {
             let path = dir.join(name);
-            match Store::of(&path) {
+            match Store::open(&path) {
                 Ok(data) => {
                     budget.add_file(data.len());
                     members.push(Some(Member { path, data }));
@@ -156,7 +156,7 @@ fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str, budget: &
 const BLOCK: u64 = 512;
 
 /// Magic numbers for compressed files, with the name of the compression program.
-const PACKED: [(&[u8], &str); 4] = [
+const COMPRESSION_MAGIC: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
     (&[0xfd, b'7', b'z', b'X', b'Z'], "xz"),
@@ -164,8 +164,8 @@ const PACKED: [(&[u8], &str); 4] = [
 ];
 
 /// Returns an error message if `head` is the start of a compressed archive.
-pub(crate) fn compressed(head: &[u8]) -> Option<String> {
-    let (_, by) = PACKED.iter().find(|(packed, _)| head.starts_with(packed))?;
+pub(crate) fn compression_error(head: &[u8]) -> Option<String> {
+    let (_, by) = COMPRESSION_MAGIC.iter().find(|(packed, _)| head.starts_with(packed))?;
     Some(format!("the archive is compressed with {by}, but archives are read in place; unpack it first (`{by} -d`)"))
 }
 
@@ -192,26 +192,26 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Ta
     Ok(found)
 }
 
-/// Calls `see` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives,
+/// Calls `visit` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives,
 /// as from `cat a.tar b.tar`, are read as a single archive.
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`list`], and errors of `see`.
+/// Returns the same errors as [`list`], and errors of `visit`.
 pub(crate) fn walk(
     file: &File,
     path: &Path,
     range: Range<u64>,
-    see: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
+    visit: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    during("reading", path, || walk_all(file, path, range, see))
+    during("reading", path, || walk_all(file, path, range, visit))
 }
 
 fn walk_all(
     file: &File,
     path: &Path,
     range: Range<u64>,
-    mut see: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
+    mut visit: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let length = range.end - range.start;
     let cut = |what: String| {
@@ -220,7 +220,7 @@ fn walk_all(
     let mut head = [0; 5];
     if length > 5
         && file.read_exact_at(&mut head, range.start).is_ok()
-        && let Some(what) = compressed(&head)
+        && let Some(what) = compression_error(&head)
     {
         return Err(Error::input(path, what));
     }
@@ -245,10 +245,10 @@ fn walk_all(
         }
         if entry.header().entry_type().is_file() {
             count += 1;
-            see(&name, range.start + start..range.start + end)?;
+            visit(&name, range.start + start..range.start + end)?;
         }
     }
-    match ends(file, &range, end) {
+    match has_end_mark(file, &range, end) {
         true => Ok(()),
         false => Err(cut(format!("there is no end mark after {}", text::plural(count, "file")))),
     }
@@ -256,7 +256,7 @@ fn walk_all(
 
 /// Returns true if an empty block follows the last member, which ends at `end`. It is missing if the archive was
 /// truncated between two members.
-fn ends(file: &File, range: &Range<u64>, end: u64) -> bool {
+fn has_end_mark(file: &File, range: &Range<u64>, end: u64) -> bool {
     let mut mark = [1u8; BLOCK as usize];
     let at = range.start + end.next_multiple_of(BLOCK);
     at + BLOCK <= range.end && file.read_exact_at(&mut mark, at).is_ok() && mark.iter().all(|&b| b == 0)

@@ -12,7 +12,7 @@ use zip::{CompressionMethod, ZipArchive};
 use super::input;
 use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
-use crate::npy::{Header, MOST_BEFORE};
+use crate::npy::{Header, MAX_VALUES_START};
 
 /// A NumPy array, in memory or in its file on disk.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
 }
 
 fn parse(name: &str, file: Store) -> Result<Array, String> {
-    let mut head = vec![0; file.len().min(MOST_BEFORE as u64) as usize];
+    let mut head = vec![0; file.len().min(MAX_VALUES_START as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
     let Header { descr, shape, fortran_order, start } = Header::read(&head)?;
     if fortran_order && shape.len() > 1 {

@@ -64,19 +64,19 @@ pub(crate) fn find(src: &Path) -> Option<PathBuf> {
 /// Reads the development kit from an archive or a folder.
 pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error> {
     let mut budget = Budget::new(*limits);
-    let wanted = archive::Wanted { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
+    let wanted = archive::WantedFiles { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
     let mut members = wanted.read(path, &mut budget)?.into_iter();
-    let mut next = |name: &str| -> Result<Whole, Error> {
+    let mut next = |name: &str| -> Result<KitFile, Error> {
         let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };
         let member: archive::Member = members.next().flatten().ok_or_else(missing)?;
-        Ok(Whole { path: member.path.clone(), data: member.whole()? })
+        Ok(KitFile { path: member.path.clone(), data: member.whole()? })
     };
     let (meta, truth) = (next(META)?, next(TRUTH)?);
     let records = read_structs(&meta.data, "synsets", budget.left()).map_err(|problem| match problem {
         Problem::Memory => budget.exceeded(&meta.path),
         Problem::Format(what) => Error::input(&meta.path, what),
     })?;
-    let by_id = leaves(&meta.path, records)?;
+    let by_id = leaf_synsets(&meta.path, records)?;
     // Reserve memory for one WordNet id per line.
     budget.take(&truth.path, LINE * truth.data.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
     let wnids = wnids(&truth, &by_id)?;
@@ -86,13 +86,13 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
 }
 
 /// A file of the development kit.
-struct Whole {
+struct KitFile {
     path: PathBuf,
     data: Vec<u8>,
 }
 
 /// Returns the WordNet id for each line of the ground truth.
-fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
+fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&truth.data);
     let lines = without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
     let wnid = |(i, line): (usize, &str)| {
@@ -106,7 +106,7 @@ fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Er
 }
 
 /// Returns the classes by number. Classes are the synsets without children.
-fn leaves(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Error> {
+fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Error> {
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         let field = |name: &str| record.iter().find(|(field, _)| **field == *name).map(|(_, value)| value);
@@ -146,7 +146,7 @@ const CHAR: u8 = 4;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// The values of a numeric array of any shape.
+    /// Values from a numeric array with any shape.
     Numbers(Vec<f64>),
     Text(String),
     Other,
@@ -180,7 +180,7 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
         }
         _ => return Err("not a MATLAB 5 file".into()),
     };
-    let mut left = Left(memory);
+    let mut left = MemoryLeft(memory);
     let mut rest = Bytes(body);
     while !rest.0.is_empty() {
         let (kind, data) = rest.element(false)?;
@@ -198,22 +198,22 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
             return matrix.records(&mut left);
         }
         // This array is not needed, so its memory is free again.
-        left = Left(memory);
+        left = MemoryLeft(memory);
     }
     Err(Problem::Format(format!("there is no struct array `{name}`")))
 }
 
 /// The remaining memory in bytes.
-struct Left(u64);
+struct MemoryLeft(u64);
 
-impl Left {
+impl MemoryLeft {
     fn take(&mut self, bytes: usize) -> Result<(), Problem> {
         self.0 = self.0.checked_sub(bytes as u64).ok_or(Problem::Memory)?;
         Ok(())
     }
 }
 
-fn unpack(data: &[u8], left: &Left) -> Result<Vec<u8>, Problem> {
+fn unpack(data: &[u8], left: &MemoryLeft) -> Result<Vec<u8>, Problem> {
     let unpacked = read_bounded(&mut ZlibDecoder::new(data), left.0);
     unpacked.map_err(|e| Problem::Format(format!("compressed data: {e}")))?.ok_or(Problem::Memory)
 }
@@ -271,7 +271,7 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { class, count, name, rest })
     }
 
-    fn records(mut self, left: &mut Left) -> Result<Vec<Record>, Problem> {
+    fn records(mut self, left: &mut MemoryLeft) -> Result<Vec<Record>, Problem> {
         let width = self.rest.element(true)?.1;
         let width = width.first_chunk().map_or(0, |w| u32::from_le_bytes(*w)) as usize;
         let names = self.rest.element(true)?.1;
@@ -299,7 +299,7 @@ impl<'a> Matrix<'a> {
 /// Memory for a field of a record.
 const FIELD: usize = size_of::<(Rc<str>, Value)>();
 
-fn value((kind, data): (u32, &[u8]), left: &mut Left) -> Result<Value, Problem> {
+fn value((kind, data): (u32, &[u8]), left: &mut MemoryLeft) -> Result<Value, Problem> {
     if kind != MATRIX || data.is_empty() {
         return Ok(Value::Other);
     }
@@ -343,7 +343,7 @@ fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
 }
 
 /// The limit for the size of an XML file.
-const MOST: u64 = 1 << 20;
+const MAX_XML_BYTES: u64 = 1 << 20;
 
 /// Boxes by image name without extension.
 pub(crate) type Annotations = HashMap<String, Vec<BoundingBox>>;
@@ -364,7 +364,7 @@ pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Ann
         if name.extension().is_none_or(|ending| ending != "xml") {
             continue;
         }
-        let bytes = read_bounded(&mut entry, MOST).map_err(|e| failed(e, budget))?;
+        let bytes = read_bounded(&mut entry, MAX_XML_BYTES).map_err(|e| failed(e, budget))?;
         let wrong = |what: &str| Error::input(&path.join(&name), format!("{what}; fetch it again"));
         let bytes = bytes.ok_or_else(|| wrong("the file is too large for the boxes of an image"))?;
         let boxes = parse(&String::from_utf8_lossy(&bytes)).map_err(wrong)?;

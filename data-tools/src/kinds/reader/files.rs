@@ -16,7 +16,7 @@ use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
-use crate::splits::{self, Assign, Names, Unknown, draw};
+use crate::splits::{self, NameMatching, SplitAssigner, UnknownNames, draw};
 use crate::text;
 
 pub(crate) struct Files {
@@ -212,7 +212,7 @@ impl FileSplits<'_> {
         }
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let map = &self.options.split_map;
-        let assign = Assign { src: self.src, map, names: Names::Loose, unknown: Unknown::Train };
+        let assign = SplitAssigner { src: self.src, map, names: NameMatching::Loose, unknown: UnknownNames::Train };
         let assigned = if files.is_empty() { Vec::new() } else { assign.splits(&names)? };
         let found = assigned.into_iter().zip(files).filter_map(|(split, (_, path))| Some((split?, path)));
         let mut found: Vec<(String, PathBuf)> = found.collect();

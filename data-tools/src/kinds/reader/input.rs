@@ -17,23 +17,23 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// A file as a stream, decompressed if it is a gzip file.
 pub(crate) enum Input {
-    Plain(BufReader<Named>),
-    Gzip(Bounded<MultiGzDecoder<BufReader<Named>>>),
+    Plain(BufReader<NamedFile>),
+    Gzip(Bounded<MultiGzDecoder<BufReader<NamedFile>>>),
 }
 
 /// A file with its path, so that a warning about a slow read can name it.
-pub(crate) struct Named {
+pub(crate) struct NamedFile {
     file: File,
     path: PathBuf,
 }
 
-impl Read for Named {
+impl Read for NamedFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         during("reading", &self.path, || self.file.read(out))
     }
 }
 
-impl Seek for Named {
+impl Seek for NamedFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }
@@ -43,7 +43,7 @@ impl Seek for Named {
 pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
-    let mut file = BufReader::with_capacity(1 << 18, Named { file, path: path.to_path_buf() });
+    let mut file = BufReader::with_capacity(1 << 18, NamedFile { file, path: path.to_path_buf() });
     let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let is_gzip = head.starts_with(&GZIP_MAGIC);
     Ok(if is_gzip { Input::Gzip(budget.bounded(MultiGzDecoder::new(file))) } else { Input::Plain(file) })
@@ -137,7 +137,7 @@ pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> 
 // A part of a source: in memory if it had to be decompressed, otherwise in its file. Reading in place needs no memory.
 // Local files are mapped, which saves a system call per sample. Files on network file systems are not mapped.
 
-/// Number of bytes that [`Store::each`] reads at a time.
+/// Number of bytes that [`Store::for_each_byte`] reads at a time.
 const BLOCK: usize = 1 << 18;
 
 /// Bytes with random access, in memory or in a file.
@@ -162,7 +162,7 @@ pub(crate) enum Store {
 
 impl Store {
     /// Opens the whole regular file at `path`.
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = regular::open(path)?;
         let length = file.metadata()?.len();
         Ok(Self::part(file, path, 0, length))
@@ -208,7 +208,7 @@ impl Store {
     }
 
     /// Prefetches `length` bytes at offset `at` into the CPU caches without waiting, if the file is mapped.
-    pub(crate) fn soon(&self, at: u64, length: u64) {
+    pub(crate) fn prefetch(&self, at: u64, length: u64) {
         if let Store::Mapped { map, start, .. } = self {
             map.prefetch(start + at, length);
         }
@@ -235,7 +235,7 @@ impl Store {
 
     /// Calls `take` with the index of each record of `size` bytes and the byte at offset `at` in it. Bytes after the
     /// last whole record are ignored.
-    pub(crate) fn each<E: From<io::Error>>(
+    pub(crate) fn for_each_byte<E: From<io::Error>>(
         &self,
         size: usize,
         at: usize,
@@ -271,7 +271,7 @@ impl Budget {
         Self { limits, input: 0, taken: 0 }
     }
 
-    /// Adds the size of a file of the source.
+    /// Adds the size of a source file.
     pub(crate) fn add_file(&mut self, bytes: u64) {
         self.input = self.input.saturating_add(bytes);
     }
@@ -358,7 +358,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("data-tools-store-{}", std::process::id()));
         fs::write(&path, &bytes).unwrap();
         let file = |start, length| Store::File { path: path.clone(), file: File::open(&path).unwrap(), start, length };
-        let mapped = Store::of(&path).unwrap();
+        let mapped = Store::open(&path).unwrap();
         assert!(matches!(mapped, Store::Mapped { length: 600_000, .. }));
         for store in [Store::Memory(bytes.clone()), file(0, 600_000), mapped] {
             let (mut out, mut seen) = (vec![9; 3], Vec::new());
@@ -366,7 +366,7 @@ mod tests {
             assert_eq!(out, &bytes[599_990..]);
             assert_eq!(store.read_into(599_991, 10, &mut out).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert!(store.read_into(u64::MAX, 10, &mut out).is_err());
-            let noted = store.each(7, 6, |record, byte| {
+            let noted = store.for_each_byte(7, 6, |record, byte| {
                 assert_eq!(record, seen.len());
                 seen.push(byte);
                 Ok::<_, io::Error>(())

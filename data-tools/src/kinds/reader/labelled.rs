@@ -13,14 +13,14 @@ use serde_json::value::RawValue;
 
 use super::files::{Listing, Place};
 use super::labels::{Classes, Label};
-use super::lines::{Content, Line, Lines, MAX_FIELD};
+use super::lines::{Line, LineContent, Lines, MAX_FIELD};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::splits::{self, Assign, Names, TRAIN, Unknown};
+use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use crate::text;
 
 /// The highest number of messages in an error.
-const SHOWN: usize = 1000;
+const MAX_MESSAGES: usize = 1000;
 /// Memory for the message about a line, in addition to its text.
 const MESSAGE: u64 = 160;
 /// Marks a position that is not set.
@@ -39,7 +39,7 @@ pub(crate) struct List<'a> {
 
 /// Unusable lines. If they are skipped, all messages are kept. Otherwise only the first ones are kept.
 #[derive(Debug)]
-pub(crate) struct Bad {
+pub(crate) struct BadLines {
     on_bad: OnBad,
     /// Line number, if there is one, and message.
     kept: Vec<(Option<u64>, String)>,
@@ -47,25 +47,25 @@ pub(crate) struct Bad {
     counts: [u64; 2],
 }
 
-impl Bad {
+impl BadLines {
     fn new(on_bad: OnBad) -> Self {
-        Bad { on_bad, kept: Vec::new(), counts: [0; 2] }
+        BadLines { on_bad, kept: Vec::new(), counts: [0; 2] }
     }
 
     /// Adds a message. `line` is the line number, if there is one.
     pub(crate) fn push(&mut self, line: Option<u64>, what: String) {
         self.counts[usize::from(line.is_none())] += 1;
-        if self.on_bad == OnBad::Skip || self.kept.len() < SHOWN {
+        if self.on_bad == OnBad::Skip || self.kept.len() < MAX_MESSAGES {
             self.kept.push((line, what));
         }
     }
 }
 
 /// The result of checking all lines.
-pub(crate) struct Listed {
+pub(crate) struct CheckedList {
     /// The files of each split, with the split's name.
     pub found: Vec<(String, Listing)>,
-    pub bad: Bad,
+    pub bad: BadLines,
     /// Number of lines that repeat an earlier line.
     pub repeats: u64,
     /// Total size of all files. A file that occurs repeatedly counts once.
@@ -89,7 +89,7 @@ pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &Co
     lines.rename_splits(|word| Some(if word.is_empty() { TRAIN } else { word }.to_string()))?;
     let words: BTreeSet<&str> = lines.split_words().iter().map(String::as_str).filter(|word| is_name(word)).collect();
     let words: Vec<&str> = words.into_iter().collect();
-    let assign = Assign { src, map: &options.split_map, names: Names::Whole, unknown: Unknown::Own };
+    let assign = SplitAssigner { src, map: &options.split_map, names: NameMatching::Whole, unknown: UnknownNames::Own };
     let splits = assign.splits(&words)?;
     let splits: BTreeMap<String, Option<String>> = words.iter().map(|word| word.to_string()).zip(splits).collect();
     // A word that is not a valid split name is reported later as a fault of its line.
@@ -106,15 +106,15 @@ pub(crate) fn classes(
 ) -> Result<Classes, Error> {
     let labels = lines.pairs().flat_map(|(split, labels)| labels.iter().map(move |label| (split, label)));
     match several {
-        true => Classes::of_several(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
-        false => Classes::of(src, options, listed, labels),
+        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
+        false => Classes::from_labels(src, options, listed, labels),
     }
 }
 
 /// Splits the text of a column into labels at `separator`, or at `;` and `|` if `separator` is `None`.
-pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
+pub(crate) fn split_labels(text: &str, separator: Option<char>) -> Vec<Label> {
     let parts = |c: char| separator.map_or([';', '|'].contains(&c), |separator| c == separator);
-    text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::of_field).collect()
+    text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::from_field).collect()
 }
 
 impl List<'_> {
@@ -123,8 +123,8 @@ impl List<'_> {
     /// # Errors
     ///
     /// Returns an error if the messages use more memory than the limits allow.
-    pub(crate) fn look(&self, lines: &mut Lines, on_bad: OnBad) -> Result<Listed, Error> {
-        let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), Bad::new(on_bad), 0, 0);
+    pub(crate) fn check_lines(&self, lines: &mut Lines, on_bad: OnBad) -> Result<CheckedList, Error> {
+        let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), BadLines::new(on_bad), 0, 0);
         // `images` has the first line with the same image for each line. `firsts` has the first usable line of each
         // image.
         let images = first_of_image(lines);
@@ -133,9 +133,9 @@ impl List<'_> {
         for at in 0..images.len() {
             let line = &lines.all()[at];
             let first = &mut firsts[images[at] as usize];
-            let usable = self.beside(lines, line, lines.all().get(*first as usize), &mut known);
+            let usable = self.check_line(lines, line, lines.all().get(*first as usize), &mut known);
             let what = match usable {
-                Ok(Usable { classes, length }) => {
+                Ok(UsableLine { classes, length }) => {
                     match length {
                         Some(length) => bytes += length,
                         None => repeats += 1,
@@ -160,7 +160,7 @@ impl List<'_> {
             bad.push(Some(number), what);
         }
         let found = found.into_iter().map(|((_, split), listing)| (split, listing)).collect();
-        Ok(Listed { found, bad, repeats, bytes })
+        Ok(CheckedList { found, bad, repeats, bytes })
     }
 
     /// Adds the image of a line to the listing of its split.
@@ -188,15 +188,21 @@ impl List<'_> {
 
     /// Returns the classes of a line. Returns a message if the line is unusable or contradicts `first`, an earlier line
     /// with the same image.
-    fn beside(&self, lines: &Lines, line: &Line, first: Option<&Line>, known: &mut Known) -> Result<Usable, String> {
-        let Some(first) = first else { return self.usable(lines, line, known) };
+    fn check_line(
+        &self,
+        lines: &Lines,
+        line: &Line,
+        first: Option<&Line>,
+        known: &mut ClassCache,
+    ) -> Result<UsableLine, String> {
+        let Some(first) = first else { return self.check_file(lines, line, known) };
         let path = printable(lines.path(line));
         let number = first.number;
         if self.several {
             return Err(format!("{path} is already on line {number}; list all its labels there"));
         }
-        let classes = self.known(lines, line, known)?;
-        let before = self.known(lines, first, known)?;
+        let classes = self.cached_classes(lines, line, known)?;
+        let before = self.cached_classes(lines, first, known)?;
         if classes != before {
             let name = before.first().map_or("", |class| &self.classes.names[*class as usize]);
             let cure = "in a column named `labels`, an image may have several labels";
@@ -205,12 +211,12 @@ impl List<'_> {
         if line.split != first.split {
             return Err(format!("{path} is already on line {number} in the split {}", lines.split_word(first)));
         }
-        Ok(Usable { classes, length: None })
+        Ok(UsableLine { classes, length: None })
     }
 
     /// Returns the classes of a line and the size of its file, or a message if it is unusable.
-    fn usable(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Usable, String> {
-        let classes = self.known(lines, line, known)?;
+    fn check_file(&self, lines: &Lines, line: &Line, known: &mut ClassCache) -> Result<UsableLine, String> {
+        let classes = self.cached_classes(lines, line, known)?;
         let named = Path::new(lines.path(line));
         if !self.allow_outside && self.leads_outside(named) {
             let what = "the file is outside the image folder; --allow-outside accepts such files";
@@ -218,7 +224,7 @@ impl List<'_> {
         }
         let path = self.folder.join(named);
         match during("looking for", &path, || path.metadata()) {
-            Ok(meta) if meta.is_file() => Ok(Usable { classes, length: Some(meta.len()) }),
+            Ok(meta) if meta.is_file() => Ok(UsableLine { classes, length: Some(meta.len()) }),
             Ok(_) => Err(format!("{}: not a file", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(format!("{}: not found", path.display())),
             Err(e) => Err(format!("{}: {e}", path.display())),
@@ -227,7 +233,7 @@ impl List<'_> {
 
     /// Returns the classes of a line, or a message if its content is invalid. The result is cached per split and set of
     /// labels.
-    fn known(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Rc<[u32]>, String> {
+    fn cached_classes(&self, lines: &Lines, line: &Line, known: &mut ClassCache) -> Result<Rc<[u32]>, String> {
         if let Some(fault) = lines.line_fault(line) {
             return Err(fault.to_string());
         }
@@ -247,7 +253,7 @@ impl List<'_> {
     fn classes_of(&self, split: &str, labels: &[Label]) -> Result<Vec<u32>, String> {
         let (mut classes, mut wrong) = (BTreeSet::new(), Vec::new());
         for label in labels {
-            match self.classes.of_split(split, label) {
+            match self.classes.class_in_split(split, label) {
                 Err(what) => wrong.push(what),
                 Ok(class) if !classes.insert(class) => {
                     wrong.push(format!("the label `{}` occurs twice", printable(&self.classes.names[class as usize])));
@@ -259,11 +265,11 @@ impl List<'_> {
     }
 }
 
-/// Cache of classes by the numbers of split and labels.
-type Known = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
+/// Classes that were looked up before, by split number and label number.
+type ClassCache = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 
 /// The content of a usable line.
-struct Usable {
+struct UsableLine {
     classes: Rc<[u32]>,
     /// Size of its file. `None` if an earlier line has the same image.
     length: Option<u64>,
@@ -296,8 +302,8 @@ fn is_name(word: &str) -> bool {
 }
 
 /// Returns messages for all unusable lines in the list `src`, or an error that contains them. `cure` tells the user how to fix them.
-pub(crate) fn check(src: &Path, bad: Bad, cure: &str) -> Result<Vec<String>, Error> {
-    let Bad { on_bad, kept, counts: [lines, others] } = bad;
+pub(crate) fn check(src: &Path, bad: BadLines, cure: &str) -> Result<Vec<String>, Error> {
+    let BadLines { on_bad, kept, counts: [lines, others] } = bad;
     let kept_count = kept.len() as u64;
     let messages = kept.into_iter().map(|(line, what)| match line {
         Some(line) => format!("line {line}: {}", printable(&what)),
@@ -358,7 +364,7 @@ impl<'de> Visitor<'de> for Members<'_> {
             let labels = labels(value.get());
             let fault = labels.as_ref().err().cloned();
             let labels = labels.unwrap_or_default();
-            if let Err(error) = lines.push(Content { number, path: &name, labels, split: "", fault }) {
+            if let Err(error) = lines.push(LineContent { number, path: &name, labels, split: "", fault }) {
                 let message = error.to_string();
                 *failed = Some(error);
                 return Err(serde::de::Error::custom(message));
@@ -397,7 +403,7 @@ fn labels(text: &str) -> Result<Vec<Label>, String> {
         one => vec![one],
     };
     let label = |value: &Value| {
-        Label::of_json(value)
+        Label::from_json(value)
             .ok_or_else(|| format!("{value}: expected a list of class names or numbers, such as [\"cat\", \"dog\"]"))
     };
     list.iter().map(label).collect()
@@ -405,15 +411,15 @@ fn labels(text: &str) -> Result<Vec<Label>, String> {
 
 /// The skipped samples in a source.
 #[derive(Debug)]
-pub(crate) struct Unusable {
+pub(crate) struct SkippedSamples {
     on_bad: OnBad,
     /// A message for each skipped sample.
     pub lines: Vec<String>,
 }
 
-impl Unusable {
+impl SkippedSamples {
     pub(crate) fn new(on_bad: OnBad) -> Self {
-        Unusable { on_bad, lines: Vec::new() }
+        SkippedSamples { on_bad, lines: Vec::new() }
     }
 
     /// Skips a sample in `path`. `what` identifies the sample and describes the problem.
@@ -436,7 +442,7 @@ mod tests {
     #[test]
     fn labels_are_parted() {
         let texts = |text: &str, separator| {
-            let labels = parted(text, separator);
+            let labels = split_labels(text, separator);
             labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(texts(" cat ; dog|3;", None), "Field(\"cat\") Field(\"dog\") Field(\"3\")");

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A higher number is not accepted as a class.
-const MOST: i64 = 1 << 20;
+const MAX_CLASS: i64 = 1 << 20;
 
 /// A label as the source states it, before it is mapped to a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,25 +33,25 @@ pub(crate) enum Label {
 
 impl Label {
     /// Creates a label from a table field. Surrounding whitespace is ignored.
-    pub(crate) fn of_field(text: &str) -> Self {
+    pub(crate) fn from_field(text: &str) -> Self {
         Label::Field(text.trim().to_string())
     }
 
     /// Creates a label from the content of a file: a number if possible, otherwise a name.
-    pub(crate) fn of_file(text: &str) -> Self {
-        whole(text).map_or_else(|| Label::of_text(text), Label::Number)
+    pub(crate) fn from_file(text: &str) -> Self {
+        parse_number(text).map_or_else(|| Label::from_text(text), Label::Number)
     }
 
     /// Creates a name from a text, even if it looks like a number. Surrounding whitespace is ignored.
-    pub(crate) fn of_text(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         Label::Name(text.trim().to_string())
     }
 
     /// Creates a label from a JSON value.
-    pub(crate) fn of_json(value: &serde_json::Value) -> Option<Self> {
+    pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::Number(number) => number.as_i64().map(Label::Number),
-            serde_json::Value::String(text) => Some(Label::of_text(text)),
+            serde_json::Value::String(text) => Some(Label::from_text(text)),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl Label {
     }
 
     /// Replaces a number by a name with the same digits.
-    pub(crate) fn name(&mut self) {
+    pub(crate) fn make_name(&mut self) {
         *self = Label::Name(self.text());
     }
 
@@ -74,7 +74,7 @@ impl Label {
         match self {
             Label::Number(number) => Some(*number),
             Label::Name(_) | Label::Outside(_) => None,
-            Label::Field(text) => whole(text),
+            Label::Field(text) => parse_number(text),
         }
     }
 
@@ -87,22 +87,22 @@ impl Label {
     }
 }
 
-fn whole(text: &str) -> Option<i64> {
+fn parse_number(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// The classes of a source, and the lookup of labels.
+/// A source's classes. Maps labels to them.
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
     /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
     /// label.
-    trained: Option<BTreeSet<u32>>,
+    train_classes: Option<BTreeSet<u32>>,
     /// True if there is a list of classes. Numbers are then indices into it.
     is_list: bool,
     /// True if texts are indices too.
-    texts_count: bool,
+    texts_are_indices: bool,
 }
 
 impl Classes {
@@ -112,7 +112,7 @@ impl Classes {
     /// # Errors
     ///
     /// Returns an error if the labels cannot be classes or a list contains a class twice.
-    pub(crate) fn of<'a>(
+    pub(crate) fn from_labels<'a>(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
@@ -126,23 +126,24 @@ impl Classes {
             }
         }
         let all: BTreeSet<Label> = train.union(&others).cloned().collect();
-        let mut classes = Classes::of_labels(src, options, listed, if train.is_empty() { &all } else { &train }, &all)?;
-        classes.trained = (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.label(label)).collect());
+        let mut classes = Classes::new(src, options, listed, if train.is_empty() { &all } else { &train }, &all)?;
+        classes.train_classes =
+            (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.class(label)).collect());
         Ok(classes)
     }
 
-    /// Works like [`Self::of`], for multi-label images. There, it is normal that only one split has a class.
-    pub(crate) fn of_several(
+    /// Works like [`Self::from_labels`], for multi-label images. There, it is normal that only one split has a class.
+    pub(crate) fn from_multi_labels(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
         labels: &BTreeSet<Label>,
     ) -> Result<Self, Error> {
-        Classes::of_labels(src, options, listed, labels, labels)
+        Classes::new(src, options, listed, labels, labels)
     }
 
     /// Creates the classes from `counted`, a subset of `labels`.
-    fn of_labels(
+    fn new(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
@@ -153,20 +154,21 @@ impl Classes {
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,
-            None => found(src, counted, options.on_bad)?,
+            None => classes_from_labels(src, counted, options.on_bad)?,
         };
         names::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
-        let is_number = |label: &Label| matches!(label, Label::Number(_)) || whole(&label.text()).is_some();
-        let texts_count = is_list && labels.iter().all(is_number) && names.iter().all(|name| whole(name).is_none());
-        Ok(Classes { names, by_name, trained: None, is_list, texts_count })
+        let is_number = |label: &Label| matches!(label, Label::Number(_)) || parse_number(&label.text()).is_some();
+        let texts_are_indices =
+            is_list && labels.iter().all(is_number) && names.iter().all(|name| parse_number(name).is_none());
+        Ok(Classes { names, by_name, train_classes: None, is_list, texts_are_indices })
     }
 
     /// Returns the class for a label, or an error message if images in this split cannot have it.
-    pub(crate) fn of_split(&self, split: &str, label: &Label) -> Result<u32, String> {
-        let class = self.label(label).ok_or_else(|| self.unknown(label))?;
-        match &self.trained {
-            Some(trained) if split != TRAIN && !trained.contains(&class) => Err(format!(
+    pub(crate) fn class_in_split(&self, split: &str, label: &Label) -> Result<u32, String> {
+        let class = self.class(label).ok_or_else(|| self.unknown(label))?;
+        match &self.train_classes {
+            Some(train_classes) if split != TRAIN && !train_classes.contains(&class) => Err(format!(
                 "label `{}`: train has no image of this class, so a model cannot learn it",
                 loaders::printable(&label.text())
             )),
@@ -175,12 +177,12 @@ impl Classes {
     }
 
     /// Returns the class of a label, or `None` if the label is not a class.
-    pub(crate) fn label(&self, label: &Label) -> Option<u32> {
+    pub(crate) fn class(&self, label: &Label) -> Option<u32> {
         let named = |name: &str| self.by_name.get(name).copied();
         let number = match label {
             Label::Outside(_) => return None,
             Label::Number(number) => Some(*number),
-            text if self.texts_count => whole(&text.text()),
+            text if self.texts_are_indices => parse_number(&text.text()),
             _ if self.is_list => None,
             text => text.number(),
         };
@@ -197,9 +199,11 @@ impl Classes {
     pub(crate) fn unknown(&self, label: &Label) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let text = label.text();
-        let train = if self.trained.is_some() && !self.is_list { " of train" } else { "" };
+        let train = if self.train_classes.is_some() && !self.is_list { " of train" } else { "" };
         let range = match names.as_slice() {
-            [first, .., last] if label.number().is_some() && whole(first).is_some() && whole(last).is_some() => {
+            [first, .., last]
+                if label.number().is_some() && parse_number(first).is_some() && parse_number(last).is_some() =>
+            {
                 format!(" ({first} to {last})")
             }
             _ => String::new(),
@@ -214,8 +218,8 @@ impl Classes {
 }
 
 /// Derives the class list from the labels. With `--on-bad skip`, ignores invalid numbers here, because a later lookup reports them.
-fn found(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<String>, Error> {
-    let is_class = |number: &i64| on_bad == OnBad::Fail || (0..=MOST).contains(number);
+fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<String>, Error> {
+    let is_class = |number: &i64| on_bad == OnBad::Fail || (0..=MAX_CLASS).contains(number);
     let numbers: Vec<i64> = labels.iter().filter_map(Label::number).filter(is_class).collect();
     let (Some(&least), Some(&most)) = (numbers.iter().min(), numbers.iter().max()) else {
         let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
@@ -232,22 +236,22 @@ fn found(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<Stri
         );
         return Err(Error::input(src, what));
     }
-    if least < 0 || most > MOST {
-        let what = format!("labels range from {least} to {most}; expected numbers from 0 to {MOST}, or names");
+    if least < 0 || most > MAX_CLASS {
+        let what = format!("labels range from {least} to {most}; expected numbers from 0 to {MAX_CLASS}, or names");
         return Err(Error::input(src, what));
     }
     Ok((i64::from(least == 1)..=most).map(|number| number.to_string()).collect())
 }
 
 /// The highest valid label number.
-const MOST_NAMES: i64 = 1 << 20;
+const MAX_NAMED_NUMBER: i64 = 1 << 20;
 
 /// Label numbers with their names and the place where each name was found.
 #[derive(Debug, Default)]
 pub(crate) struct NumberNames(BTreeMap<i64, (String, String)>);
 
 /// A source's class list after names were assigned to numbers.
-pub(crate) struct Listed {
+pub(crate) struct NamedClasses {
     pub list: Option<Vec<String>>,
     pub notes: Vec<String>,
 }
@@ -293,19 +297,19 @@ impl NumberNames {
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
         labels: impl Iterator<Item = &'a mut Label>,
-    ) -> Result<Listed, Error> {
+    ) -> Result<NamedClasses, Error> {
         let mut notes = Vec::new();
         if self.0.is_empty() {
-            return Ok(Listed { list: listed, notes });
+            return Ok(NamedClasses { list: listed, notes });
         }
         let given = options.classes.as_deref().map(names::read).transpose()?;
         let places: BTreeMap<i64, &str> = self.0.iter().map(|(number, (_, place))| (*number, place.as_str())).collect();
         let class_names = names::unique(self.0.iter().map(|(number, (name, _))| (*number, name.as_str())));
         if let Some(list) = given.as_ref().or(listed.as_ref()) {
-            match names::moved(&class_names, list) {
+            match names::first_moved(&class_names, list) {
                 None => {
-                    notes.extend(names::renamed(&class_names, list));
-                    return Ok(Listed { list: listed, notes });
+                    notes.extend(names::rename_note(&class_names, list));
+                    return Ok(NamedClasses { list: listed, notes });
                 }
                 Some(number) if given.is_none() => {
                     let at = |number: i64| usize::try_from(number).ok().and_then(|at| list.get(at));
@@ -324,14 +328,15 @@ impl NumberNames {
             (i64::from(!class_names.contains_key(&0)), class_names.keys().next_back().copied().unwrap_or(0));
         for label in labels {
             let Label::Number(number) = *label else { continue };
-            if (0..=MOST_NAMES).contains(&number) {
+            if (0..=MAX_NAMED_NUMBER).contains(&number) {
                 (least, most) = (least.min(number), most.max(number));
                 *label = Label::Name(name_of(&class_names, number));
             }
         }
-        let list = listed
-            .or_else(|| Some((least..=most.min(MOST_NAMES)).map(|number| name_of(&class_names, number)).collect()));
-        Ok(Listed { list, notes })
+        let list = listed.or_else(|| {
+            Some((least..=most.min(MAX_NAMED_NUMBER)).map(|number| name_of(&class_names, number)).collect())
+        });
+        Ok(NamedClasses { list, notes })
     }
 }
 
@@ -346,7 +351,12 @@ mod tests {
     fn classes(labels: &[Label], listed: Option<&[&str]>) -> Result<Classes, Error> {
         let labels: BTreeSet<Label> = labels.iter().cloned().collect();
         let listed = listed.map(|names| names.iter().map(|name| name.to_string()).collect());
-        Classes::of(Path::new("src"), &ConvertOptions::default(), listed, labels.iter().map(|label| ("train", label)))
+        Classes::from_labels(
+            Path::new("src"),
+            &ConvertOptions::default(),
+            listed,
+            labels.iter().map(|label| ("train", label)),
+        )
     }
 
     fn number(number: i64) -> Label {
@@ -355,7 +365,7 @@ mod tests {
 
     #[test]
     fn numbers_and_names_become_classes() {
-        let (name, field) = (Label::of_text, Label::of_field);
+        let (name, field) = (Label::from_text, Label::from_field);
         let cases: [(&[Label], &str, Label, Option<u32>); 6] = [
             (&[number(3), number(0)], "0 1 2 3", number(3), Some(3)),
             (&[number(2), number(1)], "1 2", number(2), Some(1)),
@@ -367,8 +377,8 @@ mod tests {
         ];
         for (labels, names, label, class) in cases {
             let found = classes(labels, None).unwrap();
-            assert_eq!((found.names.join(" ").as_str(), found.label(&label)), (names, class));
-            assert_eq!(found.label(&number(0)).is_some(), names.starts_with('0'));
+            assert_eq!((found.names.join(" ").as_str(), found.class(&label)), (names, class));
+            assert_eq!(found.class(&number(0)).is_some(), names.starts_with('0'));
         }
         let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
@@ -390,8 +400,8 @@ mod tests {
     fn numbers_count_a_list_and_texts_name_it() {
         let all = |text: &'static str, of: fn(&str) -> Label| text.split(' ').map(of).collect::<Vec<_>>();
         let numbers = |text| all(text, |text| number(text.parse().unwrap()));
-        let texts = |text| all(text, Label::of_text);
-        let fields = |text| all(text, Label::of_field);
+        let texts = |text| all(text, Label::from_text);
+        let fields = |text| all(text, Label::from_field);
         let cases: [Case<'_>; 9] = [
             (numbers("0 2 3 -1"), &["cat", "dog", "fox"], &[Some(0), Some(2), None, None]),
             // A number is an index, regardless of the class names.
@@ -408,18 +418,18 @@ mod tests {
         ];
         for (labels, listed, expected) in cases {
             let found = classes(&labels, Some(listed)).unwrap();
-            let got: Vec<Option<u32>> = labels.iter().map(|label| found.label(label)).collect();
+            let got: Vec<Option<u32>> = labels.iter().map(|label| found.class(label)).collect();
             assert_eq!(got, expected, "{labels:?} in {listed:?}");
         }
         // In JSON, numbers are indices and texts are names, even in the same source.
-        let both = [number(1), Label::of_text("cat")];
+        let both = [number(1), Label::from_text("cat")];
         let found = classes(&both, Some(&["cat", "dog"])).unwrap();
-        assert_eq!(both.map(|label| found.label(&label)), [Some(1), Some(0)]);
+        assert_eq!(both.map(|label| found.class(&label)), [Some(1), Some(0)]);
     }
 
     #[test]
     fn a_file_holds_a_number_or_a_name() {
-        assert_eq!([" 7\n", "007", "cat\n"].map(Label::of_file), [number(7), number(7), Label::of_text("cat")]);
+        assert_eq!([" 7\n", "007", "cat\n"].map(Label::from_file), [number(7), number(7), Label::from_text("cat")]);
     }
 
     #[test]

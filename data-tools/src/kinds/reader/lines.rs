@@ -17,7 +17,7 @@ const VALUE: u64 = 600;
 
 /// The content of a line of a table or label file.
 #[derive(Debug)]
-pub(crate) struct Content<'a> {
+pub(crate) struct LineContent<'a> {
     /// Line number in the file, from 1.
     pub number: u64,
     /// The image, relative to the image folder.
@@ -43,14 +43,14 @@ pub(crate) struct Line {
 
 /// Distinct values, numbered in order of first occurrence.
 #[derive(Debug)]
-struct Values<T> {
+struct DistinctValues<T> {
     all: Vec<T>,
     numbers: BTreeMap<T, u32>,
 }
 
-impl<T: Ord + Clone> Values<T> {
+impl<T: Ord + Clone> DistinctValues<T> {
     fn new() -> Self {
-        Values { all: Vec::new(), numbers: BTreeMap::new() }
+        DistinctValues { all: Vec::new(), numbers: BTreeMap::new() }
     }
 
     /// Returns the number of a value, and whether it is new.
@@ -76,10 +76,10 @@ pub(crate) struct Lines {
     taken: u64,
     paths: String,
     lines: Vec<Line>,
-    labels: Values<Vec<Label>>,
-    splits: Values<String>,
+    labels: DistinctValues<Vec<Label>>,
+    splits: DistinctValues<String>,
     /// An empty text means no fault.
-    faults: Values<String>,
+    faults: DistinctValues<String>,
 }
 
 impl Lines {
@@ -92,9 +92,9 @@ impl Lines {
             taken: 0,
             paths: String::new(),
             lines: Vec::new(),
-            labels: Values::new(),
-            splits: Values::new(),
-            faults: Values::new(),
+            labels: DistinctValues::new(),
+            splits: DistinctValues::new(),
+            faults: DistinctValues::new(),
         }
     }
 
@@ -102,8 +102,8 @@ impl Lines {
     ///
     /// # Errors
     /// Returns an error if the lines take more memory than the limits allow.
-    pub(crate) fn push(&mut self, content: Content<'_>) -> Result<(), Error> {
-        let Content { number, path, labels, split, fault } = content;
+    pub(crate) fn push(&mut self, content: LineContent<'_>) -> Result<(), Error> {
+        let LineContent { number, path, labels, split, fault } = content;
         self.take(LINE + 2 * path.len() as u64 + 4 * labels.len() as u64)?;
         let text: usize = labels.iter().map(Label::bytes).sum();
         let (labels, is_new) = self.labels.number(&labels);
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     fn push(lines: &mut Lines, number: u64, path: &str, label: &str, split: &str) -> Result<(), Error> {
-        lines.push(Content { number, path, labels: vec![Label::of_field(label)], split, fault: None })
+        lines.push(LineContent { number, path, labels: vec![Label::from_field(label)], split, fault: None })
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) const CIFAR100: [&str; 100] = [
     "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
 ];
 
-pub(crate) fn owned(names: &[&str]) -> Vec<String> {
+pub(crate) fn to_strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| n.to_string()).collect()
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) ->
 
 /// Returns the first number that is past the end of `list` or has its name at a different position. Returns `None` if the list renames the
 /// numbers.
-pub(crate) fn moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i64> {
+pub(crate) fn first_moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i64> {
     let positions: BTreeMap<&str, i64> = (0..).zip(list).map(|(at, name)| (name.as_str(), at)).collect();
     let is_moved = |number: i64, name: &str| match positions.get(name) {
         Some(at) => *at != number,
@@ -96,7 +96,7 @@ pub(crate) fn moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i6
 }
 
 /// Returns a note that says which names a list replaces.
-pub(crate) fn renamed(names: &BTreeMap<i64, String>, list: &[String]) -> Option<String> {
+pub(crate) fn rename_note(names: &BTreeMap<i64, String>, list: &[String]) -> Option<String> {
     let pairs = names.iter().filter_map(|(number, name)| Some((name, list.get(usize::try_from(*number).ok()?)?)));
     let pairs: Vec<String> =
         pairs.filter(|(old, new)| old != new).map(|(old, new)| format!("{old} is now {new}")).collect();
@@ -123,14 +123,14 @@ mod number_names_tests {
     fn numbers_become_names_unless_a_list_renames_them() {
         let names = unique([(0, "a"), (1, "b"), (2, "c")].into_iter());
         let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-        assert_eq!(moved(&names, &list("abc")), None);
-        assert_eq!((moved(&names, &list("xyz")), moved(&names, &list("abz"))), (None, None));
+        assert_eq!(first_moved(&names, &list("abc")), None);
+        assert_eq!((first_moved(&names, &list("xyz")), first_moved(&names, &list("abz"))), (None, None));
         assert_eq!(
-            (moved(&names, &list("cba")), moved(&names, &list("ac")), moved(&names, &list("ab"))),
+            (first_moved(&names, &list("cba")), first_moved(&names, &list("ac")), first_moved(&names, &list("ab"))),
             (Some(0), Some(2), Some(2))
         );
-        assert_eq!(renamed(&names, &list("abz")).unwrap(), "classes renamed by the list: c is now z");
-        assert_eq!(renamed(&names, &list("abc")), None);
+        assert_eq!(rename_note(&names, &list("abz")).unwrap(), "classes renamed by the list: c is now z");
+        assert_eq!(rename_note(&names, &list("abc")), None);
         let cranes = unique([(134, "crane"), (517, "crane"), (2, "dog")].into_iter());
         assert_eq!(cranes.into_values().collect::<Vec<_>>(), ["dog", "crane (134)", "crane (517)"]);
     }

@@ -15,7 +15,7 @@ use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
 
 use super::labels::Label;
-use super::parquet_pages::{self, Checked, Pages, Positioned};
+use super::parquet_pages::{self, CheckedPages, Pages, SizedFile};
 use crate::error::Error;
 use crate::source::Stamp;
 use crate::text;
@@ -44,9 +44,9 @@ struct Column {
 /// A table of images and labels.
 pub(crate) struct Table {
     path: PathBuf,
-    file: SerializedFileReader<Positioned>,
+    file: SerializedFileReader<SizedFile>,
     /// The same file, to check it before the crate reads it.
-    bytes: Positioned,
+    bytes: SizedFile,
     limits: Limits,
     stamp: Stamp,
     images: Column,
@@ -66,7 +66,7 @@ pub(crate) struct Table {
 pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
-    let bytes = Positioned::new(file, stamp.bytes);
+    let bytes = SizedFile::new(file, stamp.bytes);
     let file = guarded(path, "its footer", || {
         parquet_pages::check_footer(&bytes)?;
         SerializedFileReader::new(bytes.clone())
@@ -224,7 +224,7 @@ impl Table {
             Type::INT32 => self.values::<Int32Type, _>(group, column, copied, |v| Ok((0, Label::Number(v.into())))),
             Type::INT64 => self.values::<Int64Type, _>(group, column, copied, |v| Ok((0, Label::Number(v)))),
             Type::BYTE_ARRAY => self.values::<ByteArrayType, _>(group, column, copied, |value| {
-                value.as_utf8().map(|text| (text.len() as u64, Label::of_text(text)))
+                value.as_utf8().map(|text| (text.len() as u64, Label::from_text(text)))
             }),
             kind => Err(ParquetError::General(format!("labels of type {kind}"))),
         }
@@ -243,7 +243,7 @@ impl Table {
         take: impl Fn(T::T) -> Result<(u64, V), ParquetError>,
     ) -> Result<Vec<Option<V>>, ParquetError>
     where
-        T::T: Measured,
+        T::T: HeapSize,
     {
         let (chunk, rows) = (self.chunk(group, column), self.rows[group]);
         let allowed = self.limits.allowed(self.stamp.bytes);
@@ -251,14 +251,14 @@ impl Table {
         let pages = self.file.get_row_group(group)?.get_column_page_reader(column.at)?;
         let description = chunk.column_descr_ptr();
         let is_optional = description.max_def_level() > 0;
-        let mut reader = ColumnReaderImpl::<T>::new(description, Box::new(Checked { pages, is_optional }));
+        let mut reader = ColumnReaderImpl::<T>::new(description, Box::new(CheckedPages { pages, is_optional }));
         // Limit the number of rows read at a time so that their copies fit in memory even if each value is as large as
         // a page.
         let at_once = if are_copied { (allowed / 4 / largest.max(1)).clamp(1, rows.max(1)) } else { rows };
         let mut all = Vec::new();
         while (all.len() as u64) < rows {
             let wanted = usize::try_from(at_once.min(rows - all.len() as u64))?;
-            for value in some(&mut reader, wanted)? {
+            for value in read_rows(&mut reader, wanted)? {
                 if let (true, Some(value)) = (are_copied, &value) {
                     *copied = copied.saturating_add(value.bytes());
                 }
@@ -296,22 +296,22 @@ impl Table {
 }
 
 /// Reports how many heap bytes a value owns.
-trait Measured {
+trait HeapSize {
     fn bytes(&self) -> u64 {
         0
     }
 }
 
-impl Measured for i32 {}
-impl Measured for i64 {}
-impl Measured for ByteArray {
+impl HeapSize for i32 {}
+impl HeapSize for i64 {}
+impl HeapSize for ByteArray {
     fn bytes(&self) -> u64 {
         self.len() as u64
     }
 }
 
 /// Reads the next `rows` rows from a column without lists.
-fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<Option<T::T>>, ParquetError> {
+fn read_rows<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<Option<T::T>>, ParquetError> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let (read, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
     if read != rows {
@@ -330,7 +330,7 @@ fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Ve
 type Slot = Arc<OnceLock<Result<Arc<Images>, String>>>;
 
 /// A row group kept in memory.
-struct Kept {
+struct CachedGroup {
     table: usize,
     group: usize,
     slot: Slot,
@@ -344,7 +344,7 @@ pub(crate) struct RowGroups {
     /// True if all row groups fit.
     fit: bool,
     /// Sorted by last use, the most recent last.
-    kept: Mutex<VecDeque<Kept>>,
+    kept: Mutex<VecDeque<CachedGroup>>,
 }
 
 impl RowGroups {
@@ -389,7 +389,8 @@ impl RowGroups {
     fn slot(&self, table: usize, group: usize) -> Slot {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|k| (k.table, k.group) == (table, group));
-        let found = at.and_then(|at| kept.remove(at)).unwrap_or_else(|| Kept { table, group, slot: Slot::default() });
+        let found =
+            at.and_then(|at| kept.remove(at)).unwrap_or_else(|| CachedGroup { table, group, slot: Slot::default() });
         let slot = found.slot.clone();
         kept.push_back(found);
         if kept.len() > self.most {

@@ -44,7 +44,7 @@ pub(super) struct Pages {
 ///
 /// # Errors
 /// Returns an error if a list is longer than the footer.
-pub(super) fn check_footer(file: &Positioned) -> Result<()> {
+pub(super) fn check_footer(file: &SizedFile) -> Result<()> {
     let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
     let tail = file.get_bytes(at, 8)?;
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
@@ -58,7 +58,7 @@ pub(super) fn check_footer(file: &Positioned) -> Result<()> {
 ///
 /// # Errors
 /// Returns an error that names the page if a header is unreadable or asks for more than the page can hold or the limit allows.
-pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, memory: u64) -> Result<Pages> {
+pub(super) fn check(file: &SizedFile, chunk: &ColumnChunkMetaData, rows: u64, memory: u64) -> Result<Pages> {
     let (mut at, length) = chunk.byte_range();
     let end = at.saturating_add(length);
     let (mut pages, mut sum, mut values) = (Pages::default(), 0u64, 0u64);
@@ -116,14 +116,14 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
 }
 
 /// A page reader that also checks delta-encoded pages. They start with a value count that the crate uses to allocate memory.
-pub(super) struct Checked {
+pub(super) struct CheckedPages {
     pub pages: Box<dyn PageReader>,
     /// True if rows of the column may be null.
     pub is_optional: bool,
 }
 
-impl Checked {
-    fn checked(&self, page: Page) -> Result<Page> {
+impl CheckedPages {
+    fn check_page(&self, page: Page) -> Result<Page> {
         let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
         let delta = [Encoding::DELTA_BINARY_PACKED, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
         if !delta.contains(&encoding) {
@@ -143,7 +143,7 @@ impl Checked {
         let mut rest = Varints(buffer.get(levels..).unwrap_or(&[]));
         let columns = if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 };
         for _ in 0..columns {
-            let passed = rest.pass_differences(values);
+            let passed = rest.skip_differences(values);
             passed.ok_or_else(|| {
                 failed(format!("the number of differences does not match the page's {values} values"))
             })?;
@@ -170,7 +170,7 @@ impl Varints<'_> {
     }
 
     /// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.
-    fn pass_differences(&mut self, most: u64) -> Option<()> {
+    fn skip_differences(&mut self, most: u64) -> Option<()> {
         let [block, parts, count, _first] = [self.next()?, self.next()?, self.next()?, self.next()?];
         if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
             return None;
@@ -195,7 +195,7 @@ impl Varints<'_> {
     }
 }
 
-impl Iterator for Checked {
+impl Iterator for CheckedPages {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -203,10 +203,10 @@ impl Iterator for Checked {
     }
 }
 
-impl PageReader for Checked {
+impl PageReader for CheckedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let page = self.pages.get_next_page()?;
-        page.map(|page| self.checked(page)).transpose()
+        page.map(|page| self.check_page(page)).transpose()
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
@@ -222,7 +222,7 @@ impl PageReader for Checked {
 // memory for them. See Apache Thrift, "Thrift Compact protocol encoding".
 
 /// Maximum nesting depth. Parquet uses fewer than ten levels.
-const DEEPEST: u32 = 32;
+const MAX_DEPTH: u32 = 32;
 
 /// Integers in a structure, each with its path of field ids.
 pub(super) type Numbers = Vec<(Vec<i16>, i64)>;
@@ -332,7 +332,7 @@ impl<R: Read> Thrift<R> {
                     self.elements(count, &[kinds >> 4, kinds & 15], path)
                 }
             },
-            12 if path.len() as u32 <= DEEPEST => self.fields(path, numbers),
+            12 if path.len() as u32 <= MAX_DEPTH => self.fields(path, numbers),
             12 => Err(bad("structures are nested too deeply")),
             other => Err(bad(&format!("a value of the unknown type {other}"))),
         }
@@ -364,30 +364,30 @@ fn bad(what: &str) -> io::Error {
 
 /// A file of known length that is read at any offset.
 #[derive(Debug, Clone)]
-pub(crate) struct Positioned {
+pub(crate) struct SizedFile {
     file: Arc<File>,
     length: u64,
 }
 
-impl Positioned {
+impl SizedFile {
     pub(crate) fn new(file: File, length: u64) -> Self {
-        Positioned { file: Arc::new(file), length }
+        SizedFile { file: Arc::new(file), length }
     }
 }
 
-impl Length for Positioned {
+impl Length for SizedFile {
     fn len(&self) -> u64 {
         self.length
     }
 }
 
 /// A stream that starts at some position of a file.
-pub(crate) struct From {
+pub(crate) struct FileStream {
     file: Arc<File>,
     at: u64,
 }
 
-impl Read for From {
+impl Read for FileStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let got = self.file.read_at(out, self.at)?;
         self.at += got as u64;
@@ -395,11 +395,11 @@ impl Read for From {
     }
 }
 
-impl ChunkReader for Positioned {
-    type T = BufReader<From>;
+impl ChunkReader for SizedFile {
+    type T = BufReader<FileStream>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(BufReader::new(From { file: self.file.clone(), at: start }))
+        Ok(BufReader::new(FileStream { file: self.file.clone(), at: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {

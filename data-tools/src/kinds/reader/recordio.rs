@@ -20,7 +20,7 @@ const IMAGE_HEADER: usize = 24;
 /// Memory for a record in the list, including a possible error message.
 const RECORD: u64 = 192;
 /// A higher label is not accepted as a class.
-const MOST: f32 = (1 << 20) as f32;
+const MAX_LABEL: f32 = (1 << 20) as f32;
 
 /// The position of a part in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ struct Part {
 
 impl Part {
     /// Parses the two words of a header. Returns `None` if they are invalid.
-    fn of([magic, word]: [u32; 2]) -> Option<Self> {
+    fn parse([magic, word]: [u32; 2]) -> Option<Self> {
         let kind = [Kind::Whole, Kind::First, Kind::Middle, Kind::Last].get((word >> 29) as usize).copied();
         let length = u64::from(word & ((1 << 29) - 1));
         kind.filter(|_| magic == MAGIC).map(|kind| Part { kind, length })
@@ -109,7 +109,7 @@ impl Reader<'_> {
         self.read(&mut words)?;
         let (magic, word) = words.split_at(4);
         let words = [magic, word].map(|bytes| bytes.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte)));
-        let Some(part) = Part::of(words) else {
+        let Some(part) = Part::parse(words) else {
             let what = format!(
                 "expected the magic number {MAGIC:#010x} at byte {}, got {:#010x}: the file is damaged or not RecordIO; fetch it again",
                 self.at, words[0]
@@ -137,7 +137,7 @@ impl Reader<'_> {
     }
 
     /// Skips data of `length` bytes and its padding. `read` bytes of it have already been read.
-    fn pass(&mut self, length: u64, read: u64) -> Result<(), Error> {
+    fn skip(&mut self, length: u64, read: u64) -> Result<(), Error> {
         // In some files the last part has no padding.
         let end = (self.at + length.next_multiple_of(4)).min(self.length);
         let by = end - self.at - read;
@@ -154,13 +154,13 @@ impl Reader<'_> {
                 let mut head = vec![0; (IMAGE_HEADER as u64 + 4).min(part.length) as usize];
                 self.read(&mut head)?;
                 let image = image(&head, part.length);
-                self.pass(part.length, head.len() as u64)?;
+                self.skip(part.length, head.len() as u64)?;
                 let first = image.as_ref().map_or(0, |image| image.start as u64);
                 let range = data + first..data + part.length;
                 Ok(Record { label: image.map(|image| image.label), start, range, is_split: false })
             }
             Kind::First => {
-                self.pass(part.length, 0)?;
+                self.skip(part.length, 0)?;
                 self.rest(start)
             }
             _ => Err(self.fault(
@@ -187,7 +187,7 @@ impl Reader<'_> {
                 );
                 return Err(self.fault(start, &what));
             }
-            self.pass(part.length, 0)?;
+            self.skip(part.length, 0)?;
             if part.kind == Kind::Last {
                 break;
             }
@@ -230,7 +230,7 @@ fn image(data: &[u8], length: u64) -> Result<Image, String> {
         many => return Err(format!("the record has {many} labels; expected one class per image")),
     };
     let label = label.ok_or_else(short)?;
-    if label.fract() != 0.0 || !(0.0..=MOST).contains(&label) {
+    if label.fract() != 0.0 || !(0.0..=MAX_LABEL).contains(&label) {
         return Err(format!("the label is {label}; expected an integer from 0"));
     }
     let start = IMAGE_HEADER + 4 * flag as usize;
@@ -246,7 +246,7 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     while from < bytes.len() {
         let header: Option<&[u8; HEADER as usize]> = bytes[from..].first_chunk();
         let [a, b, c, d, e, f, g, h] = *header.ok_or("the file changed while it was read")?;
-        let part = Part::of([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]);
+        let part = Part::parse([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]);
         let part = part.ok_or("the file changed while it was read")?;
         if from > 0 {
             // The record was split here. There is enough room, because each part had a header.

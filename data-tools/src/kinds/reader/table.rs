@@ -2,7 +2,7 @@
 
 use super::labelled;
 use super::labels::{Label, NumberNames};
-use super::lines::{Content, Lines, MAX_FIELD};
+use super::lines::{LineContent, Lines, MAX_FIELD};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
@@ -47,7 +47,7 @@ pub(crate) struct Table {
 }
 
 /// Options for reading a table.
-pub(crate) struct Reading<'a> {
+pub(crate) struct TableOptions<'a> {
     pub options: &'a ConvertOptions,
     /// True if images may have any number of labels, regardless of the header.
     pub several: bool,
@@ -73,9 +73,9 @@ struct Columns {
 ///
 /// Returns an error if the file cannot be read, is not UTF-8, has a header without a column for paths or labels, or
 /// needs more memory than the limits allow.
-pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
+pub(crate) fn read(path: &Path, reading: &TableOptions<'_>) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
-    let mut table = Rows {
+    let mut table = TableBuilder {
         path,
         options: reading.options,
         lines: Lines::new(path, file.len(), reading.options.limits),
@@ -93,12 +93,12 @@ pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
         reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
         table.records(reader.from_reader(file.as_slice()), &file)?;
     }
-    let Rows { lines, names, several, .. } = table;
+    let TableBuilder { lines, names, several, .. } = table;
     Ok(Table { lines, several, names })
 }
 
 /// A table while its rows are read.
-struct Rows<'a> {
+struct TableBuilder<'a> {
     path: &'a Path,
     options: &'a ConvertOptions,
     lines: Lines,
@@ -106,7 +106,7 @@ struct Rows<'a> {
     several: bool,
 }
 
-impl Rows<'_> {
+impl TableBuilder<'_> {
     /// Adds a row. A single label may contain any character.
     fn push(&mut self, record: &StringRecord, line: u64, columns: Columns) -> Result<(), Error> {
         self.several |= columns.several;
@@ -115,17 +115,17 @@ impl Rows<'_> {
             self.names.note(self.path, of, &name, || format!("line {number}"))?;
         }
         let labels = match (self.several, label.is_empty()) {
-            (true, _) => labelled::parted(&label, self.options.label_separator),
+            (true, _) => labelled::split_labels(&label, self.options.label_separator),
             (false, true) => Vec::new(),
             // A number that has a class name is not used as the name.
-            (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
-            (false, false) => vec![Label::of_field(&label)],
+            (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
+            (false, false) => vec![Label::from_field(&label)],
         };
         let longer = || {
             "the line has more fields than the header or the first line; quote fields that contain the separator"
                 .to_string()
         };
-        self.lines.push(Content { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
+        self.lines.push(LineContent { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
     }
 
     /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.

@@ -14,7 +14,7 @@ impl Position {
         8 * self.byte as u64 + u64::from(self.bit)
     }
 
-    pub fn of_bits(bits: u64) -> Self {
+    pub fn from_bits(bits: u64) -> Self {
         Self { byte: usize::try_from(bits / 8).unwrap_or(usize::MAX), bit: (bits % 8) as u32 }
     }
 }
@@ -175,7 +175,7 @@ const LONGEST: usize = 16;
 
 /// A table as defined in a DHT segment: the number of codes of each length starting at 1, then their symbols.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Definition<'a> {
+pub(super) struct HuffmanTable<'a> {
     counts: &'a [u8; LONGEST],
     symbols: &'a [u8],
 }
@@ -190,10 +190,10 @@ pub(super) struct Code {
 /// The codes, indexed by symbol.
 pub(super) type Codes = [Code; 256];
 
-impl<'a> Definition<'a> {
-    /// Takes a table from the front of a DHT segment. Returns `None` if it is truncated or has too many codes of one
+impl<'a> HuffmanTable<'a> {
+    /// Takes a table from the front of a DHT segment. Returns `None` if it is truncated or has too many codes with the same
     /// length.
-    pub fn take(segment: &mut &'a [u8]) -> Option<Self> {
+    pub fn parse(segment: &mut &'a [u8]) -> Option<Self> {
         let (counts, rest) = segment.split_first_chunk::<LONGEST>()?;
         let (symbols, rest) = rest.split_at_checked(counts.iter().map(|&count| usize::from(count)).sum())?;
         *segment = rest;
@@ -206,12 +206,12 @@ impl<'a> Definition<'a> {
         Some(Self { counts, symbols })
     }
 
-    /// Calls `see` for each symbol and its code, in order.
-    fn each(&self, mut see: impl FnMut(u8, Code)) {
+    /// Calls `visit` for each symbol and its code, in order.
+    fn each(&self, mut visit: impl FnMut(u8, Code)) {
         let (mut bits, mut symbols) = (0u16, self.symbols.iter());
         for (length, &count) in (1..).zip(self.counts) {
             for &symbol in symbols.by_ref().take(count.into()) {
-                see(symbol, Code { bits, length });
+                visit(symbol, Code { bits, length });
                 bits = bits.wrapping_add(1);
             }
             bits = bits.wrapping_shl(1);
@@ -226,15 +226,15 @@ impl<'a> Definition<'a> {
 }
 
 /// Finds the symbol of a code.
-pub(super) struct Lookup {
+pub(super) struct HuffmanDecoder {
     /// Symbol and code length, indexed by the next bits. The length is 0 if the code is longer than the index.
     short: Vec<(u8, u8)>,
     /// The longer codes, in ascending order.
     long: Vec<(Code, u8)>,
 }
 
-impl Lookup {
-    pub fn new(definition: &Definition<'_>) -> Self {
+impl HuffmanDecoder {
+    pub fn new(definition: &HuffmanTable<'_>) -> Self {
         let (mut short, mut long) = (vec![(0, 0); 1 << LOOKUP], Vec::new());
         definition.each(|symbol, code| match LOOKUP.checked_sub(code.length.into()) {
             Some(spare) => {

@@ -11,14 +11,14 @@
 //! number of bits since the previous one, and for each component a varint with the change of its DC coefficient
 //! (zigzag). Integers are little-endian, and varints are protobuf's.
 
-use super::bits::{BitReader, Lookup};
-use super::sequential::{COMPONENTS, Sequential};
+use super::bits::{BitReader, HuffmanDecoder};
+use super::sequential::{COMPONENTS, SequentialJpeg};
 use crate::crc32c::{crc32c, crc32c_append};
 use crate::fault::Fault;
 use crate::format::example::Example;
 use crate::format::protobuf::{put_varint, varint};
 
-/// Number of bytes of the checksum and the step.
+/// Size of checksum and step in bytes.
 const HEAD: usize = 6;
 /// The entry points, including their key in the record, take less than 1 / `SHARE` of the file's size.
 const SHARE: usize = 50;
@@ -26,7 +26,7 @@ const SHARE: usize = 50;
 const KEY: usize = 44;
 /// Maximum number of blocks per MCU that libjpeg decodes.
 const BLOCKS: usize = 10;
-/// Maximum number of bits of a DC difference.
+/// Maximum size of a DC difference in bits.
 const DC_BITS: u8 = 11;
 
 /// The position at which an MCU begins.
@@ -41,7 +41,7 @@ pub(super) struct Point {
 /// The entry points of an image, row by row.
 #[derive(Debug, Default)]
 pub(super) struct EntryPoints {
-    /// Number of MCUs between entry points of a row.
+    /// Number of MCUs from an entry point to the next in the same row.
     pub step: usize,
     /// Number of entry points per row.
     columns: usize,
@@ -57,7 +57,7 @@ impl EntryPoints {
     }
 
     /// Reads verified `bytes` for a file, and reuses its memory. Returns `None` if they do not match the file.
-    pub fn read(&mut self, bytes: &[u8], file: &Sequential<'_>) -> Option<()> {
+    pub fn read(&mut self, bytes: &[u8], file: &SequentialJpeg<'_>) -> Option<()> {
         let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
         let (across, down) = file.mcus();
         self.step = usize::from(u16::from_le_bytes([head[4], head[5]]));
@@ -84,13 +84,13 @@ impl EntryPoints {
 }
 
 /// Returns true if `bytes` were made for this file and are intact.
-pub(super) fn belong(bytes: &[u8], file: &[u8]) -> bool {
+pub(super) fn match_file(bytes: &[u8], file: &[u8]) -> bool {
     let own = |(sum, rest): (&[u8; 4], &[u8])| u32::from_le_bytes(*sum) == checksum(rest, file);
     bytes.len() <= file.len() / SHARE && bytes.split_first_chunk().is_some_and(own)
 }
 
 /// Writes the checksum to the front of `bytes`.
-pub fn seal(bytes: &mut [u8], file: &[u8]) {
+pub fn write_checksum(bytes: &mut [u8], file: &[u8]) {
     if let Some((sum, rest)) = bytes.split_first_chunk_mut() {
         *sum = checksum(rest, file).to_le_bytes();
     }
@@ -101,10 +101,10 @@ fn checksum(rest: &[u8], file: &[u8]) -> u32 {
 }
 
 /// Computes the entry points of a file, as dense as 1/50 of its size allows. Returns `None` if the file is not of a
-/// supported kind (see `Sequential::of`), if its data is damaged, or if even one entry point per row would take too
+/// supported kind (see `SequentialJpeg::parse`), if its data is damaged, or if even one entry point per row would take too
 /// much space.
 pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
-    let sequential = Sequential::of(file, &mut Vec::new())?;
+    let sequential = SequentialJpeg::parse(file, &mut Vec::new())?;
     let ((across, down), components) = (sequential.mcus(), sequential.components().count());
     let most = (file.len() / SHARE).saturating_sub(KEY);
     // Start with a step that probably leaves enough room. This assumes one byte per number and two more bytes per entry
@@ -118,7 +118,7 @@ pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&u16::try_from(step).ok()?.to_le_bytes());
         write(&points, across.div_ceil(first), every, components, &mut bytes);
         if bytes.len() <= most {
-            seal(&mut bytes, file);
+            write_checksum(&mut bytes, file);
             return Some(bytes);
         }
         if step == across {
@@ -139,10 +139,10 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     if bytes.is_empty() {
         return Ok(());
     }
-    if !belong(bytes, file) {
+    if !match_file(bytes, file) {
         return wrong("they are damaged, or belong to another file");
     }
-    let Some(sequential) = Sequential::of(file, &mut Vec::new()) else {
+    let Some(sequential) = SequentialJpeg::parse(file, &mut Vec::new()) else {
         return wrong("only sequential JPEG files with a single scan can have entry points");
     };
     let ((across, _), components) = (sequential.mcus(), sequential.components().count());
@@ -173,12 +173,12 @@ fn write(points: &[Point], columns: usize, every: usize, components: usize, byte
 }
 
 /// Reads all data of a file. Returns the positions of the MCUs 0, `step`, 2 * `step`, ... of each row, and the end.
-fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
+fn walk(file: &SequentialJpeg<'_>, step: usize) -> Option<Vec<Point>> {
     if file.blocks() > BLOCKS {
         return None;
     }
-    let tables: Vec<(usize, Lookup, Lookup)> =
-        file.components().map(|c| (c.blocks, Lookup::new(&c.dc), Lookup::new(&c.ac))).collect();
+    let tables: Vec<(usize, HuffmanDecoder, HuffmanDecoder)> =
+        file.components().map(|c| (c.blocks, HuffmanDecoder::new(&c.dc), HuffmanDecoder::new(&c.ac))).collect();
     let (across, down) = file.mcus();
     let (mut bits, mut dc) = (BitReader::new(file.data), [0; COMPONENTS]);
     let mut points = Vec::new();
@@ -188,8 +188,8 @@ fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
         }
         for ((blocks, dc_table, ac_table), dc) in tables.iter().zip(&mut dc) {
             for _ in 0..*blocks {
-                *dc = i16::checked_add(*dc, difference(&mut bits, dc_table)?)?;
-                pass_ac(&mut bits, ac_table)?;
+                *dc = i16::checked_add(*dc, read_dc_difference(&mut bits, dc_table)?)?;
+                skip_ac(&mut bits, ac_table)?;
             }
         }
     }
@@ -199,7 +199,7 @@ fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
 }
 
 /// Reads the difference of a DC coefficient from the previous one.
-fn difference(bits: &mut BitReader<'_>, table: &Lookup) -> Option<i16> {
+fn read_dc_difference(bits: &mut BitReader<'_>, table: &HuffmanDecoder) -> Option<i16> {
     bits.load();
     let length = table.read(bits)?;
     match length {
@@ -215,7 +215,7 @@ fn difference(bits: &mut BitReader<'_>, table: &Lookup) -> Option<i16> {
 }
 
 /// Skips the AC coefficients of a block.
-fn pass_ac(bits: &mut BitReader<'_>, table: &Lookup) -> Option<()> {
+fn skip_ac(bits: &mut BitReader<'_>, table: &HuffmanDecoder) -> Option<()> {
     let mut at = 1;
     while at < 64 {
         bits.load();
@@ -400,14 +400,14 @@ mod tests {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);
         let other = encoded(150, 203, 61, Subsamp::Sub2x2, false);
         let points = entry_points(&file).unwrap();
-        assert!(entry_points::belong(&points, &file));
+        assert!(entry_points::match_file(&points, &file));
         assert_eq!(compare(&other, &points, 20).1, 0);
         for at in 0..points.len() {
             let mut damaged = points.clone();
             damaged[at] ^= 1 << (at % 8);
-            assert!(!entry_points::belong(&damaged, &file));
+            assert!(!entry_points::match_file(&damaged, &file));
         }
-        assert!((0..points.len()).all(|length| !entry_points::belong(&points[..length], &file)));
+        assert!((0..points.len()).all(|length| !entry_points::match_file(&points[..length], &file)));
     }
 
     /// For arbitrary content with a valid checksum, the result is an image or a fault, and the decoder still works for
@@ -430,7 +430,7 @@ mod tests {
             if round % 3 == 0 {
                 wrong.truncate(4 + draws.below(wrong.len() as u32 - 4) as usize);
             }
-            entry_points::seal(&mut wrong, &file);
+            entry_points::write_checksum(&mut wrong, &file);
             let header = jpeg.header(&file, &wrong).unwrap();
             let mut pixels = Vec::new();
             if let Err(fault) = jpeg.decode(&file, &wrong, header, need, 3, &mut pixels) {

@@ -8,21 +8,21 @@
 
 use super::bits::{BitWriter, Code, Codes, Position};
 use super::entry_points::{EntryPoints, Point};
-use super::sequential::{COMPONENTS, Sequential};
+use super::sequential::{COMPONENTS, SequentialJpeg};
 
 /// Maximum number of leading MCUs per row.
-const LEADING: usize = 8;
+const MAX_LEADING: usize = 8;
 /// The AC symbol for the end of a block.
 const END_OF_BLOCK: usize = 0;
 /// Number of zero bytes after the end for each block of an MCU. libjpeg-turbo's fast Huffman decoder stops when at most
 /// this many bytes are left.
 const PADDING: usize = 512;
 /// Maximum side length of an image in libjpeg.
-const MOST: usize = 65_500;
+const MAX_SIDE: usize = 65_500;
 
 /// A range of rows and columns, in pixels or MCUs. The ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct Bounds {
     pub top: usize,
     pub left: usize,
     pub bottom: usize,
@@ -31,10 +31,10 @@ pub(super) struct Span {
 
 /// The position of an excerpt in the image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shift {
-    /// Number of rows of the image before the excerpt.
+pub(super) struct ExcerptPosition {
+    /// Number of image rows before the excerpt.
     pub rows: usize,
-    /// Number of columns of the image before the excerpt.
+    /// Number of image columns before the excerpt.
     pub columns: usize,
     /// Number of leading columns in the excerpt, before columns of the image.
     pub leading: usize,
@@ -45,7 +45,7 @@ pub(super) struct Shift {
 pub(super) struct Excerpts {
     points: EntryPoints,
     codes: Vec<ComponentCodes>,
-    /// The codes of the leading MCUs of a row.
+    /// Codes for a row's leading MCUs.
     lead: Vec<Code>,
     /// The most recent excerpt, a JPEG file.
     file: Vec<u8>,
@@ -68,8 +68,8 @@ impl Excerpts {
     /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it. Returns
     /// `None` if decoding the whole file with skipping would not read more, if the entry points do not match the file,
     /// or if its Huffman tables do not have the codes for the leading MCUs.
-    pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Span) -> Option<Shift> {
-        let image = Sequential::of(file, &mut self.file)?;
+    pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Bounds) -> Option<ExcerptPosition> {
+        let image = SequentialJpeg::parse(file, &mut self.file)?;
         let (across, down) = image.mcus();
         if across < 2 {
             // libjpeg processes the chroma of a very narrow image differently.
@@ -77,7 +77,7 @@ impl Excerpts {
         }
         self.points.read(entry_points, &image)?;
         let step = self.points.step;
-        let mcus = Span {
+        let mcus = Bounds {
             top: need.top / image.mcu.1,
             left: need.left / image.mcu.0 / step * step,
             bottom: need.bottom.div_ceil(image.mcu.1).min(down),
@@ -96,7 +96,7 @@ impl Excerpts {
         let side = |first: usize, last: usize, all: usize, unit: usize| (last * unit).min(all) - first * unit;
         let height = side(mcus.top, mcus.bottom, image.height, image.mcu.1);
         let width = leading * image.mcu.0 + side(mcus.left, mcus.right, image.width, image.mcu.0);
-        if leading > LEADING || width > MOST {
+        if leading > MAX_LEADING || width > MAX_SIDE {
             return None;
         }
         image.resize(&mut self.file, width, height)?;
@@ -104,11 +104,11 @@ impl Excerpts {
         self.file.extend_from_slice(&[0xff, 0xd9]);
         self.file.resize(self.file.len() + PADDING * image.blocks(), 0);
         let (columns, rows) = (mcus.left * image.mcu.0, mcus.top * image.mcu.1);
-        Some(Shift { rows, columns, leading: leading * image.mcu.0 })
+        Some(ExcerptPosition { rows, columns, leading: leading * image.mcu.0 })
     }
 
     /// Returns the positions at which the codes of a row of `mcus` begin and end.
-    fn ends(&self, mcus: Span, row: usize) -> Option<(Point, Point)> {
+    fn ends(&self, mcus: Bounds, row: usize) -> Option<(Point, Point)> {
         let step = self.points.step;
         let begin = *self.points.get(row, mcus.left / step)?;
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
@@ -116,14 +116,14 @@ impl Excerpts {
 
     /// Returns the difference between the DC coefficients before a row and the coefficients at the end of the previous
     /// row of the excerpt.
-    fn changes(&self, mcus: Span, row: usize) -> Option<[i32; COMPONENTS]> {
+    fn changes(&self, mcus: Bounds, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;
         Some(std::array::from_fn(|i| i32::from(begin.dc[i]) - i32::from(before.dc[i])))
     }
 
     /// Returns the number of leading MCUs that a row needs.
-    fn leading(&self, mcus: Span, row: usize) -> Option<usize> {
+    fn leading(&self, mcus: Bounds, row: usize) -> Option<usize> {
         let mut most = 1;
         for (component, mut left) in self.codes.iter().zip(self.changes(mcus, row)?) {
             let mut differences = 0usize;
@@ -137,13 +137,13 @@ impl Excerpts {
     }
 
     /// Appends the codes of `mcus`, with `leading` MCUs before each row.
-    fn write(&mut self, data: &[u8], mcus: Span, leading: usize) -> Option<()> {
+    fn write(&mut self, data: &[u8], mcus: Bounds, leading: usize) -> Option<()> {
         let mut file = std::mem::take(&mut self.file);
         let mut bits = BitWriter::new(&mut file);
         let (fillers, mut lead) = (self.codes.first()?.fillers(), std::mem::take(&mut self.lead));
         for row in mcus.top..mcus.bottom {
             let ((begin, end), changes) = (self.ends(mcus, row)?, self.changes(mcus, row)?);
-            let (begin, end) = (Position::of_bits(begin.bits), Position::of_bits(end.bits));
+            let (begin, end) = (Position::from_bits(begin.bits), Position::from_bits(end.bits));
             lead.clear();
             let first = self.lead(changes, leading, &mut lead)?;
             let length: u32 = lead.iter().map(|code| u32::from(code.length)).sum();
@@ -187,7 +187,7 @@ impl Excerpts {
 struct Filler {
     /// The code for the run of zeros and the number of extra bits.
     code: Code,
-    /// Number of extra bits of each coefficient, after its code.
+    /// Number of extra bits that follow each coefficient's code.
     extra: u8,
     count: u8,
 }

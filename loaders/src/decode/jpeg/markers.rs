@@ -4,13 +4,13 @@
 //! Markers are found in the same way as in libjpeg, so both see the same scans: bytes between segments are skipped, and
 //! a scan's data ends at the first marker that is neither a stuffed zero nor a restart.
 
-use crate::decode::region::Turn;
+use crate::decode::region::ExifOrientation;
 use crate::memory::Cost;
 use crate::spec::ImageSpec;
 
-/// Maximum number of components of an image: four inks.
+/// Maximum number of colour components: CMYK has four.
 const COMPONENTS: usize = 4;
-/// Number of bytes for a block of coefficients.
+/// Bytes per coefficient block: 64 coefficients with 2 bytes each.
 const BLOCK: u64 = 128;
 /// Minimum number of blocks per second for a scan with almost no information. (Data with more information is long, and
 /// its length bounds the time.)
@@ -26,7 +26,7 @@ const EXIF: &[u8] = b"Exif\0\0";
 
 /// The information from the markers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Survey {
+pub(super) struct MarkerSummary {
     pub height: u32,
     pub width: u32,
     /// Bits per sample, usually 8.
@@ -38,10 +38,10 @@ pub(super) struct Survey {
     /// Total number of blocks that all scans go through.
     blocks: u64,
     pub components: usize,
-    pub turn: Turn,
+    pub turn: ExifOrientation,
 }
 
-impl Survey {
+impl MarkerSummary {
     /// Reads the markers of a file. If `is_whole` (the file has a single scan and a valid checksum), stops at the
     /// scan's data.
     ///
@@ -49,8 +49,8 @@ impl Survey {
     ///
     /// Returns a message if the file has no image, is truncated, or if its scans leave out a part of a progressive
     /// image.
-    pub fn of(file: &[u8], is_whole: bool) -> Result<Self, String> {
-        let mut walk = Walk { file, at: 2 };
+    pub fn read(file: &[u8], is_whole: bool) -> Result<Self, String> {
+        let mut walk = MarkerReader { file, at: 2 };
         let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
         let mut turn = None;
         loop {
@@ -74,7 +74,7 @@ impl Survey {
                 }
                 APP1 => {
                     let body = walk.segment().ok_or_else(|| cut_short(false))?;
-                    turn = turn.or(body.strip_prefix(EXIF).map(Turn::of_exif));
+                    turn = turn.or(body.strip_prefix(EXIF).map(ExifOrientation::from_exif));
                 }
                 // Markers without a length.
                 0x01 | 0xd0..=SOI => {}
@@ -105,12 +105,12 @@ fn cut_short(begun: bool) -> String {
     }
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct MarkerReader<'a> {
     pub file: &'a [u8],
     pub at: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> MarkerReader<'a> {
     /// Returns the next marker. Skips other bytes, stuffed zeros and fill bytes.
     pub fn marker(&mut self) -> Option<u8> {
         loop {
@@ -215,7 +215,7 @@ impl Frame {
     }
 
     /// Creates the survey at the first scan. `whole` means that this scan has all components.
-    fn survey(&self, whole: bool) -> Survey {
+    fn survey(&self, whole: bool) -> MarkerSummary {
         let Self { height, width, precision, lossless, .. } = *self;
         let squares: u64 = self.components().iter().map(|c| self.mcus() * c.across * c.down).sum();
         let kept = match (self.progressive || !whole, lossless) {
@@ -223,8 +223,8 @@ impl Frame {
             (true, false) => squares * BLOCK,
             (true, true) => squares,
         };
-        let (scans, blocks, turn) = (0, 0, Turn::default());
-        Survey { height, width, precision, lossless, scans, kept, blocks, components: self.count, turn }
+        let (scans, blocks, turn) = (0, 0, ExifOrientation::default());
+        MarkerSummary { height, width, precision, lossless, scans, kept, blocks, components: self.count, turn }
     }
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.
@@ -261,10 +261,10 @@ mod tests {
 
     #[test]
     fn sizes_scans_and_memory() {
-        let baseline = Survey::of(BASELINE, false).unwrap();
-        assert_eq!(Survey::of(BASELINE, true).unwrap(), baseline);
+        let baseline = MarkerSummary::read(BASELINE, false).unwrap();
+        assert_eq!(MarkerSummary::read(BASELINE, true).unwrap(), baseline);
         assert_eq!((baseline.scans, baseline.kept, baseline.lossless, baseline.components), (1, 0, false, 3));
-        let progressive = Survey::of(PROGRESSIVE, false).unwrap();
+        let progressive = MarkerSummary::read(PROGRESSIVE, false).unwrap();
         assert!(progressive.scans > 3 && progressive.kept > 0, "{progressive:?}");
         let blocks = u64::from(progressive.height.div_ceil(16) * progressive.width.div_ceil(16)) * 6;
         assert_eq!(progressive.kept, blocks * 128);
@@ -277,24 +277,24 @@ mod tests {
     fn every_cut_is_noticed() {
         for file in [BASELINE, PROGRESSIVE] {
             for length in 2..file.len() {
-                assert!(Survey::of(&file[..length], false).is_err(), "{length} of {} bytes", file.len());
+                assert!(MarkerSummary::read(&file[..length], false).is_err(), "{length} of {} bytes", file.len());
             }
         }
         let scans = memchr::memmem::find_iter(PROGRESSIVE, &[0xff, SOS]).collect::<Vec<_>>();
         for &start in &scans[1..] {
             let cut = [&PROGRESSIVE[..start], &[0xff, EOI]].concat();
-            assert!(Survey::of(&cut, false).unwrap_err().contains("leave out a part"), "{start}");
+            assert!(MarkerSummary::read(&cut, false).unwrap_err().contains("leave out a part"), "{start}");
         }
     }
 
     #[test]
     fn odd_bytes_are_passed_over() {
-        let whole = Survey::of(BASELINE, false).unwrap();
+        let whole = MarkerSummary::read(BASELINE, false).unwrap();
         let frame = memchr::memmem::find(BASELINE, &[0xff, 0xc0]).unwrap();
         for odd in [&[0, 1, 2][..], &[0xff, 0xff], &[0xff, 0, 7], &[0xff, 0xd3], &[0xff, 0x01]] {
             let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
-            assert_eq!(Survey::of(&file, false), Ok(whole), "{odd:?}");
+            assert_eq!(MarkerSummary::read(&file, false), Ok(whole), "{odd:?}");
         }
-        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it contains no image");
+        assert_eq!(MarkerSummary::read(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it contains no image");
     }
 }

@@ -22,17 +22,17 @@ use std::ffi::CStr;
 use turbojpeg::{Subsamp, raw};
 
 use crate::decode::png::{has_adobe_marker, to_rgb};
-use crate::decode::region::Turn;
+use crate::decode::region::ExifOrientation;
 use crate::decode::region::{Need, Part};
 use crate::fault::Fault;
 use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 #[cfg(fuzzing)]
-pub use entry_points::seal as seal_entry_points;
+pub use entry_points::write_checksum as seal_entry_points;
 pub use entry_points::{check_entry_points, entry_points};
-use excerpt::{Excerpts, Span};
+use excerpt::{Bounds, Excerpts};
 use frame::Frame;
-use markers::Survey;
+use markers::MarkerSummary;
 
 /// A decompressor, reused for all images. Each thread has its own.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Header {
     subsampling: i32,
     lossless: bool,
     pub cost: Cost,
-    pub turn: Turn,
+    pub turn: ExifOrientation,
     /// True if the record has entry points that belong to the file.
     has_entry_points: bool,
 }
@@ -70,7 +70,7 @@ impl Header {
     }
 
     /// Returns true if the image is stored as four inks.
-    pub fn has_inks(&self) -> bool {
+    pub fn is_cmyk(&self) -> bool {
         self.space == raw::TJCS_TJCS_CMYK as i32 || self.space == raw::TJCS_TJCS_YCCK as i32
     }
 
@@ -127,9 +127,9 @@ impl Jpeg {
     /// Reads the header of a file. It reads all markers to check that the file is complete and to compute the cost.
     /// This is not necessary if `entry_points` belong to the file, because they are made only for complete files.
     pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
-        let has_entry_points = entry_points::belong(entry_points, file);
-        let survey = Survey::of(file, has_entry_points).map_err(fault)?;
-        let Survey { height, width, precision, lossless, components, turn, .. } = survey;
+        let has_entry_points = entry_points::match_file(entry_points, file);
+        let survey = MarkerSummary::read(file, has_entry_points).map_err(fault)?;
+        let MarkerSummary { height, width, precision, lossless, components, turn, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("samples of {precision} bits; expected 8")));
         }
@@ -200,7 +200,7 @@ impl Jpeg {
         let (top, left) = part.origin;
         let reduction = part.reduction as usize;
         // Chroma upsampling reads a row of chroma on both sides.
-        let need = Span {
+        let need = Bounds {
             top: reduction * top.saturating_sub(1),
             left: reduction * left,
             bottom: reduction * (top + part.rows + 1),
@@ -270,7 +270,7 @@ impl Jpeg {
         // libjpeg does not convert the colours of lossless files.
         let repeats = header.lossless && header.is_grey() && channels == 3;
         let (format, bytes) = match channels {
-            _ if header.has_inks() => (raw::TJPF_TJPF_CMYK, 4),
+            _ if header.is_cmyk() => (raw::TJPF_TJPF_CMYK, 4),
             1 => (raw::TJPF_TJPF_GRAY, 1),
             _ if repeats => (raw::TJPF_TJPF_GRAY, 1),
             _ => (raw::TJPF_TJPF_RGB, 3),
@@ -288,7 +288,7 @@ impl Jpeg {
         // is still as in the header.
         let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
         self.check(status)?;
-        if header.has_inks() {
+        if header.is_cmyk() {
             // YCCK files are always inverted.
             let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || has_adobe_marker(file);
             to_rgb(&mut pixels[..needed], inverted);

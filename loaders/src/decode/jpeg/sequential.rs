@@ -1,8 +1,8 @@
 //! The header of a sequential JPEG file with a single scan. It has the information for finding blocks in the scan's
 //! data, and for making a JPEG file from some of them.
 
-use super::bits::Definition;
-use super::markers::Walk;
+use super::bits::HuffmanTable;
+use super::markers::MarkerReader;
 
 /// Maximum number of components: luma and chroma. Files with four inks are not supported here.
 pub(super) const COMPONENTS: usize = 3;
@@ -24,13 +24,13 @@ const COMMENT: u8 = 0xfe;
 pub(super) struct Component<'a> {
     /// Number of the component's blocks per MCU.
     pub blocks: usize,
-    pub dc: Definition<'a>,
-    pub ac: Definition<'a>,
+    pub dc: HuffmanTable<'a>,
+    pub ac: HuffmanTable<'a>,
 }
 
 /// The contents of the header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sequential<'a> {
+pub(super) struct SequentialJpeg<'a> {
     pub width: usize,
     pub height: usize,
     /// Width and height of an MCU in pixels.
@@ -50,14 +50,14 @@ struct Frame<'a> {
     size_at: usize,
 }
 
-impl<'a> Sequential<'a> {
+impl<'a> SequentialJpeg<'a> {
     /// Reads the header of a file and copies the parts that decoding needs to `header`. Returns `None` if the file is
     /// not supported: if it is progressive, lossless or arithmetically coded, or has more than one scan, four inks,
     /// more than 8 bits or restart intervals.
-    pub fn of(file: &'a [u8], header: &mut Vec<u8>) -> Option<Self> {
+    pub fn parse(file: &'a [u8], header: &mut Vec<u8>) -> Option<Self> {
         header.clear();
         header.extend_from_slice(file.get(..2)?);
-        let mut walk = Walk { file, at: 2 };
+        let mut walk = MarkerReader { file, at: 2 };
         let (mut frame, mut dc, mut ac) = (None, [None; TABLES], [None; TABLES]);
         loop {
             let marker = walk.marker()?;
@@ -74,7 +74,7 @@ impl<'a> Sequential<'a> {
                     while let Some((&id, rest)) = body.split_first() {
                         body = rest;
                         let tables = if id >> 4 == 0 { &mut dc } else { &mut ac };
-                        *tables.get_mut(usize::from(id & 15))? = Some(Definition::take(&mut body)?);
+                        *tables.get_mut(usize::from(id & 15))? = Some(HuffmanTable::parse(&mut body)?);
                     }
                 }
                 SOS => return frame?.scan(body, &dc, &ac, &file[walk.at..]),
@@ -95,7 +95,7 @@ impl<'a> Sequential<'a> {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }
 
-    /// Returns the number of blocks per MCU, of all components together.
+    /// Returns the blocks per MCU, summed over all components.
     pub fn blocks(&self) -> usize {
         self.components().map(|component| component.blocks).sum()
     }
@@ -122,10 +122,10 @@ impl<'a> Frame<'a> {
     fn scan(
         self,
         body: &[u8],
-        dc: &[Option<Definition<'a>>; TABLES],
-        ac: &[Option<Definition<'a>>; TABLES],
+        dc: &[Option<HuffmanTable<'a>>; TABLES],
+        ac: &[Option<HuffmanTable<'a>>; TABLES],
         data: &'a [u8],
-    ) -> Option<Sequential<'a>> {
+    ) -> Option<SequentialJpeg<'a>> {
         let (&count, rest) = body.split_first()?;
         let (selectors, rest) = rest.split_at_checked(2 * usize::from(count))?;
         let selectors = selectors.as_chunks::<2>().0;
@@ -147,6 +147,6 @@ impl<'a> Frame<'a> {
         }
         let Self { height, width, size_at, .. } = self;
         let mcu = (8 * most_across, 8 * most_down);
-        Some(Sequential { width, height, mcu, components, data, size_at })
+        Some(SequentialJpeg { width, height, mcu, components, data, size_at })
     }
 }

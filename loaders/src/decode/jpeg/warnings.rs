@@ -63,7 +63,7 @@ struct Common {
 type EmitMessage = unsafe extern "C" fn(*mut Common, c_int);
 
 /// TurboJPEG's own function. It is the same for all decompressors.
-static THEIRS: OnceLock<EmitMessage> = OnceLock::new();
+static ORIGINAL: OnceLock<EmitMessage> = OnceLock::new();
 
 thread_local! {
     static WARNINGS: Cell<Warnings> = const { Cell::new(NONE) };
@@ -90,8 +90,8 @@ pub(super) unsafe fn listen(handle: tjhandle) -> bool {
     let manager = unsafe { &mut *manager };
     let as_new = manager.trace_level == 0 && manager.num_warnings == 0 && manager.format_message.is_some();
     match manager.emit_message {
-        Some(theirs) if as_new && *THEIRS.get_or_init(|| theirs) as usize == theirs as usize => {
-            manager.emit_message = Some(note);
+        Some(theirs) if as_new && *ORIGINAL.get_or_init(|| theirs) as usize == theirs as usize => {
+            manager.emit_message = Some(on_message);
             true
         }
         _ => false,
@@ -104,7 +104,7 @@ pub(super) fn take() -> Warnings {
 }
 
 /// Replaces TurboJPEG's function. A level below 0 is a warning.
-unsafe extern "C" fn note(common: *mut Common, level: c_int) {
+unsafe extern "C" fn on_message(common: *mut Common, level: c_int) {
     if level < 0 {
         let mut text: Message = [0; LENGTH];
         // SAFETY: libjpeg passes the structure that it works on. Its manager is alive and `listen` checked that it has
@@ -118,7 +118,7 @@ unsafe extern "C" fn note(common: *mut Common, level: c_int) {
         warnings.add(text);
         WARNINGS.set(warnings);
     }
-    if let Some(theirs) = THEIRS.get() {
+    if let Some(theirs) = ORIGINAL.get() {
         // SAFETY: these are the arguments that the function expects. It does not use longjmp, because
         // TJPARAM_STOPONWARNING is off.
         unsafe { theirs(common, level) }

@@ -2,7 +2,7 @@
 //! record. A multi-label data set has any number.
 
 use crate::fault::ExampleFault;
-use crate::format::protobuf::{Damage, Fields, Value, nested, put_header, put_varint, varint, varint_length};
+use crate::format::protobuf::{Damage, Fields, Value, field_length, put_header, put_varint, varint, varint_length};
 
 pub(super) const LABEL: &str = "image/class/label";
 /// The name that TensorFlow Datasets uses. If a record has both, the name above has precedence.
@@ -55,14 +55,14 @@ impl<'a> Values<'a> {
 
 /// The class or classes of a record's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found<'a> {
+pub(super) struct ParsedLabels<'a> {
     /// The first label, or 0 if there is no label.
     pub label: i64,
     pub labels: Labels<'a>,
 }
 
-/// Reads the whole list of integers of a feature.
-pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<Found<'a>, ExampleFault> {
+/// Reads all integers in a feature's list.
+pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<ParsedLabels<'a>, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
         if let (3, Value::Bytes(list)) = (number, value) {
@@ -72,7 +72,7 @@ pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<Found<'a>
             while values.next()?.is_some() {
                 one = false;
             }
-            return Ok(Found { label: first.unwrap_or(0), labels: Labels(Some(list).filter(|_| !one)) });
+            return Ok(ParsedLabels { label: first.unwrap_or(0), labels: Labels(Some(list).filter(|_| !one)) });
         }
     }
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
@@ -114,7 +114,7 @@ impl LabelList {
     }
 }
 
-/// The tag of a length-delimited field 1: the features of an example, and each of their entries.
+/// The tag for field 1, length-delimited. It precedes an example's features, and each entry in them.
 const FIRST_FIELD: u64 = 1 << 3 | 2;
 
 /// Returns the label if `head` contains its whole entry. `head` may end anywhere.
@@ -124,7 +124,7 @@ pub(crate) fn label(mut head: &[u8]) -> Option<i64> {
     loop {
         let size = usize::try_from(length(&mut head)?).ok()?;
         let (entry, rest) = head.split_at_checked(size)?;
-        if let Some(label) = of_entry(entry) {
+        if let Some(label) = label_of_entry(entry) {
             return Some(label);
         }
         head = rest;
@@ -136,7 +136,7 @@ fn length(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Reads an entry of the map: key = 1, value = 2.
-fn of_entry(entry: &[u8]) -> Option<i64> {
+fn label_of_entry(entry: &[u8]) -> Option<i64> {
     let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(entry);
     while let Some((number, value)) = fields.next().ok()? {
@@ -160,7 +160,7 @@ pub fn relabel(payload: &[u8], labels: &LabelList, out: &mut Vec<u8>) -> Result<
     let entries = entries(payload)?;
     let key = [LABEL, TFDS_LABEL].into_iter().find(|key| entries.iter().any(|entry| entry.key == key.as_bytes()));
     let key = key.ok_or(ExampleFault::Missing(LABEL))?;
-    let own = own_entry(key, labels);
+    let own = encode_label_entry(key, labels);
     // The new entry replaces the first of the old ones.
     let first = entries.iter().position(|entry| entry.key == key.as_bytes());
     let kept = entries.iter().enumerate().filter_map(|(at, entry)| match entry.key == key.as_bytes() {
@@ -180,7 +180,7 @@ struct Entry<'a> {
     bytes: &'a [u8],
 }
 
-/// Returns the entries of all maps of a payload, in order.
+/// Returns a payload's map entries in order.
 fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Damage> {
     let (mut found, mut example) = (Vec::new(), Fields(payload));
     while let Some((number, value)) = example.next()? {
@@ -209,12 +209,12 @@ fn key(entry: &[u8]) -> Result<&[u8], Damage> {
 }
 
 /// Encodes the entry of the labels, with its tag and length.
-fn own_entry(key: &str, labels: &LabelList) -> Vec<u8> {
+fn encode_label_entry(key: &str, labels: &LabelList) -> Vec<u8> {
     let (mut out, list) = (Vec::new(), labels.bytes().len());
-    put_header(1, nested(key.len()) + nested(nested(list)), &mut out);
+    put_header(1, field_length(key.len()) + field_length(field_length(list)), &mut out);
     put_header(1, key.len(), &mut out);
     out.extend_from_slice(key.as_bytes());
-    put_header(2, nested(list), &mut out);
+    put_header(2, field_length(list), &mut out);
     put_header(3, list, &mut out);
     out.extend_from_slice(labels.bytes());
     out
@@ -349,13 +349,13 @@ mod relabel_tests {
 
     #[test]
     fn the_key_of_tensorflow_datasets_stays() {
-        let payload = [&own_entry("label", &list(&[3]))[..], &own_entry("id", &list(&[9]))].concat();
+        let payload = [&encode_label_entry("label", &list(&[3]))[..], &encode_label_entry("id", &list(&[9]))].concat();
         let mut wrapped = Vec::new();
         put_header(1, payload.len(), &mut wrapped);
         wrapped.extend(payload);
         let mut out = Vec::new();
         relabel(&wrapped, &list(&[4]), &mut out).unwrap();
-        let expected = [&own_entry("label", &list(&[4]))[..], &own_entry("id", &list(&[9]))].concat();
+        let expected = [&encode_label_entry("label", &list(&[4]))[..], &encode_label_entry("id", &list(&[9]))].concat();
         assert!(out.ends_with(&expected) && out.len() == wrapped.len());
     }
 }

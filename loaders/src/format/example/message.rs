@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::boxes::{Boxes, KEYS};
 use super::labels::{LABEL, Labels};
-use crate::format::protobuf::{nested, put_header, put_varint, varint_length};
+use crate::format::protobuf::{field_length, put_header, put_varint, varint_length};
 
 pub(super) const ENCODED: &str = "image/encoded";
 pub(super) const FORMAT: &str = "image/format";
@@ -37,7 +37,7 @@ impl Format {
     }
 
     /// Detects the format of a file from its first bytes.
-    pub(super) fn of_file(file: &[u8]) -> Option<Self> {
+    pub(super) fn detect(file: &[u8]) -> Option<Self> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(Self::Png)
         } else if file.starts_with(&[0xff, 0xd8]) {
@@ -102,9 +102,9 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
 
 /// Works like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
-    let own = own_entries(e);
+    let own = required_entries(e);
     if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {
-        return write_own(&own, out);
+        return write_required(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
     let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
@@ -118,7 +118,7 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
 
 /// Returns the entries that every example has, sorted by key.
 #[inline(always)]
-fn own_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
+fn required_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
     [
         (CHANNELS, Item::Int(i64::from(e.channels))),
         (LABEL, e.labels.0.map_or(Item::Int(e.label), Item::Ints)),
@@ -134,9 +134,9 @@ fn own_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
 /// Appends a message that has only these entries. The calls are not in a loop, so that the compiler knows each key and
 /// copies it without a function call.
 #[inline(always)]
-fn write_own([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
+fn write_required([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
     let features = length(a) + length(b) + length(c) + length(d) + length(e) + length(f) + length(g) + length(h);
-    out.reserve(nested(features));
+    out.reserve(field_length(features));
     put_header(1, features, out);
     put(a, out);
     put(b, out);
@@ -153,7 +153,7 @@ type Entry<'a> = (&'a str, Item<'a>);
 /// Returns the number of bytes of an entry with its header.
 #[inline(always)]
 fn length((key, item): &Entry<'_>) -> usize {
-    nested(entry_length(key, item))
+    field_length(entry_length(key, item))
 }
 
 /// Appends an entry with its header.
@@ -163,7 +163,7 @@ fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
     put_header(1, key.len(), out);
     out.extend_from_slice(key.as_bytes());
     let list = item.list_length();
-    put_header(2, nested(list), out);
+    put_header(2, field_length(list), out);
     put_header(item.feature_field(), list, out);
     match item {
         Item::Bytes(bytes) => {
@@ -192,8 +192,8 @@ impl Item<'_> {
     #[inline(always)]
     fn list_length(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => nested(bytes.len()),
-            Self::Int(value) => nested(varint_length(*value as u64)),
+            Self::Bytes(bytes) => field_length(bytes.len()),
+            Self::Int(value) => field_length(varint_length(*value as u64)),
             Self::Ints(list) | Self::Floats(list) => list.len(),
         }
     }
@@ -212,7 +212,7 @@ impl Item<'_> {
 /// Returns the length of a map entry: the key, then a Feature with a list.
 #[inline(always)]
 fn entry_length(key: &str, item: &Item<'_>) -> usize {
-    nested(key.len()) + nested(nested(item.list_length()))
+    field_length(key.len()) + field_length(field_length(item.list_length()))
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
             boxes: Default::default(),
             entry_points: &[],
         };
-        let own = own_entries(&example);
+        let own = required_entries(&example);
         assert!(own.is_sorted_by_key(|(key, _)| *key));
         let (mut plain, mut more) = (Vec::new(), Vec::new());
         encode(&example, &mut plain);

@@ -1,7 +1,7 @@
 //! Reads a tf.Example without copies or allocation.
 
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
-use super::labels::{self, Found, LABEL, TFDS_LABEL};
+use super::labels::{self, LABEL, ParsedLabels, TFDS_LABEL};
 use super::message::{
     CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
 };
@@ -31,7 +31,7 @@ pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
 struct Keys<'a> {
     encoded: Option<&'a [u8]>,
     format: Option<Format>,
-    label: Option<Found<'a>>,
+    label: Option<ParsedLabels<'a>>,
     height: u32,
     width: u32,
     channels: u32,
@@ -79,7 +79,7 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// Reads one of the four lists of box edges.
+    /// Reads a list of box edges. There are four such lists.
     fn read_edges(&mut self, key: &[u8], feature: &'a [u8]) -> Result<(), ExampleFault> {
         let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
         let mut fields = Fields(feature);
@@ -107,8 +107,8 @@ impl<'a> Keys<'a> {
         if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
-        let Found { label, labels } = label.ok_or(ExampleFault::Missing(LABEL))?;
-        let format = self.format.or_else(|| Format::of_file(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;
+        let ParsedLabels { label, labels } = label.ok_or(ExampleFault::Missing(LABEL))?;
+        let format = self.format.or_else(|| Format::detect(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;
         let sizes = [(HEIGHT, self.height), (WIDTH, self.width), (CHANNELS, self.channels)];
         if let (Format::Raw, Some((key, _))) = (format, sizes.iter().find(|(_, size)| *size == 0)) {
             return Err(ExampleFault::RawSize(key));
@@ -183,14 +183,15 @@ const SYNSET: &[u8] = b"image/class/synset";
 
 /// Returns the WordNet id in a payload, or `None` if it is missing or not UTF-8.
 pub fn synset(payload: &[u8]) -> Option<&str> {
-    let entries = of(payload, 1).flat_map(|features| of(features, 1));
-    let mut features = entries.filter(|entry| of(entry, 1).next() == Some(SYNSET)).flat_map(|entry| of(entry, 2));
-    let value = of(of(features.next()?, 1).next()?, 1).next()?;
+    let entries = field_values(payload, 1).flat_map(|features| field_values(features, 1));
+    let mut features =
+        entries.filter(|entry| field_values(entry, 1).next() == Some(SYNSET)).flat_map(|entry| field_values(entry, 2));
+    let value = field_values(field_values(features.next()?, 1).next()?, 1).next()?;
     std::str::from_utf8(value).ok().filter(|id| !id.is_empty())
 }
 
 /// Iterates over the values for field `number` in a message. Stops at the first damaged field.
-fn of(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
+fn field_values(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     let mut fields = Fields(message);
     std::iter::from_fn(move || {
         while let Some((found, value)) = fields.next().ok()? {

@@ -24,7 +24,7 @@ pub(super) fn mirrored(position: isize, length: usize) -> usize {
 pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64) {
     let shape = image.shape();
     let plane = shape.plane().max(1);
-    image.remake(|source, target, lines| {
+    image.replace_with(|source, target, lines| {
         let (weights, line) = lines.rows(side + shape.width + side, 0).floats.split_at_mut(side);
         weigh(weights, sigma);
         for (source, target) in source.chunks_exact(plane).zip(target.chunks_exact_mut(plane)) {
@@ -65,7 +65,7 @@ pub(in crate::transform) fn sharpness(image: &mut ByteImage, factor: f64) {
         return;
     }
     let rest = (1.0 - factor) as f32;
-    image.remake(|source, target, _| {
+    image.replace_with(|source, target, _| {
         let planes = source.chunks_exact(shape.plane()).zip(target.chunks_exact_mut(shape.plane()));
         planes.for_each(|(source, target)| sharpen(source, target, shape, rest));
     });
@@ -102,7 +102,7 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
 pub(in crate::transform) fn shift_reflected(image: &mut ByteImage, down: i32, right: i32) {
     let shape = image.shape();
     let (height, width) = (shape.height, shape.width);
-    image.remake(|source, target, _| {
+    image.replace_with(|source, target, _| {
         let planes = source.chunks_exact(shape.plane().max(1)).zip(target.chunks_exact_mut(shape.plane().max(1)));
         for (source, target) in planes {
             for (y, out) in target.chunks_exact_mut(width).enumerate() {

@@ -8,9 +8,9 @@ pub(crate) struct ByteImage {
     shape: PlanarShape,
     /// The planes, without gaps. Bytes after them are left over from larger images.
     pixels: Vec<u8>,
-    /// The planes before the last [`ByteImage::remake`].
+    /// The planes before the last [`ByteImage::replace_with`].
     spare: Vec<u8>,
-    /// The planes at the last [`ByteImage::keep`].
+    /// The planes at the last [`ByteImage::save`].
     kept: Vec<u8>,
     lines: Lines,
 }
@@ -79,7 +79,7 @@ impl ByteImage {
     }
 
     /// Replaces all bytes: `make` gets the current bytes, a target of the same shape, and working memory.
-    pub(super) fn remake(&mut self, make: impl FnOnce(&[u8], &mut [u8], &mut Lines)) {
+    pub(super) fn replace_with(&mut self, make: impl FnOnce(&[u8], &mut [u8], &mut Lines)) {
         let values = self.shape.values();
         grow(&mut self.spare, values);
         make(&self.pixels[..values], &mut self.spare[..values], &mut self.lines);
@@ -87,7 +87,7 @@ impl ByteImage {
     }
 
     /// Saves the bytes for [`ByteImage::restore`].
-    pub fn keep(&mut self) {
+    pub fn save(&mut self) {
         let values = self.shape.values();
         grow(&mut self.kept, values);
         self.kept[..values].copy_from_slice(&self.pixels[..values]);

@@ -67,15 +67,15 @@ pub(in crate::transform) fn rest(factor: f32) -> f32 {
 }
 
 /// The new value for each byte.
-type Lookup = [u8; 256];
+type ByteTable = [u8; 256];
 
 /// Builds the table of a function from values 0 to 255 to integers from 0 to 255.
-fn table(of: impl Fn(f32) -> f32) -> Lookup {
+fn table(of: impl Fn(f32) -> f32) -> ByteTable {
     std::array::from_fn(|byte| of(byte as f32) as u8)
 }
 
 /// Replaces every byte by its entry in a table.
-pub(super) fn look_up(bytes: &mut [u8], table: &Lookup) {
+pub(super) fn look_up(bytes: &mut [u8], table: &ByteTable) {
     bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
 }
 

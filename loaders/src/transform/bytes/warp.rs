@@ -41,7 +41,7 @@ impl Sampling {
 /// Takes every pixel from its source position in `grid`. Pixels from outside the image are zero.
 pub(in crate::transform) fn warp(image: &mut ByteImage, grid: &Grid, sampling: Sampling) {
     let shape = image.shape();
-    image.remake(|source, target, lines| {
+    image.replace_with(|source, target, lines| {
         let rows = lines.rows(2 * shape.width, shape.width);
         match sampling {
             Sampling::Nearest => warp_nearest(source, target, shape, grid, rows),
@@ -80,13 +80,13 @@ fn to_integer(value: f32, length: f32) -> i32 {
 }
 
 /// Positions and weights of the four pixels around a point. The weight of a pixel outside the image is 0.
-struct Four {
+struct FourPixels {
     places: [usize; 4],
     weights: [f32; 4],
 }
 
-impl Four {
-    fn about(x: f32, y: f32, shape: PlanarShape) -> Self {
+impl FourPixels {
+    fn around(x: f32, y: f32, shape: PlanarShape) -> Self {
         let (width, height) = (shape.width as f32, shape.height as f32);
         // All points beyond these limits give the same result. NaN becomes -2.
         let (x, y) = (x.max(-2.0).min(width + 1.0), y.max(-2.0).min(height + 1.0));
@@ -107,7 +107,7 @@ impl Four {
         four
     }
 
-    fn of(&self, plane: &[u8]) -> f32 {
+    fn interpolate(&self, plane: &[u8]) -> f32 {
         let terms = self.places.iter().zip(self.weights);
         terms.fold(0.0, |sum, (&place, weight)| fused(f32::from(plane[place]), weight, sum))
     }
@@ -118,14 +118,14 @@ fn warp_bilinear(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Gr
     for row in 0..shape.height {
         grid.row(row, xs, ys);
         for (column, (&x, &y)) in xs.iter().zip(&*ys).enumerate() {
-            let four = Four::about(x, y, shape);
+            let four = FourPixels::around(x, y, shape);
             let share = match edge {
                 Edge::Plain => 1.0,
                 Edge::Shaded => four.weights.iter().sum(),
             };
             let planes = source.chunks_exact(shape.plane()).zip(target.chunks_exact_mut(shape.plane()));
             for (source, target) in planes {
-                target[row * shape.width + column] = nearest(four.of(source) * share);
+                target[row * shape.width + column] = nearest(four.interpolate(source) * share);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::transform::bytes::shift_reflected;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{Built, Context, Sizes, Transform, Varied, various_sizes};
+use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied, various_sizes};
 
 /// `center_crop(n)`: crops to the n x n window in the middle. Its offset is (H - n) / 2, rounded with ties to even as
 /// in torchvision. It does not pad, so n must fit.
@@ -17,7 +17,7 @@ struct CenterCrop {
     size: Size,
 }
 
-pub(super) fn build_center_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_center_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let size = only_size(arguments)?;
     Ok(Box::new(CenterCrop { size }))
 }
@@ -61,7 +61,7 @@ struct CornerCrop {
     corner: u32,
 }
 
-pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     match (size_first(arguments)?, arguments.words.first()) {
         ((size, [corner]), None) => Ok(Box::new(CornerCrop { size, corner: whole(*corner, 0, 3)? })),
         _ => Err("expected a size and a corner from 0 to 3".into()),
@@ -102,7 +102,7 @@ struct RandomCrop {
     size: Size,
 }
 
-pub(super) fn build_random_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_random_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let size = only_size(arguments)?;
     Ok(Box::new(RandomCrop { size }))
 }
@@ -143,7 +143,7 @@ struct PadCrop {
     reflects: bool,
 }
 
-pub(super) fn build_pad_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_pad_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let padding = one_size(arguments.no_size()?, 0)?;
     let reflects = arguments.choice(&[("zeros", false), ("reflect", true)])?;
     Ok(Box::new(PadCrop { padding, reflects }))
@@ -193,7 +193,7 @@ struct Shift {
     columns: i32,
 }
 
-pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let offset = |number: f64| {
         let whole = number.fract() == 0.0 && number.abs() <= f64::from(u16::MAX);
         if whole { Ok(number as i32) } else { Err(format!("expected a whole number of pixels, got {number}")) }
@@ -236,7 +236,7 @@ fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     Ok(ImageSpec::new(height, width, input.channels))
 }
 
-/// Returns the shape of a crop of images for which only the length of the short side is known.
+/// Returns the shape of a crop if only the images' short side is known.
 fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, String> {
     let Size { height, width } = size;
     match input.short_side {

@@ -5,7 +5,7 @@ use crate::spec::ImageSpec;
 use crate::transform::bytes;
 use crate::transform::call::{grey_or_rgb, only_probability, pixels};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Transform};
+use crate::transform::op::{BuildResult, Context, Transform};
 
 /// `gaussian_blur(side, low, high)`: blurs with a Gaussian over a square with odd side. Its standard deviation is
 /// uniform over low to high pixels. The default is 0.1 to 2. `gaussian_blur(side, sigma)` has a fixed sigma. The image
@@ -17,7 +17,7 @@ struct GaussianBlur {
     high: f64,
 }
 
-pub(super) fn build_gaussian_blur(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_gaussian_blur(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     let (side, low, high) = match *arguments {
         [side] => (side, 0.1, 2.0),
         [side, sigma] => (side, sigma, sigma),
@@ -66,7 +66,7 @@ struct Sharpness {
     probability: f64,
 }
 
-pub(super) fn build_sharpness(arguments: &[f64], context: Context<'_>) -> Built {
+pub(super) fn build_sharpness(arguments: &[f64], context: Context<'_>) -> BuildResult {
     let [factor, ref rest @ ..] = *arguments else {
         return Err("expected 1 or 2 arguments, got 0".into());
     };
@@ -99,7 +99,7 @@ impl fmt::Display for Sharpness {
 mod tests {
     use super::*;
     use crate::transform::op::Build;
-    use crate::transform::testing::{made, run};
+    use crate::transform::testing::{build_transform, run};
 
     #[test]
     fn a_dot_spreads_evenly_and_a_flat_image_stays() {
@@ -117,8 +117,9 @@ mod tests {
     #[test]
     fn squares_that_reach_too_far_are_refused() {
         let spec = ImageSpec::new(5, 9, 1);
-        let problem =
-            |text| made(Build::Numbers(build_gaussian_blur), text, spec).and_then(|op| op.output(spec)).unwrap_err();
+        let problem = |text| {
+            build_transform(Build::Numbers(build_gaussian_blur), text, spec).and_then(|op| op.output(spec)).unwrap_err()
+        };
         assert!(problem("gaussian_blur(11)").contains("11x11 cannot be mirrored within an image of 5x9x1"));
         assert!(problem("gaussian_blur(4)").contains("odd side, got 4"));
         assert!(problem("gaussian_blur(3, 0)").contains("0 < low <= high, got 0 and 0"));

@@ -3,7 +3,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::transform::call::{no_arguments, only_probability};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Transform};
+use crate::transform::op::{BuildResult, Context, Transform};
 
 /// `flip(p)` and `vertical_flip(p)`: mirror an image with probability p (default 1/2).
 #[derive(Debug)]
@@ -13,11 +13,11 @@ struct Flip {
     vertical: bool,
 }
 
-pub(super) fn build_flip(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_flip(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(Flip { probability: only_probability(arguments, 0.5)?, vertical: false }))
 }
 
-pub(super) fn build_vertical_flip(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_vertical_flip(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(Flip { probability: only_probability(arguments, 0.5)?, vertical: true }))
 }
 
@@ -26,7 +26,7 @@ impl Transform for Flip {
         true
     }
 
-    fn upends(&self) -> bool {
+    fn flips_vertically(&self) -> bool {
         self.vertical
     }
 
@@ -35,9 +35,9 @@ impl Transform for Flip {
             return;
         }
         if self.vertical {
-            image.upend();
+            image.flip_vertically();
         } else {
-            image.flip();
+            image.flip_horizontally();
         }
     }
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Flip {
 #[derive(Debug)]
 struct Mirror;
 
-pub(super) fn build_mirror(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_mirror(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     no_arguments(arguments)?;
     Ok(Box::new(Mirror))
 }
@@ -67,7 +67,7 @@ impl Transform for Mirror {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        image.flip();
+        image.flip_horizontally();
     }
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Mirror {
 #[derive(Debug)]
 struct AlternatingFlip;
 
-pub(super) fn build_alternating_flip(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_alternating_flip(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     no_arguments(arguments)?;
     Ok(Box::new(AlternatingFlip))
 }
@@ -97,7 +97,7 @@ impl Transform for AlternatingFlip {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let first = draws.of_epoch(0).happens(0.5);
         if first != (draws.epoch() % 2 == 1) {
-            image.flip();
+            image.flip_horizontally();
         }
     }
 }

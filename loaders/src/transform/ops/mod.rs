@@ -17,7 +17,7 @@ mod warps;
 use crate::text::did_you_mean;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
-use crate::transform::op::{Build, Built, Context};
+use crate::transform::op::{Build, BuildResult, Context};
 
 /// Name, usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
@@ -127,7 +127,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Builds the transform that `text` names.
-pub(super) fn parse(text: &str, context: Context<'_>) -> Built {
+pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();

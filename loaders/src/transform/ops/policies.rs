@@ -6,7 +6,7 @@ use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
 use crate::transform::call::{Arguments, grey_or_rgb, no_arguments, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Transform};
+use crate::transform::op::{BuildResult, Context, Transform};
 use crate::transform::policy::{
     AUGMIX, AUGMIX_PARTIAL, CIFAR10, IMAGENET, Policy, RAND_AUGMENT, SVHN, Space, TRIVIAL_AUGMENT, draw_operation,
     magnitudes,
@@ -27,7 +27,7 @@ struct AutoAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
     no_arguments(arguments.no_size()?).map_err(|_| "expected only names")?;
     let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
     let named = arguments.words.first().and_then(|word| learned(word));
@@ -69,8 +69,8 @@ impl fmt::Display for AutoAugment {
 /// Sampling methods by name. The first is the default, as in torchvision.
 const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
-const MOST: u32 = 100;
-const MOST_BINS: u32 = 1001;
+const MAX_OPERATIONS: u32 = 100;
+const MAX_MAGNITUDES: u32 = 1001;
 
 #[derive(Debug)]
 struct RandAugment {
@@ -80,15 +80,15 @@ struct RandAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
     let (n, magnitude, bins) = match *arguments.no_size()? {
         [] => (2.0, 9.0, 31.0),
         [n, m] => (n, m, 31.0),
         [n, m, bins] => (n, m, bins),
         ref other => return Err(format!("expected 0, 2 or 3 numbers, got {}", other.len())),
     };
-    let operations = whole(n, 0, MOST).map_err(|problem| format!("operations: {problem}"))?;
-    let bins = whole(bins, 2, MOST_BINS).map_err(|problem| format!("magnitudes: {problem}"))?;
+    let operations = whole(n, 0, MAX_OPERATIONS).map_err(|problem| format!("operations: {problem}"))?;
+    let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
     grey_or_rgb(context.input)?;
     Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
@@ -129,13 +129,13 @@ struct TrivialAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
     let bins = match *arguments.no_size()? {
         [] => 31.0,
         [bins] => bins,
         ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
     };
-    let bins = whole(bins, 2, MOST_BINS).map_err(|problem| format!("magnitudes: {problem}"))?;
+    let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     grey_or_rgb(context.input)?;
     Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
 }
@@ -167,8 +167,8 @@ impl fmt::Display for TrivialAugment {
 
 /// Sampling methods by name. The first is the default, as in torchvision.
 const AUGMIX_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Bilinear(Edge::Plain).named(), Sampling::Nearest.named()];
-const CHAINS: usize = 10;
-const DEPTH: u32 = 10;
+const MAX_CHAINS: usize = 10;
+const MAX_DEPTH: u32 = 10;
 
 #[derive(Debug)]
 struct AugMix {
@@ -181,7 +181,7 @@ struct AugMix {
     sampling: Sampling,
 }
 
-pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
     let given = arguments.no_size()?;
     let mut numbers = [3.0, 3.0, -1.0, 1.0];
     if given.len() > numbers.len() {
@@ -197,10 +197,10 @@ pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> B
     grey_or_rgb(context.input)?;
     Ok(Box::new(AugMix {
         severity: whole(severity, 1, BINS).map_err(|problem| format!("severity: {problem}"))?,
-        chains: whole(chains, 1, CHAINS as u32).map_err(|problem| format!("chains: {problem}"))? as usize,
+        chains: whole(chains, 1, MAX_CHAINS as u32).map_err(|problem| format!("chains: {problem}"))? as usize,
         depth: match depth {
             -1.0 => None,
-            depth => Some(whole(depth, 1, DEPTH).map_err(|problem| format!("depth: {problem}, or -1"))?),
+            depth => Some(whole(depth, 1, MAX_DEPTH).map_err(|problem| format!("depth: {problem}, or -1"))?),
         },
         alpha,
         partial,
@@ -213,9 +213,9 @@ impl AugMix {
         if self.partial { AUGMIX_PARTIAL } else { AUGMIX }
     }
 
-    /// Draws the weights of the image and of each chain.
-    fn draw_shares(&self, draws: &mut Draws) -> (f32, [f32; CHAINS]) {
-        let (mut parts, mut shares) = ([0.0; 2], [0.0; CHAINS]);
+    /// Draws a weight for the image and for each chain.
+    fn draw_shares(&self, draws: &mut Draws) -> (f32, [f32; MAX_CHAINS]) {
+        let (mut parts, mut shares) = ([0.0; 2], [0.0; MAX_CHAINS]);
         dirichlet(self.alpha, &mut parts, draws);
         dirichlet(self.alpha, &mut shares[..self.chains], draws);
         let [image, chains] = parts.map(|part| part as f32);
@@ -233,7 +233,7 @@ impl Transform for AugMix {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let (image, sums) = image.byte_image_and_floats();
         let (own, shares) = self.draw_shares(draws);
-        image.keep();
+        image.save();
         bytes::start_sum(image, sums, own);
         for &share in &shares[..self.chains] {
             image.restore();

@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 /// `resize(n)`: the short side gets length n and the long side floor(n * long / short), like torchvision's `Resize(n)`.
@@ -27,7 +27,7 @@ enum Target {
     Exact(Size),
 }
 
-pub(super) fn build_resize(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_resize(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (size, rest) = size_first(arguments)?;
     no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
     let to = match arguments.size {
@@ -92,7 +92,7 @@ struct ScaleJitter {
     filter: Filter,
 }
 
-pub(super) fn build_scale_jitter(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_scale_jitter(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let &[least, most] = arguments.no_size()? else {
         return Err(format!("expected 2 numbers, got {}", arguments.numbers.len()));
     };

@@ -8,7 +8,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 const RANDOM_RESIZED_CROP_TRIES: usize = 10;
@@ -23,7 +23,7 @@ struct RandomResizedCrop {
     filter: Filter,
 }
 
-pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (size, rest) = size_first(arguments)?;
     let filter = arguments.choice(Filter::NAMES)?;
     let (area, aspect) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
@@ -125,7 +125,7 @@ struct InceptionCrop {
     filter: Filter,
 }
 
-pub(super) fn build_inception_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_inception_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (size, rest) = size_first(arguments)?;
     no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
     Ok(Box::new(InceptionCrop { size, filter: arguments.choice(Filter::NAMES)? }))

@@ -93,7 +93,7 @@ pub(super) fn build_cifar_distort(arguments: &[f64], _context: Context<'_>) -> R
 impl Transform for CifarDistort {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         if draws.unit() < 0.5 {
-            image.flip();
+            image.flip_horizontally();
         }
         let delta = draws.range(-63.0, 63.0);
         let factor = draws.range(0.2, 1.8);

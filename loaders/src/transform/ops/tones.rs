@@ -6,7 +6,7 @@ use crate::random::Draws;
 use crate::transform::bytes;
 use crate::transform::call::{grey_or_rgb, only_probability, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Transform};
+use crate::transform::op::{BuildResult, Context, Transform};
 
 /// `invert(p)`: with probability p (default 1/2), replaces each value x by 255 - x. This is torchvision's
 /// `RandomInvert`.
@@ -15,7 +15,7 @@ struct Invert {
     probability: f64,
 }
 
-pub(super) fn build_invert(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_invert(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(Invert { probability: only_probability(arguments, 0.5)? }))
 }
 
@@ -45,7 +45,7 @@ struct Posterize {
     probability: f64,
 }
 
-pub(super) fn build_posterize(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_posterize(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     let [bits, ref rest @ ..] = *arguments else {
         return Err("expected 1 or 2 arguments, got 0".into());
     };
@@ -79,7 +79,7 @@ struct Solarize {
     probability: f64,
 }
 
-pub(super) fn build_solarize(arguments: &[f64], _context: Context<'_>) -> Built {
+pub(super) fn build_solarize(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     let [threshold, ref rest @ ..] = *arguments else {
         return Err("expected 1 or 2 arguments, got 0".into());
     };
@@ -114,7 +114,7 @@ struct AutoContrast {
     probability: f64,
 }
 
-pub(super) fn build_autocontrast(arguments: &[f64], context: Context<'_>) -> Built {
+pub(super) fn build_autocontrast(arguments: &[f64], context: Context<'_>) -> BuildResult {
     grey_or_rgb(context.input)?;
     Ok(Box::new(AutoContrast { probability: only_probability(arguments, 0.5)? }))
 }
@@ -144,7 +144,7 @@ struct Equalize {
     probability: f64,
 }
 
-pub(super) fn build_equalize(arguments: &[f64], context: Context<'_>) -> Built {
+pub(super) fn build_equalize(arguments: &[f64], context: Context<'_>) -> BuildResult {
     grey_or_rgb(context.input)?;
     Ok(Box::new(Equalize { probability: only_probability(arguments, 0.5)? }))
 }
@@ -174,7 +174,7 @@ struct Grayscale {
     probability: f64,
 }
 
-pub(super) fn build_grayscale(arguments: &[f64], context: Context<'_>) -> Built {
+pub(super) fn build_grayscale(arguments: &[f64], context: Context<'_>) -> BuildResult {
     grey_or_rgb(context.input)?;
     Ok(Box::new(Grayscale { probability: only_probability(arguments, 1.0)? }))
 }

@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, warp};
 use crate::transform::call::{Arguments, only_probability};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Transform};
+use crate::transform::op::{BuildResult, Context, Transform};
 
 /// Sampling methods by name. The first is the default, as in torchvision.
 const AFFINE_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
@@ -24,7 +24,7 @@ struct Affine {
     sampling: Sampling,
 }
 
-pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (degrees, shares, scale, shear) = match *arguments.no_size()? {
         [d] => (d, [0.0; 2], [1.0; 2], [0.0; 2]),
         [d, x, y] => (d, [x, y], [1.0; 2], [0.0; 2]),
@@ -94,7 +94,7 @@ struct Rotation {
     sampling: Sampling,
 }
 
-pub(super) fn build_rotation(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_rotation(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (low, high) = match *arguments.no_size()? {
         [degrees] if degrees < 0.0 => return Err(format!("expected an angle of at least 0, got {degrees}")),
         [degrees] => (-degrees, degrees),
@@ -139,7 +139,7 @@ struct Perspective {
     sampling: Sampling,
 }
 
-pub(super) fn build_perspective(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_perspective(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let [distortion, ref rest @ ..] = *arguments.no_size()? else {
         return Err("expected 1 or 2 numbers, got 0".into());
     };

@@ -124,7 +124,7 @@ impl Span {
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     span: Span,
-    /// Length of the span divided by the number of outputs.
+    /// Span length divided by the number of outputs.
     scale: f64,
     /// The distance from its centre up to which an output depends on inputs.
     support: f64,

@@ -14,4 +14,4 @@ mod resampler;
 
 pub(crate) use filter::{Filter, Span};
 pub use plane::{Plane, PlaneResizer};
-pub(crate) use resampler::{Cut, Mirror, Planes, Resampler, Rows};
+pub(crate) use resampler::{AxisRequest, Mirror, Planes, Resampler, Rows};

@@ -68,7 +68,7 @@ struct Taps {
     grouped: Vec<[i16; 2 * GROUP]>,
 }
 
-/// The positions of the inputs for a group of outputs.
+/// Where a group of outputs finds its inputs.
 #[derive(Debug)]
 struct Group {
     /// Index of the group's first output.

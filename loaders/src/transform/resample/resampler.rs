@@ -19,7 +19,7 @@ pub(crate) struct Rows<'a> {
 
 /// The requested outputs along one axis, and the input that they are computed from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cut {
+pub(crate) struct AxisRequest {
     pub span: Span,
     /// Number of outputs for the whole span.
     pub outputs: usize,
@@ -59,8 +59,8 @@ impl Resampler {
     pub fn run(
         &mut self,
         source: Rows<'_>,
-        rows: Cut,
-        columns: Cut,
+        rows: AxisRequest,
+        columns: AxisRequest,
         mirror: Mirror,
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
@@ -76,8 +76,8 @@ impl Resampler {
     fn run_channels<const C: usize>(
         &mut self,
         source: Rows<'_>,
-        rows: Cut,
-        columns: Cut,
+        rows: AxisRequest,
+        columns: AxisRequest,
         mirror: Mirror,
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
@@ -124,7 +124,7 @@ mod tests {
             let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
             let (_, filter) = Filter::NAMES[case as usize % 3];
             let span = |length: usize| Span { start: 0.0, length: length as f64, filter };
-            let cut = |length, outputs| Cut { span: span(length), outputs, wanted: (0, outputs), to: 0 };
+            let cut = |length, outputs| AxisRequest { span: span(length), outputs, wanted: (0, outputs), to: 0 };
             let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
             let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
             let mut values = vec![f32::NAN; rows * columns * 3];

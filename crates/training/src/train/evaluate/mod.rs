@@ -12,7 +12,7 @@ use collector::{BatchScore, Collector, MultiLabelCollector, MultiLabelResults, o
 use comm::Comm;
 use engine::{Batch, Graph};
 use formats::checkpoint::LabelScores;
-use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
+use loaders::{EvalOrder, Options, Order, Pipeline, Split, SubsetOrder};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use crate::error::Error;
@@ -166,7 +166,7 @@ impl Evaluation {
     fn order(&self, session: &Session) -> Box<dyn Order> {
         let order = EvalOrder::new(self.images(), self.batch, session.world.rank, session.world.size);
         match self.selection.as_ref().and_then(|selection| selection.images.clone()) {
-            Some(images) => Box::new(Chosen::new(order, images)),
+            Some(images) => Box::new(SubsetOrder::new(order, images)),
             None => Box::new(order),
         }
     }

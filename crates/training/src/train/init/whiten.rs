@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use backend::Backend;
-use loaders::{Chosen, EvalOrder, ImageSpec, Loader};
+use loaders::{EvalOrder, ImageSpec, Loader, SubsetOrder};
 use net::{Conv, NetSpec, Op};
 use recipe::nearest;
 
@@ -48,7 +48,7 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     let count = moments.images().min(split.len());
     let ids: Arc<[u64]> =
         (0..count).map(|i| (u128::from(i) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let order = Chosen::new(EvalOrder::new(count, BATCH, 0, 1), ids);
+    let order = SubsetOrder::new(EvalOrder::new(count, BATCH, 0, 1), ids);
     let options = loaders::Options { open: 0, ..run.options };
     let mut loader = Loader::start(Arc::clone(split), run.source.preprocess.clone(), Box::new(order), options)?;
     while let Some(batch) = loader.next()? {

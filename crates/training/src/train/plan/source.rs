@@ -240,7 +240,7 @@ fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
 /// Returns the error for transforms that do not fit the images. If the cause is that sizes vary, the message adds the
 /// first image that differs.
 fn unfit(error: &loaders::Error, problem: &str, split: &Split) -> Error {
-    let odd = error.is_of_sizes().then(|| split.one_size().err()).flatten();
+    let odd = error.is_about_sizes().then(|| split.one_size().err()).flatten();
     Error::Usage(odd.map_or_else(|| problem.to_owned(), |odd| format!("{problem}; {odd}")))
 }
 

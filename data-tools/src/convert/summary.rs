@@ -21,7 +21,7 @@ const SHOWN: usize = 10;
 
 /// The result of a conversion.
 #[derive(Debug, Clone)]
-pub struct Converted {
+pub struct ConvertSummary {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
@@ -36,11 +36,11 @@ pub struct Converted {
     /// A message for each other part of the source that was left out.
     pub notes: Vec<String>,
     /// Working time, summed over all threads.
-    pub spent: Spent,
+    pub spent: ThreadTimes,
     pub elapsed: Duration,
 }
 
-impl Converted {
+impl ConvertSummary {
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> = self
             .manifest
@@ -71,7 +71,7 @@ impl Converted {
 
 /// Formats a summary such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes; 68.9 MiB in
 /// 0.14 s`, followed by a line for each part that was left out.
-impl fmt::Display for Converted {
+impl fmt::Display for ConvertSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -95,7 +95,7 @@ impl fmt::Display for Converted {
     }
 }
 
-impl Converted {
+impl ConvertSummary {
     /// Formats the splits: `train` first, then by descending size.
     fn splits(&self) -> String {
         let mut splits: Vec<_> = self.manifest.splits.iter().collect();
@@ -125,25 +125,25 @@ impl Converted {
 
 /// Statistics of a set of samples. Merging two of them is exact, so the result does not depend on the order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// Number of images whose pixels are in `moments`.
+    /// How many images `moments` covers.
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
     /// Number of images with entry points.
     #[serde(default)]
     pub entry_points: u64,
-    /// Sum of hashes of the samples' file stamps, which detects changed files. See `of_sample` in `journal.rs`.
+    /// Sum of hashes of the samples' file stamps, which detects changed files. See `sample_stamp` in `journal.rs`.
     #[serde(default)]
     pub stamps: u64,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
 }
 
-impl Tally {
-    pub(super) fn see(&mut self, height: u32, width: u32) {
+impl SampleStats {
+    pub(super) fn add_size(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }
 
@@ -152,8 +152,8 @@ impl Tally {
         self.sizes = Some([[a.min(h0), b.min(w0)], [c.max(h1), d.max(w1)]]);
     }
 
-    /// Adds the statistics of further samples of `shard`.
-    pub(super) fn merge(&mut self, other: Tally, shard: &Path) -> Result<(), Error> {
+    /// Adds statistics about more samples in `shard`.
+    pub(super) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
@@ -173,7 +173,7 @@ impl Tally {
 
 /// Time spent on each part of the work, summed over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct ThreadTimes {
     /// Opening the source, listing and unpacking it, and reading samples.
     pub reading: Duration,
     /// Checking, decoding, resizing, encoding and measuring images.
@@ -185,8 +185,8 @@ pub struct Spent {
     pub syncing: Duration,
 }
 
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Spent) {
+impl AddAssign for ThreadTimes {
+    fn add_assign(&mut self, other: ThreadTimes) {
         self.reading += other.reading;
         self.decoding += other.decoding;
         self.writing += other.writing;
@@ -194,31 +194,31 @@ impl AddAssign for Spent {
     }
 }
 
-impl Spent {
+impl ThreadTimes {
     /// Scales the measured times up to a thread's `whole` time, because only some samples are timed. `syncing` stays as
     /// it is.
     pub(super) fn extended_to(self, whole: Duration) -> Self {
         let measured = self.reading + self.decoding + self.writing;
         let part = |part: Duration| whole.mul_f64(part.as_secs_f64() / measured.as_secs_f64().max(1e-9));
-        let Spent { reading, decoding, writing, syncing } = self;
-        Spent { reading: part(reading), decoding: part(decoding), writing: part(writing), syncing }
+        let ThreadTimes { reading, decoding, writing, syncing } = self;
+        ThreadTimes { reading: part(reading), decoding: part(decoding), writing: part(writing), syncing }
     }
 }
 
 /// A stopwatch. Each lap begins where the previous one ended.
-pub(super) struct Watch {
+pub(super) struct Stopwatch {
     /// Start of the current lap. `None` if the watch is off and costs nothing.
     last: Option<Instant>,
 }
 
-impl Watch {
+impl Stopwatch {
     pub fn start() -> Self {
-        Watch { last: Some(Instant::now()) }
+        Stopwatch { last: Some(Instant::now()) }
     }
 
     /// Starts a watch, or returns one that is off if `runs` is false.
     pub fn start_if(runs: bool) -> Self {
-        if runs { Watch::start() } else { Watch { last: None } }
+        if runs { Stopwatch::start() } else { Stopwatch { last: None } }
     }
 
     /// Ends the lap and adds its duration to `sum`.
@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn sizes_and_sums_add_up() {
-        let (mut all, mut part) = (Tally::default(), Tally::default());
+        let (mut all, mut part) = (SampleStats::default(), SampleStats::default());
         assert_eq!(all.one_size(), None);
-        all.see(4, 5);
+        all.add_size(4, 5);
         assert_eq!(all.one_size(), Some([4, 5]));
-        part.see(4, 5);
-        part.see(9, 2);
+        part.add_size(4, 5);
+        part.add_size(9, 2);
         part.moments.add(&[1, 2, 3], 3).unwrap();
         (part.measured, part.entry_points, all.entry_points) = (1, 2, 3);
         (part.stamps, all.stamps) = (u64::MAX, 3);
@@ -249,7 +249,7 @@ mod tests {
         all.merge(part, Path::new("shard")).unwrap();
         assert_eq!((all.one_size(), all.sizes), (None, Some([[4, 2], [9, 5]])));
         assert_eq!((all.measured, all.entry_points, all.stamps, all.skipped.len()), (1, 5, 2, 1));
-        let back: Tally = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        let back: SampleStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
     }
 }
@@ -261,9 +261,9 @@ mod spent_tests {
     #[test]
     fn laps_add_up() {
         let nap = Duration::from_millis(5);
-        let (mut spent, mut all) = (Spent::default(), Spent::default());
+        let (mut spent, mut all) = (ThreadTimes::default(), ThreadTimes::default());
         let started = Instant::now();
-        let mut watch = Watch::start();
+        let mut watch = Stopwatch::start();
         std::thread::sleep(nap);
         watch.lap(&mut spent.reading);
         std::thread::sleep(2 * nap);
@@ -273,18 +273,18 @@ mod spent_tests {
         all += spent;
         all += spent;
         assert_eq!((all.reading, all.decoding, all.writing), (2 * spent.reading, Duration::ZERO, 2 * spent.writing));
-        Watch::start_if(false).lap(&mut all.decoding);
+        Stopwatch::start_if(false).lap(&mut all.decoding);
         assert_eq!(all.decoding, Duration::ZERO);
     }
 
     #[test]
     fn what_some_samples_took_stands_for_all() {
         let ms = Duration::from_millis;
-        let some = Spent { reading: ms(1), decoding: ms(3), writing: ms(4), syncing: ms(5) };
+        let some = ThreadTimes { reading: ms(1), decoding: ms(3), writing: ms(4), syncing: ms(5) };
         let all = some.extended_to(ms(80));
         let near = |got: Duration, expected| got.abs_diff(expected) < Duration::from_micros(1);
         assert!(near(all.reading, ms(10)) && near(all.decoding, ms(30)) && near(all.writing, ms(40)), "{all:?}");
         assert_eq!(all.syncing, ms(5));
-        assert_eq!(Spent::default().extended_to(ms(80)), Spent::default());
+        assert_eq!(ThreadTimes::default().extended_to(ms(80)), ThreadTimes::default());
     }
 }
