@@ -35,7 +35,7 @@ fn net(width: usize) -> NetSpec {
 fn train_steps<B: Backend>(backend: B, width: usize) -> Vec<StepResult> {
     let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
     let mut graph = Graph::new(backend, net(width), ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));
-    let teacher = graph.beside(net(16), ROWS).unwrap_or_else(|e| panic!("{e}"));
+    let teacher = graph.inference_graph(net(16), ROWS).unwrap_or_else(|e| panic!("{e}"));
     let teaching = Teaching { share: 1.0, temperature: 2.0 };
     graph.train_against(Objective { form: LossForm::Softmax, gamma: 0.0, teacher: Some(teaching) });
     graph.teach(teacher).unwrap();
@@ -90,10 +90,10 @@ fn a_teacher_of_other_classes_or_images_is_refused() {
     let mut wider = NetSpec::new("wider", Shape::image(8, 4, 4));
     let image = wider.image();
     wider.add("fc", Op::Linear(Linear::new(CLASSES + 1)), image);
-    let no_targets = graph.beside(net(16), ROWS).unwrap();
+    let no_targets = graph.inference_graph(net(16), ROWS).unwrap();
     assert!(graph.teach(no_targets).unwrap_err().to_string().contains("targets"));
     graph.train_against(Objective::CROSS_ENTROPY);
-    let wider = graph.beside(wider, ROWS).unwrap();
+    let wider = graph.inference_graph(wider, ROWS).unwrap();
     let error = graph.teach(wider).unwrap_err().to_string();
     assert!(["8 scores", "9 scores", "8x4x4"].iter().all(|part| error.contains(part)), "{error}");
 }
