@@ -265,8 +265,8 @@ mod tests {
         assert!(fraction("0").is_err() && fraction("1").is_err() && fraction("nan").is_err());
         assert_eq!(duration("0.5"), Ok(0.5));
         assert!(duration("0").is_err() && duration("nan").is_err() && duration("inf").is_err());
-        assert_eq!((measured("86400"), duration("1e9")), (Ok(86_400.0), Ok(1e9)));
-        assert!(measured("86401").is_err() && measured("0").is_err());
+        assert_eq!((measurement_seconds("86400"), duration("1e9")), (Ok(86_400.0), Ok(1e9)));
+        assert!(measurement_seconds("86401").is_err() && measurement_seconds("0").is_err());
     }
 
     #[test]
