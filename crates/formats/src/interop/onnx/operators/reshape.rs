@@ -173,7 +173,10 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     {
         return Ok(Value::Blocks(view, Blocks { count, exchanged: true }));
     }
-    let x = build.view(node, 0)?;
+    let (x, padding) = match build.value(node, 0)? {
+        Value::Padded(x, padding) => (x, Some(padding)),
+        _ => (build.view(node, 0)?, None),
+    };
     let layout = match (x.layout, node.ints("perm").unwrap_or_default()) {
         (Layout::Image, [0, 2, 3, 1]) => Layout::Last,
         (Layout::Last, [0, 3, 1, 2]) => Layout::Image,
@@ -185,7 +188,8 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
             ));
         }
     };
-    Ok(Value::Tensor(View { layout, ..x }))
+    let x = View { layout, ..x };
+    Ok(padding.map_or(Value::Tensor(x), |padding| Value::Padded(x, padding)))
 }
 
 /// Returns the sizes of a tensor. The number of images is unknown.

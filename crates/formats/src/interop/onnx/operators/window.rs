@@ -1,6 +1,6 @@
 //! Pad and Slice: padding and strides that become part of the following layer.
 
-use crate::interop::onnx::build::{Build, Fill, Operator, Padding, Value, View};
+use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
@@ -126,9 +126,13 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         _ => return Err("it pads with values other than zeros, -infinity or mirrored cells".into()),
     };
     let added = |cells: i64| cells.max(0) as usize;
-    match all {
+    let last = match build.value(node, 0)? {
+        Value::Tensor(x) | Value::Function(x, _) | Value::Padded(x, _) => x.layout == Layout::Last,
+        _ => false,
+    };
+    match if last { [all[0], all[3], all[1], all[2]] } else { all } {
         [[0, 0], [0, 0], down, across] => {
-            let x = build.image(node, 0)?;
+            let x = if last { build.view(node, 0)? } else { build.image(node, 0)? };
             let sides = [down[0], across[0], down[1], across[1]];
             let (cells, crop) = (sides.map(added), sides.map(|cells| added(-cells)));
             match fill {

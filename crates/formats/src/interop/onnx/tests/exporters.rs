@@ -197,6 +197,23 @@ fn crops_are_depthwise_convolutions() {
     refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["it crops [9, 0, 0, 0] cells"]);
 }
 
+/// tf2onnx may write the Pad before the Transpose that a convolution needs.
+#[test]
+fn images_with_channels_last_are_padded() {
+    let tensors = [floats("more.weight", &[5, 5, 2, 2], &[0.5; 100]), ints("cells", &[0, 1, 2, 0, 0, 0, 1, 0])];
+    let nodes = [
+        with_ints(node("Transpose", &["a"], "t"), "perm", &[0, 2, 3, 1]),
+        node("Tanh", &["t"], "u"),
+        node("Pad", &["u", "cells"], "p"),
+        with_ints(node("Transpose", &["p"], "q"), "perm", &[0, 3, 1, 2]),
+        node("Conv", &["q", "more.weight"], "b"),
+    ];
+    match &network(&between(&tensors, &nodes)).unwrap().net.nodes[2].op {
+        Op::Conv(conv) => assert_eq!(conv.pads, [1, 2, 0, 1]),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Any other layer may read padded tensors, too. All readers share the layer that adds the zeros.
 #[test]
 fn readers_share_the_layer_that_pads() {
