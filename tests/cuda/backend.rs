@@ -118,7 +118,14 @@ fn rules() -> [Rule; 10] {
         rms(RmsPropVariant::Tf, true),
         Rule::Adagrad(AdagradRule { eps: 1e-6, lr_factor: 0.5 }),
         Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
-        Rule::Lamb(LambRule { beta1: 0.9, beta2: 0.99, eps: 1e-6, correction1: 2.0, correction2: 1.5, second_pass: true }),
+        Rule::Lamb(LambRule {
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-6,
+            correction1: 2.0,
+            correction2: 1.5,
+            second_pass: true,
+        }),
     ]
 }
 
