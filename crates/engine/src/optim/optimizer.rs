@@ -173,12 +173,7 @@ impl<B: Backend> Optimizer<B> {
 
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
     /// ranks, and clipping changes them in place.
-    pub fn step(
-        &mut self,
-        graph: &mut Graph<B>,
-        lr: f64,
-        mut ema: Option<&mut Ema<B>>,
-    ) -> Result<StepOutcome, Error> {
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
