@@ -226,9 +226,9 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     }
 }
 
-/// Predicts on task 0 that MPI will not see the other tasks of the srun step, and returns a warning with the likely
-/// cause. It is printed before MPI starts, because Open MPI may end the process with a message that blames its own
-/// build. `library` is MPI's name and version.
+/// On task 0, returns a warning if MPI will probably not see the other tasks of the srun step. The warning names the
+/// likely cause. It must be printed before MPI starts, because Open MPI may end the process with a message that blames
+/// its own build. `library` is MPI's name and version.
 pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
     let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1 && !is_over(&lookup))?;
     if has_mpirun(&lookup) || lookup("SLURM_PROCID").as_deref() != Some("0") {

@@ -236,7 +236,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
 /// Checks settings that need one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
-        "needs one worker per rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or remove the key workers"
+        "needs one worker per rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or remove `workers` from the recipe"
     );
     if recipe.sync_bn && workers != ranks {
         return refuse("sync_bn", format!("batch normalisation over the whole batch {cure}"));

@@ -25,8 +25,8 @@ section! {
         /// Whether to average the scores of the four corners and the centre of each image, instead of using only
         /// center_crop. With flip, these are ten crops.
         optional corners: bool = false;
-        /// Number of pixels by which two more views of each image are shifted along the diagonal. They have half of the
-        /// weight in the average of the scores. 0: no such views.
+        /// Number of pixels by which two more views of each image are shifted along the diagonal. Together
+        /// they have half of the weight in the average of the scores. 0: no such views.
         optional shift: u32 = 0;
         /// Whether to evaluate the averages of `[ema]` too.
         optional ema: bool = true;

@@ -39,9 +39,9 @@ section! {
 section! {
     /// Settings that replace those of the recipe on NVIDIA GPUs.
     pub struct CudaSettings {
-        /// Number format of the arithmetic on an NVIDIA GPU, instead of precision.
+        /// Number format of the arithmetic on an NVIDIA GPU, instead of the key precision.
         absent precision: Precision = "precision";
-        /// Whether products of f32 may be rounded to tf32 on an NVIDIA GPU, instead of tf32.
+        /// Whether products of f32 may round their factors to tf32 on an NVIDIA GPU, instead of the key tf32.
         absent tf32: bool = "tf32";
     }
 }
@@ -378,8 +378,8 @@ impl Recipe {
         self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
     }
 
-    /// Applies the settings for NVIDIA GPUs if `device` is `"cuda"`, and removes them. The recipe then describes the run
-    /// on this kind of device.
+    /// Empties `[cuda]`. If `device` is `"cuda"`, its settings first replace `precision` and `tf32`. The recipe then
+    /// describes the run on this kind of device.
     pub fn adapt_to(&mut self, device: &str) {
         let CudaSettings { precision, tf32 } = std::mem::take(&mut self.cuda);
         if device == "cuda" {

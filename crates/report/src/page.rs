@@ -162,7 +162,7 @@ fn time(log: &Log) -> Value {
     })
 }
 
-/// Approximate maximum of the numbers for all layers and steps.
+/// Approximate limit on how many numbers the page contains for the statistics of all layers and steps.
 const MOST: usize = 40_000;
 /// Numbers per tensor and step.
 const EACH: usize = 5;

@@ -164,7 +164,7 @@ impl Copying<'_> {
         Ok((self.spent.into_inner().unwrap_or_else(PoisonError::into_inner), skipped))
     }
 
-    /// Completes shards and syncs them together.
+    /// Completes shards, then syncs all of them to disk.
     fn close(&self, shards: impl Iterator<Item = ShardWriter>) -> Result<(), Error> {
         let (mut spent, mut watch) = (ThreadTimes::default(), Stopwatch::start());
         let complete = shards.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;

@@ -323,7 +323,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the turn to apply if a file's EXIF data request `turn`.
+    /// Returns `turn`, which a file's EXIF data request, or no turn if this decoder ignores EXIF.
     fn turn(&self, turn: ExifOrientation) -> ExifOrientation {
         match self.exif {
             Exif::Applied => turn,

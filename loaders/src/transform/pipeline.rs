@@ -236,12 +236,14 @@ impl Pipeline {
         if self.tables().is_some() {
             return Ok(());
         }
-        let (mut index, mut problem) =
-            (self.list().bytes, "makes floats; in a batch of bytes, only normalize may do that, as the last transform");
+        let (mut index, mut problem) = (
+            self.list().bytes,
+            "turns bytes into floats; if batches contain bytes, only normalize may do so, at the end of the list",
+        );
         if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
             (index, problem) = (
                 index + 1,
-                "follows a transform that makes floats; in a batch of bytes, that must be the last transform",
+                "follows a transform that turns bytes into floats; if batches contain bytes, that must be the last transform",
             );
         }
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })

@@ -341,7 +341,7 @@ fn the_bench_measures_whole_epochs() {
     let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
-    assert_contains(&error.to_string(), &["transform 0", "contrast", "makes floats", "normalize"]);
+    assert_contains(&error.to_string(), &["transform 0", "contrast", "turns bytes into floats", "normalize"]);
     let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();

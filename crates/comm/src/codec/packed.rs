@@ -1,5 +1,6 @@
-//! Codes of a bucket's rounded tensors, packed into lanes of 64-bit words. Each worker adds its codes, which are at
-//! least 0, to the sum, first on its rank and then over all ranks. The codec defines the meaning of a code.
+//! Codes of the tensors in a bucket that the codec rounds, packed into lanes of 64-bit words. Codes are never negative,
+//! so no lane borrows from the next. Each rank adds the codes of its workers, then the words are summed over all ranks.
+//! The codec defines the meaning of a code.
 //!
 //! A tensor is cut into blocks. In a block of w words, lane l of word j holds element l w + j, so that loops process
 //! consecutive words and can be vectorised.

@@ -291,7 +291,10 @@ fn first_of_image(lines: &Lines) -> Vec<u32> {
 fn split(word: &str) -> Result<&str, String> {
     match is_name(word) {
         true => Ok(word),
-        false => Err(format!("split `{}`: expected train, validation, test or another name", printable(word))),
+        false => Err(format!(
+            "split `{}`: expected a name of letters, digits, _ and - with at least one letter, such as train, validation or test",
+            printable(word)
+        )),
     }
 }
 

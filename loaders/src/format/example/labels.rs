@@ -19,7 +19,8 @@ impl<'a> Labels<'a> {
         self.0.is_some()
     }
 
-    /// Iterates over the stored labels if there is not exactly one. Otherwise the iterator is empty.
+    /// Iterates over the labels of an image with more than one. The iterator is empty if the image has no label, or a
+    /// single one, which is in `Example::label`.
     pub fn iter(self) -> impl Iterator<Item = i64> + use<'a> {
         let mut values = Values::of(self.0.unwrap_or(&[]));
         // The list has already been parsed without an error.

@@ -246,7 +246,7 @@ pub fn nearest_name(pattern: &str, names: &[&str]) -> String {
             let first: BTreeSet<&str> = names.iter().filter_map(|name| name.split('.').next()).collect();
             let more = if first.len() > MOST { ", ..." } else { "" };
             let listed: Vec<&str> = first.into_iter().take(MOST).collect();
-            format!("the names begin with {}{more}", listed.join(", "))
+            format!("each name begins with one of {}{more}", listed.join(", "))
         }
     }
 }
@@ -340,7 +340,7 @@ mod patterns_tests {
         assert!(refused("layr1.*").ends_with("\"layr1.*\" matches nothing in network x; did you mean \"layer1.*\"?"));
         assert!(refused("layer1").contains("did you mean \"layer1.*\"?"));
         assert!(refused("bn1.wieght").contains("did you mean \"bn1.weight\"?"));
-        assert!(refused("transformer.*").ends_with("the names begin with bn1, conv1, fc, layer1, layer2"));
+        assert!(refused("transformer.*").ends_with("each name begins with one of bn1, conv1, fc, layer1, layer2"));
         assert!(check_patterns("x", &["*.weight".into(), "bn?.bias".into()], &NAMES, "y").is_ok());
         let list: Vec<String> = ["*.weight", "*.bais", "gn.*"].map(Into::into).to_vec();
         let told = notes("optimizer.no_decay", &list, &NAMES, "network x");

@@ -158,7 +158,8 @@ impl<B: Backend> Exporter<B> {
         params.map(plain).collect()
     }
 
-    /// Returns plain tensors with the parameters' names from any arena in the parameters' layout.
+    /// Unpacks device memory that has the parameters' layout, such as the averaged weights, into host tensors with the
+    /// parameters' names and shapes.
     pub fn tensors(&self, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(p, arena)?))).collect()
