@@ -171,6 +171,13 @@ impl<B: Backend> Optimizer<B> {
         self.method.rule(1) != self.method.rule(2)
     }
 
+    /// Lets the next pass bring the numbers of the step that follows it to the device, if the device has a queue. Without
+    /// this, the copy would make the host wait for that pass before it can begin another one.
+    pub fn announce(&self, graph: &Graph<B>, lr: f64, ema: Option<&Ema<B>>) -> Result<(), Error> {
+        let next = self.numbers(self.steps + 1, lr, ema);
+        graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))
+    }
+
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
     /// ranks, and clipping changes them in place.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
@@ -238,11 +245,16 @@ impl<B: Backend> Optimizer<B> {
     /// Counts a step and returns its numbers.
     fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
-        let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
+        self.numbers(self.steps, lr, ema)
+    }
+
+    /// Returns the numbers of a step.
+    fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
+        let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
         let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
-        let late = self.steps.saturating_sub(self.late).max(1);
-        StepNumbers { update: update(self.steps), late: update(late), average }
+        let late = step.saturating_sub(self.late).max(1);
+        StepNumbers { update: update(step), late: update(late), average }
     }
 
     /// Runs all passes of a step. Returns false if it is already known that a parameter is not finite.
