@@ -54,7 +54,7 @@ fn said(setting: &Setting, out: &str, event: &str, keys: &[&str]) -> Vec<String>
 
 #[track_caller]
 fn assert_same(setting: &Setting, got: &str, want: &str) {
-    let steps = ["step", "epoch", "loss", "top1", "lr", "samples"];
+    let steps = ["step", "epoch", "loss", "top1", "lr", "samples", "grad_norm"];
     assert_eq!(said(setting, got, "step", &steps), said(setting, want, "step", &steps));
     let scores = ["step", "top1", "loss", "count"];
     assert_eq!(said(setting, got, "eval", &scores), said(setting, want, "eval", &scores));
@@ -68,12 +68,17 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 fn steps_ahead_are_those_that_are_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
-    train(&setting, "ahead", &["--max-steps", "8"]);
-    train(&setting, "at once", &["--max-steps", "8", "--trace", &trace]);
-    assert_eq!(setting.losses("ahead").len(), 8);
-    assert_same(&setting, "ahead", "at once");
-    let steps = events(&setting.out("ahead"), "step");
-    assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
+    for (clip, name) in [(&[][..], "plain"), (&["--set", "optimizer.clip_norm=0.5"], "clipped")] {
+        let [ahead, at_once] = [format!("{name} ahead"), format!("{name} at once")];
+        let more = [clip, &["--max-steps", "8"]].concat();
+        train(&setting, &ahead, &more);
+        train(&setting, &at_once, &[&more[..], &["--trace", &trace]].concat());
+        assert_eq!(setting.losses(&ahead).len(), 8);
+        assert_same(&setting, &ahead, &at_once);
+        let steps = events(&setting.out(&ahead), "step");
+        assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
+        assert!(steps.iter().all(|step| step["grad_norm"].is_f64() == (name == "clipped")));
+    }
 }
 
 /// A checkpoint contains all results of its own step and none of a later step.
@@ -182,7 +187,9 @@ fn the_host_is_ahead_of_gpus_that_sum() {
     let record = |out: &str, ranks: usize, more: &[&str]| {
         let path = setting.out(&format!("{out} trace"));
         let variables = [("TRIREME_EMULATED_DEVICES", "2"), ("TRIREME_EMULATED_TRACE", path.as_str())];
-        let same = ["--max-steps", "5", "--set", "reduce.codec=float", "--threads", "1"];
+        // the host reads the norm of the gradients later
+        let same =
+            ["--max-steps", "5", "--set", "reduce.codec=float", "--set", "optimizer.clip_norm=0.5", "--threads", "1"];
         gpu::train(&setting, out, ranks, &[&same[..], more].concat(), &variables).succeeded();
         let recorded = Recorded::of(&setting, &format!("{out} trace"));
         assert_eq!(recorded.len(), ranks);

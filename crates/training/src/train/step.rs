@@ -90,11 +90,11 @@ fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>
     let even = run.division.workers.is_multiple_of(ranks) && !(run.recipe.sync_bn && ranks > 1);
     // codes that MPI sums are read by the host
     let enqueued = run.reduction.gather() == Gather::Summed || matches!(transport, Transport::Nccl(_));
-    // the loss scale, the norm of the gradients, traced layers and measured gradients are read after each step
+    // the loss scale, traced layers and measured gradients are read after each step
     let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
     // gradients are divided by a sum of weights before the update
     let weighted = run.recipe.loss.class_weights.is_some();
-    let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;
+    let read = backend.loss_scaling().is_some() || traced || measured || weighted;
     if even && enqueued && run.strategy.sums_gradients() && !read { ahead } else { 0 }
 }
 
@@ -271,7 +271,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     fn update_early(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
-        step.updated = Some(optimize(run, &mut step.record)?);
+        step.updated = Some(optimize(run, &step.record)?);
         Ok(())
     }
 
@@ -392,7 +392,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
             return Ok(());
         }
         let begin = Instant::now();
-        let finite = updated.map_or_else(|| optimize(run, &mut step.record), Ok)?;
+        let finite = updated.map_or_else(|| optimize(run, &step.record), Ok)?;
+        step.record.grad_norm = run.optimizer.grad_norm(step.record.step)?.filter(|_| together);
         if !(step.metrics.update_running(&mut run.graph) && finite) {
             step.metrics.spoil();
             if !together {
@@ -523,11 +524,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
 }
 
 /// Enqueues the optimizer's step. Returns false if a parameter is known not to be finite.
-fn optimize<B: Backend>(run: &mut Run<B>, record: &mut StepRecord) -> Result<bool, Error> {
+fn optimize<B: Backend>(run: &mut Run<B>, record: &StepRecord) -> Result<bool, Error> {
     run.optimizer.set_momentum(run.schedule.momentum(record.step - 1));
-    let stepped = run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
-    record.grad_norm = stepped.grad_norm.filter(|_| run.strategy.sums_gradients());
-    Ok(stepped.finite)
+    Ok(run.optimizer.start_step(&mut run.graph, record.lr, run.ema.as_mut())?)
 }
 
 fn add(at: &mut Progress, record: &StepRecord) {
