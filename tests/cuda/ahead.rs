@@ -1,12 +1,12 @@
-//! A single rank with a GPU enqueues each step before it has read the sums of the previous step. The results must equal
-//! those of a traced run, which reads the sums of each step at once.
+//! Ranks with GPUs enqueue each step before they have read the sums of the previous step. The results must equal those of
+//! a traced run, which reads the sums of each step at once.
 
 use std::fs;
 
 use loaders::{ImageSpec, shard};
 use support::gpu;
 use support::images::Images;
-use support::program::{events, start};
+use support::program::{self, events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
@@ -54,7 +54,7 @@ fn said(setting: &Setting, out: &str, event: &str, keys: &[&str]) -> Vec<String>
 
 #[track_caller]
 fn assert_same(setting: &Setting, got: &str, want: &str) {
-    let steps = ["step", "epoch", "loss", "top1", "lr", "samples"];
+    let steps = ["step", "epoch", "loss", "top1", "lr", "samples", "grad_norm"];
     assert_eq!(said(setting, got, "step", &steps), said(setting, want, "step", &steps));
     let scores = ["step", "top1", "loss", "count"];
     assert_eq!(said(setting, got, "eval", &scores), said(setting, want, "eval", &scores));
@@ -68,12 +68,17 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 fn steps_ahead_are_those_that_are_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
-    train(&setting, "ahead", &["--max-steps", "8"]);
-    train(&setting, "at once", &["--max-steps", "8", "--trace", &trace]);
-    assert_eq!(setting.losses("ahead").len(), 8);
-    assert_same(&setting, "ahead", "at once");
-    let steps = events(&setting.out("ahead"), "step");
-    assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
+    for (clip, name) in [(&[][..], "plain"), (&["--set", "optimizer.clip_norm=0.5"], "clipped")] {
+        let [ahead, at_once] = [format!("{name} ahead"), format!("{name} at once")];
+        let more = [clip, &["--max-steps", "8"]].concat();
+        train(&setting, &ahead, &more);
+        train(&setting, &at_once, &[&more[..], &["--trace", &trace]].concat());
+        assert_eq!(setting.losses(&ahead).len(), 8);
+        assert_same(&setting, &ahead, &at_once);
+        let steps = events(&setting.out(&ahead), "step");
+        assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
+        assert!(steps.iter().all(|step| step["grad_norm"].is_f64() == (name == "clipped")));
+    }
 }
 
 /// A checkpoint contains all results of its own step and none of a later step.
@@ -123,4 +128,82 @@ fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
     };
     let at_once = run("at once", &["--trace", &trace]);
     assert_eq!(run("ahead", &[]), at_once);
+}
+
+/// The work of a rank that the emulated GPU has recorded.
+struct Recorded {
+    lines: Vec<(String, usize, String)>,
+    /// Indices of the lines that begin a pass.
+    passes: Vec<usize>,
+}
+
+impl Recorded {
+    /// Reads the recordings of all ranks of a run.
+    fn of(setting: &Setting, trace: &str) -> Vec<Self> {
+        let files = program::files(&setting.folder.at(""));
+        files
+            .iter()
+            .filter(|file| file.starts_with(&format!("{trace}.")))
+            .map(|file| Self::read(&setting.out(file)))
+            .collect()
+    }
+
+    fn read(path: &str) -> Self {
+        let text = fs::read_to_string(path).unwrap();
+        let line = |line: &str| {
+            let (what, rest) = line.split_once(' ').unwrap();
+            let (item, name) = rest.split_once(' ').unwrap();
+            (what.to_string(), item.parse().unwrap(), name.to_string())
+        };
+        let lines: Vec<(String, usize, String)> = text.lines().map(line).collect();
+        let begins =
+            |line: &(usize, &(String, usize, String))| line.1.0 == "enqueue" && line.1.2 == "kernel input_bytes";
+        let passes = lines.iter().enumerate().filter(begins).map(|line| line.0).collect();
+        Self { lines, passes }
+    }
+
+    /// Returns the number of kernels, copies and fills in a step.
+    fn launches(&self, step: usize) -> usize {
+        let lines = &self.lines[self.passes[step]..self.passes[step + 1]];
+        let beside = ["cuEventRecord", "cuStreamWaitEvent", "ncclAllReduce's sum"];
+        lines.iter().filter(|line| line.0 == "enqueue" && !beside.contains(&line.2.as_str())).count()
+    }
+
+    /// Returns the calls in which the host has waited for the loss of a step, or for later work, before it has enqueued the
+    /// next step.
+    fn waits(&self, step: usize) -> Vec<&str> {
+        let lines = &self.lines[self.passes[step]..self.passes[step + 1]];
+        let loss = lines.iter().find(|line| line.2 == "kernel cross_entropy").expect("a loss").1;
+        lines.iter().filter(|line| line.0 == "wait" && line.1 >= loss).map(|line| line.2.as_str()).collect()
+    }
+}
+
+/// With two ranks, the host enqueues the sums of NCCL and the update, and then the next step, before it waits for the
+/// step. This costs few launches more than on one rank.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn the_host_is_ahead_of_gpus_that_sum() {
+    let setting = Setting::new(RESNET, IMAGE, [43, 16]);
+    let record = |out: &str, ranks: usize, more: &[&str]| {
+        let path = setting.out(&format!("{out} trace"));
+        let variables = [("TRIREME_EMULATED_DEVICES", "2"), ("TRIREME_EMULATED_TRACE", path.as_str())];
+        // the host reads the norm of the gradients later
+        let same =
+            ["--max-steps", "5", "--set", "reduce.codec=float", "--set", "optimizer.clip_norm=0.5", "--threads", "1"];
+        gpu::train(&setting, out, ranks, &[&same[..], more].concat(), &variables).succeeded();
+        let recorded = Recorded::of(&setting, &format!("{out} trace"));
+        assert_eq!(recorded.len(), ranks);
+        recorded
+    };
+    let one = record("one", 1, &["--set", "workers=1"]);
+    let two = record("two", 2, &["--set", "reduce.path=nccl"]);
+    let staged = record("staged", 2, &["--set", "reduce.path=staged"]);
+    // the third step is the first one that is replayed
+    for step in 2..4 {
+        one.iter().chain(&two).for_each(|rank| assert_eq!(rank.waits(step), [""; 0], "step {step}"));
+        let launches = [&one, &two].map(|ranks| ranks[0].launches(step));
+        println!("step {step}: {launches:?} launches");
+        assert!(10 * launches[1] <= 11 * launches[0], "{launches:?} launches");
+    }
+    assert!(!staged[0].waits(2).is_empty(), "the host takes part in staged sums");
 }

@@ -1,7 +1,7 @@
 //! The codecs on a GPU compared with those on the host: scales, codes and sums are equal bit for bit.
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
-use backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
+use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceMemory, Draw, Queue};
 use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
@@ -182,6 +182,60 @@ fn a_gpu_codes_as_the_host_does() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
+}
+
+/// Returns a group with this GPU only.
+fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
+    let ready = cuda.collectives().expect("NCCL").ready().unwrap();
+    let id = ready.new_id().unwrap();
+    let mut group = ready.join(&id, 0, 1).unwrap();
+    while !group.is_ready().unwrap() {
+        std::thread::yield_now();
+    }
+    group
+}
+
+/// In a group of GPUs, nothing comes to the host.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs NCCL")]
+fn codes_that_a_group_adds_are_those_of_the_host() {
+    let _alone = alone();
+    let cuda = cuda(Precision::F32);
+    let (mut group, bucket) = (group(&cuda), bucket());
+    for (name, workers, clip, error_feedback) in CASES {
+        let what = format!("{name} of {workers} workers, clip {clip}, error feedback {error_feedback}");
+        let settings = Settings { workers, clip, error_feedback };
+        let entry = codec::find(name).expect("a codec");
+        let mut host = (entry.make)(&bucket, &settings, 0..workers);
+        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
+        let mut coder = cuda.device_codec(&spec, 0..workers).unwrap().expect("a coder");
+        for step in 0..2 {
+            let values: Vec<Vec<f32>> = (0..workers).map(|worker| gradients(worker, step)).collect();
+            let key = Key { step: KEY.step + step, ..KEY };
+            let (scales, want) = on_host(host.as_mut(), &bucket, &values, 0, key);
+            let mut shares = on_gpu(&cuda, &values);
+            coder.sum_in(group.as_mut(), &mut shares, Draw { seed: key.seed, step: key.step }).unwrap();
+            same(&what, &elements(shares.last().expect("a worker")), &want);
+            assert_eq!(coder.scales(key.step).unwrap(), scales, "{what}");
+        }
+    }
+    // a tensor whose scale is not finite becomes NaN, and no other one
+    let mut values = [gradients(0, 0)];
+    values[0][6_401] = f32::INFINITY;
+    values[0][19_998] = f32::NAN;
+    for name in ["exact", "ternary"] {
+        let settings = Settings { workers: 1, clip: 0.0, error_feedback: false };
+        let spec = (codec::find(name).expect("a codec").spec)(&bucket, &settings).expect("a spec");
+        let mut coder = cuda.device_codec(&spec, 0..1).unwrap().expect("a coder");
+        let mut shares = on_gpu(&cuda, &values);
+        coder.sum_in(group.as_mut(), &mut shares, Draw { seed: 1, step: 2 }).unwrap();
+        let sum = elements(&shares[0]);
+        for (tensor, scale) in bucket.tensors.iter().zip(coder.scales(2).unwrap()) {
+            let lost = [1, 2].contains(&tensor.parameter);
+            assert_eq!(*scale >= f32::INFINITY.to_bits(), lost, "{name}: {}", tensor.name);
+            assert!(sum[tensor.range.clone()].iter().all(|x| x.is_nan() == lost), "{name}: {}", tensor.name);
+        }
+    }
 }
 
 /// The residuals of error feedback can move between the GPU and the host.

@@ -2,7 +2,7 @@
 //! the GPU. Dropping buffers, queues and libraries afterwards does not fail.
 
 use backend::cuda::{Cuda, Precision, Settings};
-use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
+use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Reduction};
 use net::{Conv, Op, Shape};
 
 use support::emulator;
@@ -129,7 +129,7 @@ fn algorithms_are_timed_as_they_will_run() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_error_of_nccl_waits_for_nothing() {
     let _alone = alone();
-    let said = said("nccl_fails", &[("TRIREME_EMULATED_NCCL", "6")]);
+    let said = said("nccl_fails", &[("TRIREME_EMULATED_NCCL", "0:sum:6")]);
     for part in
         ["lost false: NCCL: ncclAllReduce", "remote process exited", "waits 0, groups left 1", "groups left in all 1"]
     {
@@ -150,10 +150,11 @@ fn nccl_fails() {
     let ready = device.collectives().expect("NCCL").ready().unwrap();
     let id = ready.new_id().unwrap();
     let mut group = ready.join(&id, 0, 1).unwrap();
+    assert!(group.is_ready().unwrap(), "a group of one rank");
     let calls = |name: &str| emulator::calls(name).expect("the emulated GPU");
     let waits = || calls("cuStreamSynchronize") + calls("cuCtxSynchronize") + calls("cuEventSynchronize");
     let before = waits();
-    say(&group.sum(&mut bucket).expect_err("the sum has failed"));
+    say(&group.reduce(&mut bucket, Reduction::SumF32).expect_err("the sum has failed"));
     println!("waits {}, groups left {}", waits() - before, calls("ncclCommAbort"));
     drop(group);
     println!("groups left in all {}", calls("ncclCommAbort"));

@@ -14,6 +14,7 @@ mod launches;
 mod libraries;
 mod mix;
 mod multi_label;
+mod nccl;
 mod norm_sums;
 mod profile;
 mod raw_gradients;

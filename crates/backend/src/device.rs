@@ -26,7 +26,10 @@ pub struct Gpu {
     pub host: String,
     /// Model name, such as "NVIDIA H100 80GB HBM3".
     pub name: String,
+    /// Unique for each GPU, and for each part of a GPU (MIG).
     pub uuid: String,
+    /// The PCI address, which all parts of a GPU share.
+    pub bus: String,
 }
 
 /// The reason why a kind of device cannot be used here.

@@ -37,5 +37,5 @@ pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorD
 pub use planned::{
     Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ReadThrough, ShapedShortcut, Traffic,
 };
-pub use queue::{Collective, Collectives, DeviceCodec, Queue, Ready};
+pub use queue::{Collective, Collectives, DeviceCodec, Queue, Ready, Reduction};
 pub use update::{Norms, ParamGroup, Rule, Update};

@@ -52,6 +52,17 @@ pub trait Queue<D: DeviceMemory> {
     /// for nothing enqueued later.
     fn mark(&self, buffer: &mut D::Buf) -> Result<(), Error>;
 
+    /// Marks the end of the pass that was enqueued last, for [`Queue::wait_for_pass`].
+    fn mark_pass(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Waits for the mark of the oldest pass whose sums were not read yet. Returns at once if it has no mark.
+    /// [`Queue::loss_sums`] also waits for the work between that mark and the next pass.
+    fn wait_for_pass(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Prepares an optimizer step with everything that changes between steps: the arguments of
     /// [`Backend::rates`](super::Backend::rates) and [`Backend::update`](super::Backend::update), and `average`, the
     /// weight for [`DeviceMemory::lerp`].
@@ -79,8 +90,8 @@ pub trait Queue<D: DeviceMemory> {
 
 /// A device that can join a group with the other ranks' devices.
 pub trait Collectives<D: DeviceMemory> {
-    /// Returns everything that this rank needs to join a group. Joining waits for all ranks without a limit, so no rank
-    /// may join before all are ready.
+    /// Returns everything that this rank needs to join a group. No rank may join before all are ready, because a group
+    /// without one of its ranks never forms.
     fn ready(&self) -> Result<Box<dyn Ready<D>>, Error>;
 }
 
@@ -89,16 +100,31 @@ pub trait Ready<D: DeviceMemory> {
     /// Returns the id of a new group. Rank 0 creates it and all ranks need it.
     fn new_id(&self) -> Result<Vec<u8>, Error>;
 
-    /// Joins the group with rank 0's id. All ranks must call this.
+    /// Begins to join the group with rank 0's id, without waiting for the other ranks. All ranks must call this. The
+    /// group can be used when [`Collective::is_ready`] returns true.
     fn join(self: Box<Self>, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<D>>, Error>;
+}
+
+/// How the elements of all ranks are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    SumF32,
+    SumBf16,
+    SumI32,
+    SumU64,
+    MaxU32,
 }
 
 /// A group of ranks that this rank has joined.
 pub trait Collective<D: DeviceMemory>: Send {
-    /// Replaces the elements by their sums over all ranks. Waits for the work before the buffer's last
-    /// [`mark`](super::Queue::mark), and the device's later work on the buffer waits for the sums. All ranks must call
-    /// it in the same order. Sums are in f32, and the library chooses their order.
-    fn sum(&mut self, buffer: &mut D::Buf) -> Result<(), Error>;
+    /// Returns true if the group can be used, and false while ranks still join. Returns an error if the group has
+    /// failed, also if a sum fails after it was enqueued.
+    fn is_ready(&mut self) -> Result<bool, Error>;
+
+    /// Enqueues the replacement of all elements by those of all ranks combined. Waits for the work before the buffer's
+    /// last [`mark`](super::Queue::mark), and the device's later work on the buffer waits for the result. All ranks must
+    /// call it in the same order. The library chooses the order of additions.
+    fn reduce(&mut self, buffer: &mut D::Buf, reduction: Reduction) -> Result<(), Error>;
 
     /// Returns library and version for the log.
     fn describe(&self) -> String;
@@ -125,6 +151,13 @@ pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// Starts to convert the codes to gradients, without waiting. The device's later work on the buffer waits for the
     /// result.
     fn decode(&mut self, into: &mut D::Buf) -> Result<(), Error>;
+
+    /// Enqueues all phases, without waiting. `group` combines the ranks' scales and codes. Returns the bytes that this rank
+    /// gives to the group. If a scale is not finite, its tensor becomes NaN.
+    fn sum_in(&mut self, group: &mut dyn Collective<D>, shares: &mut [D::Buf], draw: Draw) -> Result<usize, Error>;
+
+    /// Waits for the scales of [`DeviceCodec::sum_in`] in this step or the one before.
+    fn scales(&mut self, step: u64) -> Result<&[u32], Error>;
 
     /// Returns this worker's residual in the bucket's layout. Returns `None` without error feedback, and for workers of
     /// other ranks.

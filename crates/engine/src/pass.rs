@@ -89,6 +89,13 @@ impl<B: Backend> Graph<B> {
         Ok(sums)
     }
 
+    /// Waits until the oldest pass with unread sums has computed its gradients. [`Graph::sums`] also waits for the sums
+    /// over the ranks and the update that were enqueued after it. Does nothing if the device has no queue.
+    pub fn wait_for_pass(&self) -> Result<(), Error> {
+        let computes = self.pass.unread.front().is_some_and(|pass| pass.sums.is_none());
+        self.backend.queue().filter(|_| computes).map_or(Ok(()), |queue| queue.wait_for_pass())
+    }
+
     /// Starts to copy the images of the next pass to the device, if the device has a queue.
     pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
         self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
@@ -122,6 +129,7 @@ impl<B: Backend> Graph<B> {
         self.enqueue(Kind::Gradients(wanted), &mut |graph| {
             graph.forward_and_backward::<Error>(batch, loss, wanted, &mut None)
         })?;
+        self.backend.queue().map_or(Ok(()), |queue| queue.mark_pass())?;
         if wanted.last() { self.parameters.hand_over_all(&self.plan.layout, &mut ready) } else { Ok(()) }
     }
 

@@ -44,7 +44,7 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let _ = writeln!(text, "cuda-aware {says}: {}", claim.by);
     let gpus = gpus::visible(&session.world.host);
     let gpus = session.comm.gather("exchange of GPUs", &gpus)?;
-    findings.extend(gpus.and_then(|gpus| gpus::shared(&gpus)));
+    findings.extend(gpus.iter().flat_map(|gpus| gpus::warnings(gpus)));
     let _ = writeln!(text, "mpi        {}, {}", session.world.library, session.world.thread_level);
     let rows = preflight::table(&session, &device, "program")?;
     session.comm.finish()?;

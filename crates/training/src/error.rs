@@ -116,7 +116,7 @@ pub enum Error {
     },
     /// Two ranks opened the same GPU.
     #[error(
-        "ranks {} and {} on {host} have opened the same GPU ({gpu}). Start one rank per GPU (sbatch --gpus-per-task=1 \
+        "ranks {} and {} on {host} have opened the same GPU ({gpu}). Start one rank per GPU (sbatch --gpus-per-node=N --gpu-bind=none \
          --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or allow sharing with --share-gpu",
         ranks[0], ranks[1]
     )]

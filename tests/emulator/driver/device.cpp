@@ -1,6 +1,8 @@
 // Initialisation, devices, contexts, error texts and settings.
 #include "device.h"
 
+#include <unistd.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -20,9 +22,11 @@ static Settings read_settings() {
     s.capability = (int)number("TRIREME_EMULATED_CC", 90);
     s.driver = (int)number("TRIREME_EMULATED_DRIVER", 13000);
     s.unified = number("TRIREME_EMULATED_UNIFIED", 0) != 0;
+    s.mig = number("TRIREME_EMULATED_MIG", 0) != 0;
     const char* fault = getenv("TRIREME_EMULATED_FAULT");
     s.fault_at = fault ? strtol(fault, nullptr, 10) : 0;
     const char* code = fault ? strchr(fault, ':') : nullptr;
+    s.fault_hangs = code && !strcmp(code, ":hang");
     s.fault_code = code ? (CUresult)strtol(code + 1, nullptr, 10) : CUDA_ERROR_UNKNOWN;
     if (fault && !s.fault_at) s.fault_in = code ? std::string(fault, code) : fault;
     const char* refused = getenv("TRIREME_EMULATED_CAPTURE");
@@ -110,10 +114,12 @@ static const std::vector<int>& visible() {
 
 static CUresult failed = CUDA_SUCCESS;
 
-static bool faulty(const std::string& name) {
+static bool named(const std::string& name) {
     const std::string& in = settings().fault_in;
     return !in.empty() && name.compare(0, in.size(), in) == 0;
 }
+static bool faulty(const std::string& name) { return named(name) && !settings().fault_hangs; }
+bool hangs(const std::string& label) { return settings().fault_hangs && named(label); }
 
 CUresult health() { return failed; }
 
@@ -121,6 +127,16 @@ static CUresult fault() {
     const Settings& s = settings();
     if (s.fault_at > 0 && ++calls >= s.fault_at) failed = s.fault_code;
     return failed;
+}
+
+void trace(const char* what, uint64_t item, const std::string& name) {
+    static FILE* file = [] {
+        const char* path = getenv("TRIREME_EMULATED_TRACE");
+        return path ? fopen((std::string(path) + "." + std::to_string(getpid())).c_str(), "w") : nullptr;
+    }();
+    if (!file) return;
+    fprintf(file, "%s %llu %s\n", what, (unsigned long long)item, name.c_str());
+    fflush(file);
 }
 
 void count(const std::string& what) { ++counts()[what]; }
@@ -248,7 +264,7 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid
 
 CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
     if (CUresult e = device_call(device)) return e;
-    snprintf(id, (size_t)length, "0000:%02X:00.0", visible()[device] + 1);
+    snprintf(id, (size_t)length, "0000:%02X:00.0", settings().mig ? 1 : visible()[device] + 1);
     return CUDA_SUCCESS;
 }
 
@@ -363,6 +379,7 @@ CUresult cuCtxSynchronize() {
     std::lock_guard guard(lock());
     if (CUresult e = enter("cuCtxSynchronize")) return e;
     if (CUresult e = unsafe_while_capturing("cuCtxSynchronize")) return e;
+    trace("wait", last_item(), "cuCtxSynchronize");
     drain_device(device_of_thread);
     return health();
 }

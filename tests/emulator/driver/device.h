@@ -29,9 +29,11 @@ struct Settings {
     int capability;        // TRIREME_EMULATED_CC, default 90
     int driver;            // TRIREME_EMULATED_DRIVER, default 13000
     bool unified;          // TRIREME_EMULATED_UNIFIED=1: the host can access device memory, as a CUDA-aware MPI requires
+    bool mig;              // TRIREME_EMULATED_MIG=1: the devices are parts of one GPU
     long fault_at;         // TRIREME_EMULATED_FAULT=CALL[:CODE]: from this call number on, every call fails with the code
     std::string fault_in;  // TRIREME_EMULATED_FAULT=NAME[:CODE]: the same, from the first call or work whose name begins with NAME
     CUresult fault_code;
+    bool fault_hangs;     // TRIREME_EMULATED_FAULT=NAME:hang: work whose name begins with NAME never runs
     std::string refused;  // TRIREME_EMULATED_CAPTURE: the part of each capture that fails: "call", "end" or "graph"
     enum Order { Lazy, Eager, Reverse, Random } order;
     uint64_t seed;
@@ -59,6 +61,13 @@ CUresult enter(const char* call);
 CUresult health();
 /// Counts an item of work that is about to run. Returns false if the device has failed, possibly because of this item.
 bool runs(const std::string& label);
+/// Writes a line to the file `TRIREME_EMULATED_TRACE` with the process id at its end: "enqueue ITEM NAME", or "wait ITEM CALL"
+/// if the host waits for an item.
+void trace(const char* what, uint64_t item, const std::string& name);
+/// Returns the number of the last item that was enqueued on any stream.
+uint64_t last_item();
+/// Returns true if this work never runs.
+bool hangs(const std::string& label);
 /// Counts something that tests query with `trireme_emulated_calls`.
 void count(const std::string& what);
 
@@ -89,14 +98,20 @@ struct Work {
     /// Its node type in a graph.
     int type = CU_GRAPH_NODE_TYPE_KERNEL;
     std::function<void()> run;
+    /// Returns true if it can run. If empty, it always can.
+    std::function<bool()> ready;
     std::shared_ptr<Event> record;
     std::shared_ptr<Event> wait;
     uint64_t ticket = 0;
+    /// Counts the items that this process has enqueued.
+    uint64_t number = 0;
 };
 
 struct Event {
     bool timing = true;
     uint64_t issued = 0;
+    /// The number of the item with the last recording.
+    uint64_t item = 0;
     double milliseconds = 0;
     /// The stream of each recording that has not happened yet. A wait refers to one of these recordings, not to a later
     /// one on another stream.
@@ -137,7 +152,9 @@ struct Stream {
     bool blocking;
     std::vector<Work> queue;
     size_t next = 0;
-    /// True if the stream's next item of work has begun to wait for an event.
+    /// The number of the last item that was enqueued.
+    uint64_t item = 0;
+    /// True while work that the stream's next item waits for is looked up.
     bool waits = false;
     std::shared_ptr<Capture> capture;
     std::vector<int> frontier;
@@ -147,6 +164,8 @@ std::shared_ptr<Stream> stream_of(CUstream handle);
 /// Enqueues work, or adds it to a capture.
 CUresult enqueue(CUstream stream, std::string label, std::function<void()> run, int type = CU_GRAPH_NODE_TYPE_KERNEL);
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work);
+/// Runs an item of work that the stream needs. Returns false if this is impossible for now.
+bool advance(Stream& stream);
 /// Runs all work in the stream.
 void drain(Stream& stream);
 /// Runs all work of a device.

@@ -177,6 +177,7 @@ CUresult cuMemFree_v2(CUdeviceptr at) {
     if (CUresult e = unsafe_while_capturing("cuMemFree")) return e;
     if (!at) return CUDA_SUCCESS;
     // The real driver also waits for the device before it frees memory.
+    trace("wait", last_item(), "cuMemFree");
     drain_device(current_device());
     return release(at);
 }

@@ -40,15 +40,27 @@ static double now() {
 
 static bool idle(const Stream& stream) { return stream.next == stream.queue.size(); }
 
-/// Runs the first item of work in the stream, and everything that it waits for.
-static void step(Stream& stream) {
+/// Returns true if the next item of work can run without waiting.
+static bool ready(const Stream& stream) {
+    if (idle(stream) || stream.waits) return false;
+    const Work& next = stream.queue[stream.next];
+    return (!next.wait || next.wait->done(next.ticket)) && (!next.ready || next.ready()) && !hangs(next.label);
+}
+
+static bool approach(Event& event, uint64_t ticket);
+
+/// Runs the first item of work in the stream or, if it waits for an event, an item that leads there. Returns false if
+/// this is impossible for now.
+static bool step(Stream& stream) {
+    if (auto event = stream.queue[stream.next].wait; event && !event->done(stream.queue[stream.next].ticket)) {
+        stream.waits = true;
+        bool moved = approach(*event, stream.queue[stream.next].ticket);
+        stream.waits = false;
+        return moved;
+    }
+    if (!ready(stream)) return false;
     Work work = std::move(stream.queue[stream.next++]);
     if (idle(stream)) stream.queue.clear(), stream.next = 0;
-    if (work.wait) {
-        stream.waits = true;
-        complete(*work.wait, work.ticket);
-        stream.waits = false;
-    }
     if (work.run && runs(work.label)) {
         running(work.label);
         work.run();
@@ -57,13 +69,21 @@ static void step(Stream& stream) {
         work.record->open.erase(work.ticket);
         work.record->milliseconds = now();
     }
+    return true;
 }
 
-/// Returns true if the next item of work can run without waiting.
-static bool ready(const Stream& stream) {
-    if (idle(stream) || stream.waits) return false;
-    const Work& next = stream.queue[stream.next];
-    return !next.wait || next.wait->done(next.ticket);
+/// Runs an item of work that is needed until the recording has happened.
+static bool approach(Event& event, uint64_t ticket) {
+    auto stream = event.open[ticket].lock();
+    if (!stream || idle(*stream)) die("an event waits for a recording that never comes");
+    if (stream->waits) die("two streams wait for each other");
+    return step(*stream);
+}
+
+bool advance(Stream& stream) {
+    if (idle(stream)) return false;
+    Access access;
+    return step(stream);
 }
 
 /// In the random order, lets other streams run from time to time, except those that wait for an event.
@@ -76,13 +96,27 @@ static void wander() {
     }
 }
 
-void drain(Stream& stream) {
-    if (idle(stream)) return;
-    Access access;
-    while (!idle(stream)) {
-        wander();
-        if (!idle(stream)) step(stream);
+/// Calls `move` until `done`. While nothing moves, other threads may use the device.
+template <class Done, class Move>
+static void until(Done done, Move move) {
+    while (!done()) {
+        bool moved = true;
+        {
+            Access access;
+            while (moved && !done()) {
+                wander();
+                moved = done() || move();
+            }
+        }
+        if (moved) continue;
+        lock().unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        lock().lock();
     }
+}
+
+void drain(Stream& stream) {
+    until([&] { return idle(stream); }, [&] { return step(stream); });
 }
 
 void drain_device(int device) {
@@ -91,16 +125,11 @@ void drain_device(int device) {
 }
 
 void complete(Event& event, uint64_t ticket) {
-    if (event.done(ticket)) return;
-    Access access;
-    while (!event.done(ticket)) {
-        auto stream = event.open[ticket].lock();
-        if (!stream || idle(*stream)) die("an event waits for a recording that never comes");
-        if (stream->waits) die("two streams wait for each other");
-        wander();
-        if (!event.done(ticket) && !idle(*stream)) step(*stream);
-    }
+    until([&] { return event.done(ticket); }, [&] { return approach(event, ticket); });
 }
+
+static uint64_t items = 0;
+uint64_t last_item() { return items; }
 
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
     if (in_callback) return refuse(CUDA_ERROR_NOT_PERMITTED, "%s within a host function of a stream", work.label.c_str());
@@ -123,6 +152,9 @@ CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
                 drain(*other);
             }
     }
+    stream->item = work.number = ++items;
+    if (work.record) work.record->item = work.number;
+    trace("enqueue", work.number, work.label);
     stream->queue.push_back(std::move(work));
     if (is_default || settings().order == Settings::Eager) drain(*stream);
     return CUDA_SUCCESS;
@@ -163,6 +195,7 @@ static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from
     }
     CUresult e = enqueue(handle, "a copy", [=] { memmove(target, source, bytes); }, CU_GRAPH_NODE_TYPE_MEMCPY);
     if (e != CUDA_SUCCESS || !pageable_target) return e;
+    trace("wait", stream->item, "a copy to pageable memory");
     drain(*stream);
     return health();
 }
@@ -225,6 +258,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     std::lock_guard guard(lock());
     std::shared_ptr<Stream> stream;
     if (CUresult e = before_wait("cuStreamSynchronize", handle, stream)) return e;
+    trace("wait", stream->item, "cuStreamSynchronize");
     drain(*stream);
     return health();
 }
@@ -315,6 +349,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     std::lock_guard guard(lock());
     std::shared_ptr<Event> event;
     if (CUresult e = before_event("cuEventSynchronize", handle, event)) return e;
+    trace("wait", event->item, "cuEventSynchronize");
     complete(*event, event->issued);
     return health();
 }

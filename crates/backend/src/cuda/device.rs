@@ -101,6 +101,7 @@ impl DeviceKind for CudaDevice {
     fn gpu(&self, backend: &Cuda) -> Option<crate::Gpu> {
         let properties = backend.gpu();
         let uuid: String = properties.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(crate::Gpu { host: String::new(), name: properties.name.clone(), uuid: format!("GPU-{uuid}") })
+        let (name, bus) = (properties.name.clone(), properties.bus.clone());
+        Some(crate::Gpu { host: String::new(), name, uuid: format!("GPU-{uuid}"), bus })
     }
 }

@@ -1,8 +1,14 @@
 //! Sums over all ranks with NCCL, from GPU to GPU. We look up NCCL's functions ourselves, because cudarc does not try
 //! `libnccl.so.2`, the only name that NVIDIA's packages install. The library is only needed if a run requests it.
+//!
+//! The communicator does not block: a call that has to wait for other ranks returns `ncclInProgress`, and the caller
+//! polls. Otherwise a rank that fails while the ranks join would make all others wait inside NCCL forever. This needs NCCL
+//! 2.14. Older versions were only built for CUDA 11, which trireme does not support, so there is no fallback.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::device::Cuda;
 use super::driver::library::nccl_version;
@@ -10,7 +16,7 @@ use super::driver::load::Loaded;
 use super::driver::load::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
 use super::driver::stream::Stream;
-use crate::{Buffer, Collective, Error, Ready};
+use crate::{Collective, Error, Ready, Reduction};
 
 /// Size in bytes of a communicator's id.
 const ID: usize = 128;
@@ -23,16 +29,52 @@ struct UniqueId([u8; ID]);
 /// The C type `ncclComm_t`.
 type Handle = *mut c_void;
 
-/// `ncclFloat32` and `ncclSum`.
-const FLOAT: c_int = 7;
-const SUM: c_int = 0;
+/// `ncclSuccess` and `ncclInProgress`.
+const SUCCESS: c_int = 0;
+const IN_PROGRESS: c_int = 7;
 
-/// The functions that we use, with their types since NCCL 2.0.
+/// The C type `ncclConfig_t` of NCCL 2.14. Later versions have added fields at the end. They read as many bytes as `size`
+/// says, and use their defaults for the other fields.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    /// Padding in 2.14, which newer versions read as `cgaClusterSize`. This value means that it is not set.
+    unset: c_int,
+}
+
+const _: () = assert!(size_of::<Config>() == 24 && std::mem::offset_of!(Config, blocking) == 16);
+
+impl Config {
+    fn without_blocking() -> Self {
+        Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0, unset: c_int::MIN }
+    }
+}
+
+/// Returns `ncclDataType_t`, `ncclRedOp_t` and the bytes per element.
+fn numbers(reduction: Reduction) -> (c_int, c_int, usize) {
+    const SUM: c_int = 0;
+    const MAX: c_int = 2;
+    match reduction {
+        Reduction::SumI32 => (2, SUM, 4),
+        Reduction::MaxU32 => (3, MAX, 4),
+        Reduction::SumU64 => (5, SUM, 8),
+        Reduction::SumF32 => (7, SUM, 4),
+        Reduction::SumBf16 => (9, SUM, 2),
+    }
+}
+
+type AllReduce = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
+
+/// The functions that we use, with their types since NCCL 2.14.
 struct Functions {
     error: unsafe extern "C" fn(c_int) -> *const c_char,
     id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
-    join: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> c_int,
-    allreduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, *mut c_void) -> c_int,
+    join: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *mut Config) -> c_int,
+    state: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
+    allreduce: AllReduce,
     abort: unsafe extern "C" fn(Handle) -> c_int,
 }
 
@@ -43,8 +85,11 @@ fn library() -> Result<&'static Functions, Error> {
         return Ok(found);
     }
     let library = loaded(Library::Nccl)?;
-    let lacks =
-        || Error::Absent { what: "NCCL".into(), why: format!("{} lacks a function of NCCL 2", library.words()) };
+    let lacks = || {
+        let why =
+            format!("{} lacks a function of NCCL 2.14; update NCCL, or use reduce.path = \"staged\"", library.words());
+        Error::Absent { what: "NCCL".into(), why }
+    };
     let functions = functions(library).ok_or_else(lacks)?;
     Ok(FOUND.get_or_init(|| functions))
 }
@@ -55,7 +100,8 @@ fn functions(library: &Loaded) -> Option<Functions> {
         Some(Functions {
             error: library.find(c"ncclGetErrorString")?,
             id: library.find(c"ncclGetUniqueId")?,
-            join: library.find(c"ncclCommInitRank")?,
+            join: library.find(c"ncclCommInitRankConfig")?,
+            state: library.find(c"ncclCommGetAsyncError")?,
             allreduce: library.find(c"ncclAllReduce")?,
             abort: library.find(c"ncclCommAbort")?,
         })
@@ -65,7 +111,7 @@ fn functions(library: &Loaded) -> Option<Functions> {
 impl Functions {
     /// Turns a failure status into an error. `stream` must be a stream of the GPU.
     fn check(&self, stream: &Stream, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
-        if status == 0 {
+        if status == SUCCESS {
             return Ok(());
         }
         // SAFETY: the function takes a status and returns a constant string.
@@ -74,6 +120,9 @@ impl Functions {
         Err(stream.lost(call, op).unwrap_or(foreign))
     }
 }
+
+/// The `op` of errors.
+const GROUP: &str = "the communicator of all ranks";
 
 /// A rank that is ready to join a communicator.
 pub struct Entry {
@@ -84,7 +133,8 @@ pub struct Entry {
 impl Entry {
     /// Returns an error if the library is missing.
     pub fn new(cuda: &Cuda) -> Result<Self, Error> {
-        Ok(Self { library: library()?, stream: Stream::new(cuda.shared.context())? })
+        // sums must not wait until the computing stream leaves multiprocessors free
+        Ok(Self { library: library()?, stream: Stream::urgent(cuda.shared.context())? })
     }
 }
 
@@ -93,7 +143,7 @@ impl Ready<Cuda> for Entry {
         let mut id = UniqueId([0; ID]);
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (self.library.id)(&mut id) };
-        self.library.check(&self.stream, status, "ncclGetUniqueId", "the communicator of all ranks")?;
+        self.library.check(&self.stream, status, "ncclGetUniqueId", GROUP)?;
         Ok(id.0.to_vec())
     }
 
@@ -103,12 +153,15 @@ impl Ready<Cuda> for Entry {
             let (expected, got) = (format!("{ID} bytes"), id.len().to_string());
             return Err(Error::Size { op: "NCCL's id".into(), expected, got });
         };
-        let mut handle = std::ptr::null_mut();
-        stream.context().bind()?;
-        // SAFETY: the pointer is valid for the call. `Ring::leave` frees the communicator.
-        let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
-        library.check(&stream, status, "ncclCommInitRank", "the communicator of all ranks")?;
-        Ok(Box::new(Ring { library, handle, stream }))
+        let mut ring = Ring { library, handle: std::ptr::null_mut(), stream };
+        ring.stream.context().bind()?;
+        let (id, ranks, rank) = (UniqueId(id), ranks as c_int, rank as c_int);
+        // SAFETY: the pointers are valid for the call, and NCCL copies the configuration. `Ring::leave` frees the
+        // communicator.
+        let status = unsafe { (library.join)(&mut ring.handle, ranks, id, rank, &mut Config::without_blocking()) };
+        let status = if status == IN_PROGRESS { SUCCESS } else { status };
+        library.check(&ring.stream, status, "ncclCommInitRankConfig", GROUP)?;
+        Ok(Box::new(ring))
     }
 }
 
@@ -123,16 +176,30 @@ struct Ring {
 // SAFETY: any thread may use a communicator, but only one at a time. `&mut self` guarantees that.
 unsafe impl Send for Ring {}
 
+/// Time between two looks at a call that has not ended.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Maximum time that the last sums may take when the communicator is dropped. Other ranks need this rank's part in them.
+const LAST_SUMS: Duration = Duration::from_secs(10);
+
 impl Ring {
-    fn enqueue(&self, buffer: &mut CudaBuf) -> Result<(), Error> {
-        let (address, len) = (buffer.address(), buffer.len());
+    fn enqueue(&mut self, buffer: &mut CudaBuf, reduction: Reduction) -> Result<(), Error> {
+        let (numbers, op, bytes) = numbers(reduction);
         buffer.wait_on(&self.stream)?;
         self.stream.context().bind()?;
-        let (pointer, stream) = (address as *mut c_void, self.stream.handle().cast());
-        // SAFETY: the buffer holds `len` f32 values and is borrowed exclusively. Work on it that was enqueued before or
+        let (pointer, stream) = (buffer.address() as *mut c_void, self.stream.handle().cast());
+        let (allreduce, elements) = (self.library.allreduce, buffer.bytes() / bytes);
+        // SAFETY: the buffer holds that many elements and is borrowed exclusively. Work on it that was enqueued before or
         // is enqueued later is ordered by the waits between the streams.
-        let status = unsafe { (self.library.allreduce)(pointer, pointer, len, FLOAT, SUM, self.handle, stream) };
-        self.library.check(&self.stream, status, "ncclAllReduce", "a bucket of gradients")?;
+        let status = unsafe { allreduce(pointer, pointer, elements, numbers, op, self.handle, stream) };
+        if status == IN_PROGRESS {
+            // nothing is enqueued before this has ended, and the watchdog sees a wait that takes too long
+            while !self.is_ready()? {
+                sleep(PAUSE);
+            }
+        } else {
+            self.library.check(&self.stream, status, "ncclAllReduce", "a bucket of gradients")?;
+        }
         buffer.come_after(&self.stream)
     }
 
@@ -140,7 +207,7 @@ impl Ring {
     fn leave(&mut self) {
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // if the GPU has failed, ncclCommAbort may never return
-        if !handle.is_null() && self.stream.lost("ncclCommAbort", "the communicator of all ranks").is_none() {
+        if !handle.is_null() && self.stream.lost("ncclCommAbort", GROUP).is_none() {
             // SAFETY: `Entry` joined it, and it is left only once.
             unsafe { (self.library.abort)(handle) };
         }
@@ -148,13 +215,28 @@ impl Ring {
 }
 
 impl Collective<Cuda> for Ring {
-    fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
-        let summed = self.enqueue(buffer);
-        if summed.is_err() {
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        if self.handle.is_null() {
+            // the call that failed has returned the error
+            return Ok(false);
+        }
+        let mut state = SUCCESS;
+        // SAFETY: the communicator was not left, and the pointer is valid for the call.
+        let status = unsafe { (self.library.state)(self.handle, &mut state) };
+        self.library.check(&self.stream, status, "ncclCommGetAsyncError", GROUP)?;
+        match state {
+            IN_PROGRESS => Ok(false),
+            state => self.library.check(&self.stream, state, "ncclCommGetAsyncError", GROUP).map(|()| true),
+        }
+    }
+
+    fn reduce(&mut self, buffer: &mut CudaBuf, reduction: Reduction) -> Result<(), Error> {
+        let enqueued = self.enqueue(buffer, reduction);
+        if enqueued.is_err() {
             // abort now, because freeing memory would wait for the unfinished sums
             self.leave();
         }
-        summed
+        enqueued
     }
 
     fn describe(&self) -> String {
@@ -164,9 +246,10 @@ impl Collective<Cuda> for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // wait for the last sums of a successful run, because other ranks need this rank's part
-        if !self.handle.is_null() && self.stream.wait().is_ok() {
-            self.leave();
+        let since = Instant::now();
+        while !self.handle.is_null() && matches!(self.stream.is_done(), Ok(false)) && since.elapsed() < LAST_SUMS {
+            sleep(PAUSE);
         }
+        self.leave();
     }
 }

@@ -249,6 +249,8 @@ struct Place {
     /// Recorded at the end of the pass if another pass has begun since.
     end: Event,
     marked: bool,
+    /// Recorded right after the pass, if its end was marked.
+    computed: Event,
 }
 
 /// The sums of one pass.
@@ -262,8 +264,9 @@ impl Outbox {
     pub fn new(queues: &Arc<Queues>) -> Result<Self, Error> {
         let context = queues.context();
         let place = || {
-            let (sums, end) = (Pinned::new(context, 4, "sums")?, Event::new(context)?);
-            Ok::<_, Error>(Place { sums, rows: 0, classes: 0, end, marked: false })
+            let sums = Pinned::new(context, 4, "sums")?;
+            let (end, computed) = (Event::new(context)?, Event::new(context)?);
+            Ok::<_, Error>(Place { sums, rows: 0, classes: 0, end, marked: false, computed })
         };
         Ok(Self { places: [place()?, place()?], open: VecDeque::new(), now: 0, read: 0 })
     }
@@ -311,6 +314,16 @@ impl Outbox {
     /// Returns the memory for the sums of the current pass.
     pub fn sums(&self) -> Slice<'_, f64> {
         self.places[self.now].sums.slice()
+    }
+
+    /// Marks the end of the current pass.
+    pub fn mark(&self, stream: &Stream) -> Result<(), Error> {
+        self.places[self.now].computed.record(stream, false)
+    }
+
+    /// Waits for the mark of the oldest pass whose sums were not read yet.
+    pub fn wait_for_pass(&self) -> Result<(), Error> {
+        self.open.front().map_or(Ok(()), |&open| self.places[open].computed.wait())
     }
 
     /// Waits for the end of the oldest pass whose sums were not read yet. Returns false if its end was not recorded.

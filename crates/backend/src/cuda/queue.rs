@@ -43,6 +43,14 @@ impl Queue<Cuda> for Cuda {
         buffer.mark(self.shared.recording.get())
     }
 
+    fn mark_pass(&self) -> Result<(), Error> {
+        self.shared.blocks.borrow_mut().outbox.mark(self.shared.stream())
+    }
+
+    fn wait_for_pass(&self) -> Result<(), Error> {
+        self.shared.blocks.borrow().outbox.wait_for_pass()
+    }
+
     fn passes_ahead(&self) -> usize {
         PLACES - 1
     }

@@ -60,6 +60,9 @@ pub struct Optimizer<B: Backend> {
     slots: Vec<Arena<B>>,
     /// Present if the rule has two passes.
     second: Option<SecondPass<B>>,
+    /// The first factors of the last two steps, on their way to the host. Present if steps limit the norm of all
+    /// gradients together.
+    norms: Option<[B::Buf; 2]>,
     /// Replaces the momentum of the settings.
     momentum: Option<f64>,
     steps: u64,
@@ -127,6 +130,8 @@ impl<B: Backend> Optimizer<B> {
             slots.push(arena);
         }
         let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), policy.clip_value);
+        let norm = || graph.backend().alloc(rates::NORM + 1);
+        let norms = policy.clip_norm.map(|_| Ok::<_, Error>([norm()?, norm()?])).transpose()?;
         Ok(Self {
             method,
             clip_value,
@@ -135,6 +140,7 @@ impl<B: Backend> Optimizer<B> {
             frozen,
             slots,
             second,
+            norms,
             momentum: None,
             steps: 0,
             late: 0,
@@ -171,9 +177,23 @@ impl<B: Backend> Optimizer<B> {
         self.method.rule(1) != self.method.rule(2)
     }
 
+    /// Lets the next pass bring the numbers of the step that follows it to the device, if the device has a queue. Without
+    /// this, the copy would make the host wait for that pass before it can begin another one.
+    pub fn announce(&self, graph: &Graph<B>, lr: f64, ema: Option<&Ema<B>>) -> Result<(), Error> {
+        let next = self.numbers(self.steps + 1, lr, ema);
+        graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))
+    }
+
+    /// Runs [`Optimizer::start_step`] and waits for the norm of the gradients, if it is limited.
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
+        let finite = self.start_step(graph, lr, ema)?;
+        Ok(StepOutcome { finite, grad_norm: self.grad_norm(self.steps)? })
+    }
+
     /// Performs a step with the gradients in the graph, then updates the averages. The gradients are sums over all
-    /// ranks, and clipping changes them in place.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
+    /// ranks, and clipping changes them in place. A device with a queue only enqueues the step. Returns false if it is
+    /// already known that a parameter is not finite.
+    pub fn start_step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<bool, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
@@ -192,8 +212,8 @@ impl<B: Backend> Optimizer<B> {
             None => work()?,
         }
         ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
-        let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
-        Ok(StepOutcome { finite, grad_norm })
+        self.keep_norm(graph.backend(), held)?;
+        Ok(finite)
     }
 
     /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
@@ -221,7 +241,8 @@ impl<B: Backend> Optimizer<B> {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
         graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })?;
-        ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))
+        ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
+        self.keep_norm(graph.backend(), held)
     }
 
     /// Returns true if only the update reads the gradients in [`Self::change`].
@@ -238,11 +259,16 @@ impl<B: Backend> Optimizer<B> {
     /// Counts a step and returns its numbers.
     fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
-        let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
+        self.numbers(self.steps, lr, ema)
+    }
+
+    /// Returns the numbers of a step.
+    fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
+        let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
         let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
-        let late = self.steps.saturating_sub(self.late).max(1);
-        StepNumbers { update: update(self.steps), late: update(late), average }
+        let late = step.saturating_sub(self.late).max(1);
+        StepNumbers { update: update(step), late: update(late), average }
     }
 
     /// Runs all passes of a step. Returns false if it is already known that a parameter is not finite.
@@ -348,11 +374,25 @@ impl<B: Backend> Optimizer<B> {
         hasher.finish()
     }
 
-    /// Returns the norm of all gradients of the last step, before clipping.
-    fn norm(&self, held: bool) -> Result<f64, Error> {
-        let mut norm = [0.0];
-        self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
-        Ok(f64::from(norm[0]))
+    /// Keeps the norm of the gradients in the step that was just started, because the next step overwrites it.
+    fn keep_norm(&mut self, backend: &B, held: bool) -> Result<(), Error> {
+        let Some(norms) = &mut self.norms else { return Ok(()) };
+        let (norm, factors) = (&mut norms[(self.steps % 2) as usize], &self.plans[usize::from(held)].rates);
+        let Some(queue) = backend.queue() else {
+            let mut first = [0.0; rates::NORM + 1];
+            factors.read(0, &mut first)?;
+            return norm.write(0, &first);
+        };
+        backend.copy(norm, factors)?;
+        queue.mark(norm)?;
+        norm.fetch()
+    }
+
+    /// Waits for the norm of all gradients in one of the last two steps, before clipping. Returns `None` if the norm is
+    /// not limited.
+    pub fn grad_norm(&mut self, step: u64) -> Result<Option<f64>, Error> {
+        let Some(norms) = &mut self.norms else { return Ok(None) };
+        Ok(Some(f64::from(norms[(step % 2) as usize].staged()?[rates::NORM])))
     }
 
     /// Returns the bytes of memory that a step needs besides the slots.

@@ -41,13 +41,35 @@ pub struct UnreadPass {
 }
 
 impl UnreadPass {
-    /// Waits for the sums of the graph's oldest unread pass, which must be this one, and adds them to `metrics`.
-    pub fn read<B: Backend>(&self, run: &mut Run<B>, metrics: &mut StepMetrics) -> Result<(), Error> {
+    /// Waits for the sums of the graph's oldest unread pass, which must be this one, and adds them to `metrics`. The pass
+    /// belongs to the step with number `step`.
+    pub fn read<B: Backend>(
+        &self,
+        run: &mut Run<B>,
+        step: u64,
+        metrics: &mut StepMetrics,
+        session: &Session,
+    ) -> Result<(), Error> {
+        wait_for_pass(run, step, session)?;
         let sums = run.graph.sums()?;
+        session.watch.set_activity(Activity::Computing { step });
         metrics.add(&run.graph, sums, self.digest);
         metrics.add_weight(self.weight);
         Ok(())
     }
+}
+
+/// Waits until the device has computed the oldest pass with unread sums, which belongs to the step with number `step`. The
+/// watchdog then knows what this rank waits for: first for its own pass, then for sums over the ranks.
+pub fn wait_for_pass<B: Backend>(run: &Run<B>, step: u64, session: &Session) -> Result<(), Error> {
+    if run.graph.backend().queue().is_some() {
+        session.watch.set_activity(Activity::Device { step });
+        run.graph.wait_for_pass()?;
+        if session.world.size > 1 {
+            session.watch.set_activity(Activity::DeviceSums { step });
+        }
+    }
+    Ok(())
 }
 
 /// Where the passes report skipped records, waits for data and the rank's activity.
@@ -111,7 +133,10 @@ impl MicroBatches {
     ) -> Result<Batch<'a>, Error> {
         // plans only after records were skipped, because all regular sizes are already planned
         run.graph.prepare(batch.len())?;
-        session.watch.set_activity(Activity::Computing { step: at.step + 1 });
+        // the host only enqueues the pass. If that takes long, it waits for the device
+        let step = at.step + 1;
+        let queues = run.graph.backend().queue().is_some();
+        session.watch.set_activity(if queues { Activity::Device { step } } else { Activity::Computing { step } });
         let Self { input, targets, .. } = self;
         let labels = match (targets, run.graph.targets_mut()) {
             (Some(targets), Some(table)) => match batch.label_sets() {

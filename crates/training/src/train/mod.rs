@@ -122,6 +122,10 @@ pub fn train<B: Backend>(
         // the run has already failed with its own error, so this error is ignored
         let _ = training.report.event(lost);
     }
+    // then all ranks are here
+    if ended.as_ref().err().is_none_or(Error::is_agreed) {
+        training.stepper.reduction().retire()?;
+    }
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
         training.page_data.finish(&request.out, &training.run, &mut training.report);
     }

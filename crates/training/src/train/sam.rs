@@ -61,7 +61,8 @@ impl<B: Backend> Sam<B> {
         for worker in mine.clone() {
             let batch = self.batches.take(&mut self.loader, at, worker, observers)?;
             let turn = MicroBatch { worker, last: worker + 1 == mine.end };
-            self.batches.start(run, &batch, at, turn, reduction, observers.session)?.read(run, metrics)?;
+            let pass = self.batches.start(run, &batch, at, turn, reduction, observers.session)?;
+            pass.read(run, at.step + 1, metrics, observers.session)?;
         }
         Ok(())
     }

@@ -199,6 +199,7 @@ fn start<B: Backend>(
     let Invocation { request, stop, started } = invocation;
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
+    let no_nccl = gpus.no_nccl;
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
@@ -217,7 +218,7 @@ fn start<B: Backend>(
     session.notes.extend(warnings);
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     if request.find_lr.is_some() {
-        return search(session, run, begin, invocation, TransportPlace { overlap, shared: gpus.shared });
+        return search(session, run, begin, invocation, TransportPlace { overlap, no_nccl });
     }
     if let Some(text) = finished_message(session, &run, request, resume.as_ref())? {
         return Ok(session.is_root().then_some(text));
@@ -233,7 +234,7 @@ fn start<B: Backend>(
     };
     let at = Progress { teacher, ..at };
     note.iter().for_each(|note| report.note(note));
-    let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
+    let Choice { transport, why } = choose_transport(session, &run, request, no_nccl.as_deref())?;
     let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = describe::resumed(head.map(|head| head.path), &at);
@@ -253,8 +254,8 @@ fn start<B: Backend>(
 struct TransportPlace {
     /// Whether buckets are summed during backward.
     overlap: bool,
-    /// Whether two ranks share a GPU.
-    shared: bool,
+    /// The reason why NCCL must not be tried, if there is one.
+    no_nccl: Option<String>,
 }
 
 /// Searches a learning rate instead of training.
@@ -272,7 +273,7 @@ fn search<B: Backend>(
     weights(session, &mut run, begin)?;
     // a trial with device memory would create a file in OUT
     run.recipe.reduce.path = TransportSetting::Staged;
-    let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
+    let Choice { transport, .. } = choose_transport(session, &run, request, place.no_nccl.as_deref())?;
     let plan = TransportPlan { overlap: place.overlap, transport };
     let context = RunContext { session, request, stop, started, lock: None };
     let found = train::find_lr::find(context, run, request.find_lr.unwrap_or_default(), plan)?;
@@ -366,16 +367,17 @@ fn choose_transport<B: Backend>(
     session: &Session,
     run: &Run<B>,
     request: &TrainRequest,
-    shared: bool,
+    no_nccl: Option<&str>,
 ) -> Result<Choice<B>, Error> {
     let wanted = TransportRequest {
         path: run.recipe.reduce.path,
         codec: run.reduction.entry.name,
         allreduce: run.strategy.sums_gradients(),
-        shared,
+        no_nccl,
         out: &request.out,
         buckets: &run.graph.layout().buckets,
         coded: run.reduction.on_device(),
+        even: run.division.workers.is_multiple_of(session.world.size),
     };
     transport::choose(session, run.graph.backend(), &wanted)
 }

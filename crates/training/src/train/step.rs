@@ -21,7 +21,7 @@ use loaders::Loader;
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
-use crate::train::micro_batches::{MicroBatches, Observers, UnreadPass};
+use crate::train::micro_batches::{self, MicroBatches, Observers, UnreadPass};
 use crate::train::observe::notices;
 use crate::train::observe::notices::{Notices, not_finite};
 use crate::train::observe::timing::{EpochTiming, RankTiming, StepRecord};
@@ -32,7 +32,7 @@ use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::{AllRanks, MpiRanks, Waited};
-use crate::train::reduce::transport::TransportPlan;
+use crate::train::reduce::transport::{Transport, TransportPlan};
 use crate::train::sam::Sam;
 
 /// Runs the steps of a training.
@@ -82,19 +82,20 @@ struct StepInFlight {
 }
 
 /// Returns how many passes may be enqueued before the sums of an earlier one are read. Returns 0 if the host must do
-/// something between a pass and the update.
-fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, traced: bool) -> usize {
+/// something between a pass and the update. The number is the same on all ranks.
+fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>, traced: bool) -> usize {
     let backend = run.graph.backend();
     let ahead = backend.queue().map_or(0, Queue::passes_ahead);
-    // Several ranks could work ahead, too, if all have the same number of workers. Then all of them sum the metrics of a
-    // step between the same passes.
-    let alone = ranks == 1 && run.reduction.gather() == Gather::Summed;
-    // the loss scale, the norm of the gradients, traced layers and measured gradients are read after each step
+    // if all ranks have the same number of passes, they sum the metrics of a step between the same passes
+    let even = run.division.workers.is_multiple_of(ranks) && !(run.recipe.sync_bn && ranks > 1);
+    // codes that MPI sums are read by the host
+    let enqueued = run.reduction.gather() == Gather::Summed || matches!(transport, Transport::Nccl(_));
+    // the loss scale, traced layers and measured gradients are read after each step
     let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
     // gradients are divided by a sum of weights before the update
     let weighted = run.recipe.loss.class_weights.is_some();
-    let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;
-    if alone && run.strategy.sums_gradients() && !read { ahead } else { 0 }
+    let read = backend.loss_scaling().is_some() || traced || measured || weighted;
+    if even && enqueued && run.strategy.sums_gradients() && !read { ahead } else { 0 }
 }
 
 /// A step with a record that was not returned yet.
@@ -125,7 +126,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let layout = layout.weighted(run.recipe.loss.class_weights.is_some());
         let together = if run.strategy.sums_gradients() { ranks } else { 1 };
         let mine = run.division.mine.clone();
-        let passes_ahead = passes_ahead(run, ranks, trace.follows_steps());
+        let passes_ahead = passes_ahead(run, ranks, &plan.transport, trace.follows_steps());
         let mut reduction = GradientSum::new(session.comm.clone(), together, plan, mine, &mut run.reduction);
         reduction.follow(trace);
         Ok(Self {
@@ -215,11 +216,22 @@ impl<'a, B: Backend> Stepper<'a, B> {
             }
             let pass = match updates && !travels {
                 true => self.start_with_update(run, &batch, at, turn)?,
-                false => self.batches.start(run, &batch, at, turn, &mut self.reduction, self.session)?,
+                false => {
+                    // a rank without images has no pass that could bring the numbers
+                    if updates && !batch.is_empty() {
+                        run.optimizer.set_momentum(run.schedule.momentum(at.step));
+                        run.optimizer.announce(&run.graph, run.schedule.lr(at.step), run.ema.as_ref())?;
+                    }
+                    self.batches.start(run, &batch, at, turn, &mut self.reduction, self.session)?
+                }
             };
             self.unread.push_back(pass);
             self.batches.send_ahead(run, loader, at, turn)?;
             if updates && travels {
+                // the first update copies its lists to the device and waits for that, so wait for the pass by name before
+                if self.read.is_none() {
+                    micro_batches::wait_for_pass(run, at.step + 1, self.session)?;
+                }
                 self.update_early(run)?;
             }
             let stays = if turn.last && (waits || !updates) { 0 } else { self.passes_ahead };
@@ -259,7 +271,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     fn update_early(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
-        step.updated = Some(optimize(run, &mut step.record)?);
+        step.updated = Some(optimize(run, &step.record)?);
         Ok(())
     }
 
@@ -269,7 +281,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         while self.unread.len() > stays
             && let (Some(pass), Some(step)) = (self.unread.pop_front(), self.in_flight.front_mut())
         {
-            pass.read(run, &mut step.metrics)?;
+            pass.read(run, step.record.step, &mut step.metrics, self.session)?;
             if pass.last
                 && let Some(step) = self.in_flight.pop_front()
             {
@@ -289,6 +301,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         if updated.is_none() {
             self.reduction.finish_gradients(&mut run.graph, own_loss)?;
         }
+        self.reduction.check(record.step - 1, own_loss)?;
         let metrics = self.reduction.sum_metrics(&metrics)?;
         self.before.comm = (self.reduction.take_wait() + self.sync_bn.take()).as_secs_f64() * 1e3;
         let (loss, samples, scale) = (metrics.loss_sums(), metrics.samples(), self.scale);
@@ -379,7 +392,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
             return Ok(());
         }
         let begin = Instant::now();
-        let finite = updated.map_or_else(|| optimize(run, &mut step.record), Ok)?;
+        let finite = updated.map_or_else(|| optimize(run, &step.record), Ok)?;
+        step.record.grad_norm = run.optimizer.grad_norm(step.record.step)?.filter(|_| together);
         if !(step.metrics.update_running(&mut run.graph) && finite) {
             step.metrics.spoil();
             if !together {
@@ -510,11 +524,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
 }
 
 /// Enqueues the optimizer's step. Returns false if a parameter is known not to be finite.
-fn optimize<B: Backend>(run: &mut Run<B>, record: &mut StepRecord) -> Result<bool, Error> {
+fn optimize<B: Backend>(run: &mut Run<B>, record: &StepRecord) -> Result<bool, Error> {
     run.optimizer.set_momentum(run.schedule.momentum(record.step - 1));
-    let stepped = run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
-    record.grad_norm = stepped.grad_norm.filter(|_| run.strategy.sums_gradients());
-    Ok(stepped.finite)
+    Ok(run.optimizer.start_step(&mut run.graph, record.lr, run.ema.as_mut())?)
 }
 
 fn add(at: &mut Progress, record: &StepRecord) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUgraphNodeType as Node};
 
-use super::load::{Library, require};
+use super::load::{Library, require, words};
 use super::status::{checked, driver};
 use crate::Error;
 
@@ -19,8 +19,10 @@ pub struct Gpu {
     pub multiprocessors: u32,
     /// Bytes in total.
     pub memory: usize,
-    /// Unique for each GPU.
+    /// Unique for each GPU, and for each part of a GPU (MIG).
     pub uuid: [u8; 16],
+    /// The PCI address, which all parts of a GPU share.
+    pub bus: String,
 }
 
 /// The primary context of a GPU. A thread must bind it before use.
@@ -63,7 +65,14 @@ fn describe(device: sys::CUdevice) -> Result<Gpu, Error> {
     let minor = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let multiprocessors = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     let uuid = uuid.bytes.map(|b| b as u8);
-    Ok(Gpu { name, capability: (major, minor), multiprocessors: multiprocessors.max(1) as u32, memory, uuid })
+    let mut bus = [0 as std::ffi::c_char; 32];
+    // SAFETY: the driver returned the device, and writes a string of at most this length.
+    let bus = unsafe {
+        let status = sys::cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32, device);
+        driver(status, "cuDeviceGetPCIBusId", "the GPU's PCI address")?;
+        words(bus.as_ptr())
+    };
+    Ok(Gpu { name, capability: (major, minor), multiprocessors: multiprocessors.max(1) as u32, memory, uuid, bus })
 }
 
 /// Returns the error for a GPU number that this process does not see.
@@ -94,6 +103,11 @@ impl Context {
             );
             return Err(Error::Absent { what: "CUDA".into(), why });
         }
+        // a thread that waits sleeps, so that loader threads can use its core
+        let sleeps = sys::CUctx_flags_enum::CU_CTX_SCHED_BLOCKING_SYNC as u32;
+        // SAFETY: the driver returned the device.
+        let status = unsafe { sys::cuDevicePrimaryCtxSetFlags_v2(device, sleeps) };
+        driver(status, "cuDevicePrimaryCtxSetFlags_v2", gpu.name.clone())?;
         // SAFETY: the driver returned the device. `drop` releases the context.
         let retained = unsafe { result::primary_ctx::retain(device) };
         let handle = Raw(checked(retained, "cuDevicePrimaryCtxRetain", gpu.name.clone())?);
@@ -112,6 +126,12 @@ impl Context {
         checked(bound, "cuCtxSetCurrent", self.gpu.name.clone())?;
         BOUND.set(self.handle.0);
         Ok(())
+    }
+
+    /// Waits for all work on all streams. Returns false if the GPU has failed. Memory must not be freed before: the driver
+    /// does not promise to wait for the work that uses it.
+    pub fn is_idle_after_waiting(&self) -> bool {
+        self.bind().is_ok() && result::ctx::synchronize().is_ok()
     }
 
     /// Returns free and total bytes.

@@ -322,9 +322,9 @@ impl Buffer for CudaBuf {
 impl Drop for CudaBuf {
     fn drop(&mut self) {
         if let (Some(queues), None) = (&self.queues, &self.part)
-            && queues.context().bind().is_ok()
+            && queues.context().is_idle_after_waiting()
         {
-            // SAFETY: `unset` allocated it. The driver waits for the work that uses it.
+            // SAFETY: `unset` allocated it, and no work uses it any more.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
     }
@@ -348,6 +348,11 @@ impl<T: Plain> Mirrored<T> {
     pub fn slice<U: Plain>(&self) -> Slice<'_, U> {
         const { assert!(size_of::<T>() == size_of::<U>()) };
         self.device.slice()
+    }
+
+    /// Returns the memory on the GPU.
+    pub fn device(&mut self) -> &mut CudaBuf {
+        &mut self.device
     }
 
     /// Returns the elements on the host.

@@ -73,7 +73,7 @@ impl<T: Plain> Pinned<T> {
         let to = &mut self.as_mut_slice()[..len];
         let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         self.context.bind()?;
-        // SAFETY: both sides hold that many bytes. The driver waits for the copy before it frees page-locked memory.
+        // SAFETY: both sides hold that many bytes. `drop` waits for the copy.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, bytes, stream.handle()) };
         self.context.launches.add(1);
         driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
@@ -93,8 +93,8 @@ impl<T: Plain> Pinned<T> {
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: `new` allocated it.
+        if self.context.is_idle_after_waiting() {
+            // SAFETY: `new` allocated it, and no work uses it any more.
             let _ = unsafe { sys::cuMemFreeHost(self.data.cast()) };
         }
     }

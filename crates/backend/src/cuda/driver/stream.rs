@@ -27,6 +27,21 @@ impl Stream {
         Ok(Self { handle, context: context.clone() })
     }
 
+    /// Creates a stream whose kernels start before those of other streams.
+    pub fn urgent(context: &Arc<Context>) -> Result<Self, Error> {
+        context.bind()?;
+        let (mut least, mut greatest, mut stream) = (0, 0, std::ptr::null_mut());
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is bound, and the pointers are valid for the calls.
+        unsafe {
+            let status = sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest);
+            driver(status, "cuCtxGetStreamPriorityRange", "a stream")?;
+            let status = sys::cuStreamCreateWithPriority(&mut stream, flags, greatest);
+            driver(status, "cuStreamCreateWithPriority", "a stream")?;
+        }
+        Ok(Self { handle: Raw(stream), context: context.clone() })
+    }
+
     pub fn handle(&self) -> sys::CUstream {
         self.handle.0
     }
@@ -40,6 +55,16 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
+    }
+
+    /// Returns true if all enqueued work is done, without waiting.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        self.context.bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        match unsafe { sys::cuStreamQuery(self.handle.0) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            status => driver(status, "cuStreamQuery", "the work before").map(|()| true),
+        }
     }
 
     /// Returns the GPU's own error if it is the reason why a call of another library failed. Does not wait: the stream
@@ -105,19 +130,22 @@ pub struct Event {
 impl Event {
     /// Creates an event. Until it is recorded, it counts as done.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
-        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING)
+        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32)
     }
 
     /// Creates an event that stores the time at which the GPU reaches it.
     pub fn timed(context: &Arc<Context>) -> Result<Self, Error> {
-        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DEFAULT)
+        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32)
     }
 
-    fn create(context: &Arc<Context>, flags: sys::CUevent_flags_enum) -> Result<Self, Error> {
+    fn create(context: &Arc<Context>, flags: u32) -> Result<Self, Error> {
         context.bind()?;
-        let created = result::event::create(flags);
-        let handle = Raw(checked(created, "cuEventCreate", "an event")?);
-        Ok(Self { handle, context: context.clone() })
+        // a thread that waits for the event sleeps
+        let flags = flags | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the context is bound, and the pointer is valid for the call.
+        driver(unsafe { sys::cuEventCreate(&mut event, flags) }, "cuEventCreate", "an event")?;
+        Ok(Self { handle: Raw(event), context: context.clone() })
     }
 
     /// Records everything enqueued on the stream so far. If the stream is being captured (`recording`), the record

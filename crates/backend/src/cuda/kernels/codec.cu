@@ -66,6 +66,55 @@ extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, c
     }
 }
 
+// The tensor's runs begin at `first`. `clip` is 0 if its scale is its largest |g|.
+struct Span {
+    double elems;
+    u32 first;
+    u32 runs;
+    float clip;
+    u32 zero;
+};
+
+constexpr u32 INFINITE = 0x7f800000u, NOT_A_NUMBER = 0x7fc00000u;
+
+// `Moments::scale` in crates/base/src/code_spec.rs
+__device__ inline u32 scale_bits(u32 largest, double sum, double squares, double elems, float clip) {
+    if (clip == 0.0f || largest >= INFINITE) return largest;
+    double mean = sum / elems, variance = __dsub_rn(squares / elems, __dmul_rn(mean, mean));
+    double deviation = sqrt(variance > 0.0 ? variance : 0.0);
+    if (deviation <= 1e-6 * (double)__uint_as_float(largest)) return largest;
+    return __float_as_uint(fminf((float)((double)clip * deviation), 3.402823466e38f));
+}
+
+// The largest scale of each tensor over `shares` workers, which have `count` measured runs each. A warp per tensor. The
+// moments are added in order.
+extern "C" __global__ void codec_scales(const u32* largest, const double* moments, const Span* spans, u32 tensors, u32 count, u32 shares, u32* scales) {
+    u32 lane = threadIdx.x % 32;
+    for (u32 t = warp_index(); t < tensors; t += warp_count()) {
+        Span span = spans[t];
+        u32 scale = 0;
+        for (u32 share = 0; share < shares; share++) {
+            u64 begin = (u64)share * count + span.first;
+            u32 most = 0;
+            for (u32 i = lane; i < span.runs; i += 32) most = largest[begin + i] > most ? largest[begin + i] : most;
+            for (int lanes = 16; lanes > 0; lanes /= 2) {
+                u32 other = __shfl_xor_sync(0xffffffffu, most, lanes);
+                most = other > most ? other : most;
+            }
+            double sum = 0.0, squares = 0.0;
+            if (span.clip > 0.0f) {
+                for (u32 i = 0; i < span.runs; i++) {
+                    sum += moments[2 * (begin + i)];
+                    squares += moments[2 * (begin + i) + 1];
+                }
+            }
+            u32 own = scale_bits(most, sum, squares, span.elems, span.clip);
+            scale = own > scale ? own : scale;
+        }
+        if (lane == 0) scales[t] = scale;
+    }
+}
+
 // codes (+)= rint(g scale)
 extern "C" __global__ void codec_integers(const float* g, const Run* runs, u32 count, const u32* scales, u32 room, u32 add, u32* codes) {
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
@@ -86,7 +135,8 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
         u32 largest = scales[run.tensor];
         double step = largest ? power_of_two(-scale_exponent(largest, room)) : 0.0;
         for (u32 i = threadIdx.x; i < run.len; i += blockDim.x) {
-            g[run.from + i] = largest ? (float)((double)codes[run.place + i] * step) : 0.0f;
+            float sum = largest ? (float)((double)codes[run.place + i] * step) : 0.0f;
+            g[run.from + i] = largest < INFINITE ? sum : __uint_as_float(NOT_A_NUMBER);
         }
     }
 }
@@ -128,13 +178,15 @@ extern "C" __global__ void codec_lanes_back(const u64* words, const Run* runs, u
         Run run = runs[t / WORDS];
         u32 j = (u32)(t % WORDS), width = (run.len + per_word - 1) / per_word;
         if (j >= width) continue;
-        float scale = __uint_as_float(scales[run.tensor]);
+        u32 bits_of_scale = scales[run.tensor];
+        float scale = __uint_as_float(bits_of_scale);
         u64 word = words[run.place + j];
         for (u32 lane = 0; lane < per_word; lane++) {
             u32 i = lane * width + j;
             if (i >= run.len) break;
             int sum = (int)((word >> (lane * bits)) & mask) - zero;
-            g[run.from + i] = scale > 0.0f ? (float)sum / (float)steps * scale : 0.0f;
+            float decoded = scale > 0.0f ? (float)sum / (float)steps * scale : 0.0f;
+            g[run.from + i] = bits_of_scale < INFINITE ? decoded : __uint_as_float(NOT_A_NUMBER);
         }
     }
 }

@@ -56,6 +56,19 @@ pub struct Run {
 
 plain! { Run = "Run" }
 
+/// A tensor of a codec: its number of elements, its runs, and the number of standard deviations to clip at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Span {
+    pub elems: f64,
+    pub first: u32,
+    pub runs: u32,
+    pub clip: f32,
+    pub zero: u32,
+}
+
+plain! { Span = "Span" }
+
 kernels! {
     // elementwise.cu
 
@@ -356,6 +369,17 @@ kernels! {
         residual: (null or [f32; end]),
         largest: [u32; count],
         moments: (null or [f64; 2 * count]),
+    }
+
+    /// Computes each tensor's scale from the measured runs of `shares` workers.
+    codec_scales: CodecScales over threads(32 * tensors) {
+        largest: [u32; shares * count],
+        moments: (null or [f64; 2 * shares * count]),
+        spans: [Span; tensors],
+        tensors: u32,
+        count: u32,
+        shares: u32,
+        scales: [u32; tensors],
     }
 
     /// Computes fixed-point codes. Adds them to the existing codes if `add` is 1.

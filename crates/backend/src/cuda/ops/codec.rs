@@ -1,10 +1,10 @@
-//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. Only codes and the per-run
-//! statistics for each tensor's scale are copied to the host.
+//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI adds the codes, only they
+//! and each tensor's scale are copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::code_spec::{CodeFormat, CodeSpec, CodedTensor, Codes, Draw, IntegerCodes, Moments};
+use base::code_spec::{CodeFormat, CodeSpec, CodedTensor, Codes, Draw, IntegerCodes};
 use loaders::random::CODEC_OP;
 
 use crate::Error;
@@ -17,11 +17,12 @@ use crate::cuda::driver::stream::{Event, Queues};
 use crate::cuda::kernels::declarations::ArenaAdd;
 use crate::cuda::kernels::declarations::{
     CodecHalves, CodecHalvesBack, CodecHalvesSplit, CodecIntegers, CodecIntegersBack, CodecLanes, CodecLanesBack,
-    CodecMeasure, Run, WORDS,
+    CodecMeasure, CodecScales, Run, Span, WORDS,
 };
 use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
+use crate::{Collective, Reduction};
 
 /// The number of runs of a kind, the number of their codes, and the end of the last run.
 #[derive(Clone, Copy, Default)]
@@ -46,17 +47,19 @@ pub struct GpuCodec {
     runs: CudaBuf,
     fixed: RunTotals,
     lanes: RunTotals,
-    /// For each run, the index of its tensor.
-    tensors: Vec<usize>,
     /// The workers of this rank, numbered over all ranks.
     workers: Range<usize>,
-    /// For each worker and run, the largest |g|. Kernels write it.
-    largest: Pinned<u32>,
-    /// For each worker and run, the sum and the sum of squares, if the scales need them.
-    moments: Pinned<f64>,
+    /// The runs of each tensor.
+    spans: CudaBuf,
+    /// For each worker and run, the largest |g|.
+    largest: CudaBuf,
+    /// For each worker and run, the sum and the sum of squares. Empty if the scales do not need them.
+    moments: CudaBuf,
     /// One per worker if error feedback is used.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
+    /// The scales of the last sum in a group for an even and for an odd step, and the ends of their copies.
+    seen: [(Pinned<u32>, Event); 2],
     integers: Mirrored<i32>,
     words: Mirrored<u64>,
     halves: Mirrored<u16>,
@@ -90,6 +93,8 @@ impl GpuCodec {
         let fed_back = if spec.feedback { workers.len() } else { 0 };
         let residuals = (0..fed_back).map(|_| shared.alloc(spec.len, "residuals"));
         let queues = &shared.queues;
+        let spans = spans(&spec.format, &[fixed.tensors.as_slice(), &lanes.tensors].concat());
+        let seen = || Ok::<_, Error>((shared.pinned(scales, "codes")?, Event::new(shared.context())?));
         let coder = Self {
             spec: spec.clone(),
             queues: queues.clone(),
@@ -97,12 +102,13 @@ impl GpuCodec {
             runs: if list.is_empty() { CudaBuf::default() } else { shared.constant(&list, "codes")? },
             fixed: RunTotals::of(&fixed),
             lanes: RunTotals::of(&lanes),
-            largest: shared.pinned(measured, "codes")?,
-            moments: shared.pinned(if clipped { 2 * measured } else { 0 }, "codes")?,
+            spans: if spans.is_empty() { CudaBuf::default() } else { shared.constant(&spans, "codes")? },
+            largest: shared.alloc(measured, "codes")?,
+            moments: shared.alloc(if clipped { 4 * measured } else { 0 }, "codes")?,
             residuals: residuals.collect::<Result<_, _>>()?,
-            tensors: [fixed.tensors, lanes.tensors].concat(),
             workers,
             scales: Mirrored::new(queues, scales, "codes")?,
+            seen: [seen()?, seen()?],
             integers: Mirrored::new(queues, fixed.codes, "codes")?,
             words: Mirrored::new(queues, lanes.codes, "codes")?,
             halves: Mirrored::new(queues, halves, "codes")?,
@@ -136,13 +142,15 @@ impl GpuCodec {
         self.residuals.get(index).map(CudaBuf::slice)
     }
 
+    /// Returns the number of runs.
+    fn count(&self) -> usize {
+        self.fixed.runs + self.lanes.runs
+    }
+
     /// Enqueues the statistics of one worker's gradients, from which the scales are computed.
-    fn measure_one(&self, share: &CudaBuf, index: usize, clipped: bool) -> Result<(), Error> {
-        let count = self.tensors.len();
-        let moments = match clipped {
-            true => Some(self.moments.slice().range(2 * index * count, 2 * count)?),
-            false => None,
-        };
+    fn measure_one(&self, share: &CudaBuf, index: usize) -> Result<(), Error> {
+        let count = self.count();
+        let moments = self.moments.optional().map(|moments| moments.range(2 * index * count, 2 * count)).transpose()?;
         self.launch(&CodecMeasure {
             g: share.slice(),
             runs: self.runs.slice(),
@@ -151,6 +159,22 @@ impl GpuCodec {
             largest: self.largest.slice().range(index * count, count)?,
             moments,
             end: self.fixed.end.max(self.lanes.end),
+        })
+    }
+
+    /// Enqueues the largest scale of each tensor over the shares.
+    fn measure_all(&self, whole: &IntegerCodes, shares: &[CudaBuf]) -> Result<(), Error> {
+        shares.iter().enumerate().try_for_each(|(index, share)| self.measure_one(share, index))?;
+        let (count, tensors, shares) = (self.count(), whole.parts.len(), shares.len());
+        let measured = shares * count;
+        self.launch(&CodecScales {
+            largest: self.largest.slice().range(0, measured)?,
+            moments: self.moments.optional().map(|moments| moments.range(0, 2 * measured)).transpose()?,
+            spans: self.spans.slice().range(0, tensors)?,
+            tensors: tensors as u32,
+            count: count as u32,
+            shares: shares as u32,
+            scales: self.scales.slice().range(0, tensors)?,
         })
     }
 
@@ -240,8 +264,36 @@ impl GpuCodec {
     }
 }
 
-impl crate::DeviceCodec<Cuda> for GpuCodec {
-    fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
+/// Lets a group combine a buffer between two pieces of work on the codes' stream.
+fn combine(
+    queues: &Queues,
+    group: &mut dyn Collective<Cuda>,
+    buffer: &mut CudaBuf,
+    reduction: Reduction,
+) -> Result<(), Error> {
+    if buffer.bytes() == 0 {
+        return Ok(());
+    }
+    buffer.come_after(&queues.codes)?;
+    group.reduce(buffer, reduction)?;
+    buffer.wait_on(&queues.codes)
+}
+
+/// Returns the runs of each tensor.
+fn spans(format: &CodeFormat, tensors: &[usize]) -> Vec<Span> {
+    let CodeFormat::Integers(whole) = format else { return Vec::new() };
+    let span = |(index, part): (usize, &CodedTensor)| {
+        let first = tensors.iter().position(|tensor| *tensor == index).unwrap_or(0);
+        let runs = tensors.iter().filter(|tensor| **tensor == index).count();
+        let clip = if part.in_lanes { whole.clip } else { 0.0 };
+        Span { elems: part.elems as f64, first: first as u32, runs: runs as u32, clip, zero: 0 }
+    };
+    whole.parts.iter().enumerate().map(span).collect()
+}
+
+impl GpuCodec {
+    /// Makes the codes' stream wait for the shares.
+    fn follow(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         if shares.len() > self.workers.len() {
             let (expected, got) = (format!("at most {} shares", self.workers.len()), shares.len().to_string());
             return Err(Error::Size { op: "codes".into(), expected, got });
@@ -250,52 +302,91 @@ impl crate::DeviceCodec<Cuda> for GpuCodec {
             share.check(0, self.spec.len)?;
             share.wait_on(&self.queues.codes)?;
         }
+        Ok(())
+    }
+
+    /// Enqueues the conversion of the sums to gradients.
+    fn decode_sums(&self, into: &mut CudaBuf) -> Result<(), Error> {
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
+                let (halves, n) = (self.halves.slice(), self.spec.len as u64);
+                self.launch(&CodecHalvesBack { halves, n, g: into.slice() })?;
+            }
+            CodeFormat::Integers(whole) => self.decode_whole(whole, into)?,
+        }
+        into.come_after(&self.queues.codes)
+    }
+
+    /// Enqueues the sum of the shares' codes, with the scales on the GPU.
+    fn encode_all(&self, shares: &[CudaBuf], draw: Draw) -> Result<(), Error> {
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
+                self.add_up(shares)?;
+                let Some(sum) = shares.last() else { return Ok(()) };
+                self.launch(&CodecHalves { g: sum.slice(), n: self.spec.len as u64, halves: self.halves.slice() })
+            }
+            CodeFormat::Integers(whole) => {
+                shares.iter().enumerate().try_for_each(|(index, share)| self.add(whole, share, index, draw))
+            }
+        }
+    }
+
+    /// Enqueues the scales over all ranks.
+    fn scale_in(&mut self, group: &mut dyn Collective<Cuda>, shares: &[CudaBuf], step: u64) -> Result<(), Error> {
+        let CodeFormat::Integers(whole) = &self.spec.format else { return Ok(()) };
+        self.measure_all(whole, shares)?;
+        combine(&self.queues, group, self.scales.device(), Reduction::MaxU32)?;
+        let (seen, copied) = &mut self.seen[(step % 2) as usize];
+        seen.receive(self.scales.slice().range(0, whole.parts.len())?, &self.queues.codes)?;
+        copied.record(&self.queues.codes, false)
+    }
+}
+
+impl crate::DeviceCodec<Cuda> for GpuCodec {
+    fn sum_in(&mut self, group: &mut dyn Collective<Cuda>, shares: &mut [CudaBuf], draw: Draw) -> Result<usize, Error> {
+        self.follow(shares)?;
+        self.scale_in(group, shares, draw.step)?;
+        self.encode_all(shares, draw)?;
+        combine(&self.queues, group, self.integers.device(), Reduction::SumI32)?;
+        combine(&self.queues, group, self.words.device(), Reduction::SumU64)?;
+        combine(&self.queues, group, self.halves.device(), Reduction::SumBf16)?;
+        shares.last_mut().map_or(Ok(()), |last| self.decode_sums(last))?;
+        Ok(self.scales.device().bytes()
+            + self.integers.device().bytes()
+            + self.words.device().bytes()
+            + self.halves.device().bytes())
+    }
+
+    fn scales(&mut self, step: u64) -> Result<&[u32], Error> {
+        let (seen, copied) = &self.seen[(step % 2) as usize];
+        copied.wait()?;
+        Ok(seen.as_slice())
+    }
+
+    fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
+        self.follow(shares)?;
         self.reach()
     }
 
     fn measure(&mut self, shares: &mut [CudaBuf], scales: &mut Vec<u32>) -> Result<(), Error> {
         let CodeFormat::Integers(whole) = &self.spec.format else { return Ok(()) };
-        let (count, clipped) = (self.tensors.len(), whole.clip > 0.0);
-        for (index, share) in shares.iter().enumerate() {
-            self.measure_one(share, index, clipped)?;
-        }
+        self.measure_all(whole, shares)?;
+        self.scales.down(&self.queues)?;
         self.reach()?;
-        scales.resize(whole.parts.len(), 0);
-        let (largest, moments) = (self.largest.as_slice(), self.moments.as_slice().as_chunks::<2>().0);
-        for index in 0..shares.len() {
-            let mut all = vec![Moments::default(); whole.parts.len()];
-            for (run, tensor) in self.tensors.iter().enumerate() {
-                let run = index * count + run;
-                let [sum, squares] = if clipped { moments[run] } else { [0.0; 2] };
-                all[*tensor].add(Moments { largest: largest[run], sum, squares });
-            }
-            for ((scale, part), all) in scales.iter_mut().zip(&whole.parts).zip(all) {
-                let clip = if part.in_lanes { whole.clip } else { 0.0 };
-                *scale = (*scale).max(all.scale(part.elems, clip));
-            }
-        }
+        scales.clear();
+        scales.extend_from_slice(self.scales.host());
         Ok(())
     }
 
     fn encode(&mut self, shares: &mut [CudaBuf], scales: &[u32], draw: Draw) -> Result<(), Error> {
-        match &self.spec.format {
-            CodeFormat::Bf16 => {
-                self.add_up(shares)?;
-                let Some(sum) = shares.last() else { return Ok(()) };
-                self.launch(&CodecHalves { g: sum.slice(), n: self.spec.len as u64, halves: self.halves.slice() })?;
-            }
-            CodeFormat::Integers(whole) => {
-                if scales.len() != whole.parts.len() {
-                    let (expected, got) = (whole.parts.len().to_string(), scales.len().to_string());
-                    return Err(Error::Size { op: "scales of a codec".into(), expected, got });
-                }
-                self.scales.host().copy_from_slice(scales);
-                self.scales.up(&self.queues)?;
-                for (index, share) in shares.iter().enumerate() {
-                    self.add(whole, share, index, draw)?;
-                }
-            }
+        let room = self.scales.host();
+        if scales.len() != room.len() {
+            let (expected, got) = (room.len().to_string(), scales.len().to_string());
+            return Err(Error::Size { op: "scales of a codec".into(), expected, got });
         }
+        room.copy_from_slice(scales);
+        self.scales.up(&self.queues)?;
+        self.encode_all(shares, draw)?;
         self.integers.down(&self.queues)?;
         self.words.down(&self.queues)?;
         self.halves.down(&self.queues)?;
@@ -310,14 +401,7 @@ impl crate::DeviceCodec<Cuda> for GpuCodec {
         self.integers.up(&self.queues)?;
         self.words.up(&self.queues)?;
         self.halves.up(&self.queues)?;
-        match &self.spec.format {
-            CodeFormat::Bf16 => {
-                let (halves, n) = (self.halves.slice(), self.spec.len as u64);
-                self.launch(&CodecHalvesBack { halves, n, g: into.slice() })?;
-            }
-            CodeFormat::Integers(whole) => self.decode_whole(whole, into)?,
-        }
-        into.come_after(&self.queues.codes)
+        self.decode_sums(into)
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut CudaBuf> {
@@ -326,9 +410,8 @@ impl crate::DeviceCodec<Cuda> for GpuCodec {
 
     fn memory(&self) -> usize {
         let codes = self.scales.bytes() + self.integers.bytes() + self.words.bytes() + self.halves.bytes();
-        let measured = size_of_val(self.largest.as_slice()) + size_of_val(self.moments.as_slice());
-        let kept = std::iter::once(&self.runs).chain(&self.residuals);
-        codes + measured + kept.map(CudaBuf::bytes).sum::<usize>()
+        let kept = [&self.runs, &self.spans, &self.largest, &self.moments].into_iter().chain(&self.residuals);
+        codes + kept.map(CudaBuf::bytes).sum::<usize>()
     }
 }
 

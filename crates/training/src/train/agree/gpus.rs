@@ -15,20 +15,42 @@ use crate::train::agree::Session;
 /// The comparison of all ranks' GPUs. Equal on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedGpus {
-    /// Whether two ranks use the same GPU.
-    pub shared: bool,
-    /// Notes about shared GPUs and about different models of GPU.
+    /// The reason why NCCL cannot connect the GPUs, if there is one.
+    pub no_nccl: Option<String>,
+    /// Notes about shared GPUs, different models of GPU, and GPUs that cannot reach each other.
     pub notes: Vec<String>,
+}
+
+/// A rank's GPU, and the GPUs that the rank may open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Opened {
+    gpu: Gpu,
+    devices: Vec<String>,
 }
 
 /// Compares all ranks' GPUs. Returns an error on all ranks if two ranks share a GPU without permission. Does nothing if
 /// ranks compute on CPUs. Collective.
 pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<CheckedGpus, Error> {
-    let Some(own) = own.filter(|_| session.world.size > 1) else { return Ok(CheckedGpus::default()) };
-    let own = Gpu { host: session.world.host.clone(), ..own.clone() };
+    let Some(own) = own else { return Ok(CheckedGpus::default()) };
+    let host = &session.world.host;
+    session.watch.set_place(place(host, own));
+    if session.world.size == 1 {
+        return Ok(CheckedGpus::default());
+    }
+    let own = Opened { gpu: Gpu { host: host.clone(), ..own.clone() }, devices: files() };
     let gpus = session.comm.gather_all("exchange of GPUs", &own)?;
+    let devices = gpus.iter().map(|rank| (rank.gpu.host.as_str(), rank.devices.as_slice()));
+    let apart = apart(devices).map(|why| format!("note: {why}"));
+    let gpus: Vec<&Gpu> = gpus.iter().map(|rank| &rank.gpu).collect();
     // all ranks compare the same list, so they fail together
-    session.agree(judge(&gpus, may_share))
+    let mut checked = session.agree(judge(&gpus, may_share))?;
+    checked.notes.extend(apart);
+    Ok(checked)
+}
+
+/// Names node and GPU.
+fn place(host: &str, gpu: &Gpu) -> String {
+    format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
 
 /// Adds node and GPU to an error of a device that can fail on its own.
@@ -40,19 +62,21 @@ pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) ->
     };
     match error {
         Error::Backend(source @ (backend::Error::Lost { .. } | backend::Error::Foreign { .. })) if D::REMOVABLE => {
-            let gpu = gpu.map_or(String::new(), |gpu| format!(", {} ({})", gpu.name, gpu.uuid));
-            Error::Gpu { place: format!("{host}{gpu}"), source }
+            Error::Gpu { place: gpu.map_or_else(|| host.to_string(), |gpu| place(host, gpu)), source }
         }
         other => other,
     }
 }
 
 /// Compares the GPUs. `gpus` has one entry per rank.
-fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
+fn judge(gpus: &[&Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     let mut notes = Vec::new();
-    let pair = (0..gpus.len()).find_map(|b| Some(((0..b).find(|&a| gpus[a].uuid == gpus[b].uuid)?, b)));
-    if let Some((a, b)) = pair {
-        let Gpu { host, name, uuid } = &gpus[b];
+    let pair = |equal: &dyn Fn(&Gpu, &Gpu) -> bool| {
+        (0..gpus.len()).find_map(|b| Some(((0..b).find(|&a| equal(gpus[a], gpus[b]))?, b)))
+    };
+    let shared = pair(&|a, b| a.uuid == b.uuid);
+    if let Some((a, b)) = shared {
+        let Gpu { host, name, uuid, .. } = gpus[b];
         if !may_share {
             return Err(Error::SharedGpu { ranks: [a, b], host: host.clone(), gpu: format!("{name}, {uuid}") });
         }
@@ -60,6 +84,14 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than on one rank"
         ));
     }
+    let no_nccl = match (shared, pair(&|a, b| (&a.host, &a.bus) == (&b.host, &b.bus))) {
+        (Some(_), _) => Some("ranks share a GPU, but NCCL allows only one rank per GPU".into()),
+        (None, Some((a, b))) => Some(format!(
+            "ranks {a} and {b} have parts (MIG) of the GPU {} on {}, but NCCL allows only one rank per GPU",
+            gpus[b].bus, gpus[b].host
+        )),
+        (None, None) => None,
+    };
     let kinds: BTreeSet<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     if kinds.len() > 1 {
         let kinds: Vec<&str> = kinds.into_iter().collect();
@@ -70,7 +102,7 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             kinds.join(", ")
         ));
     }
-    Ok(CheckedGpus { shared: pair.is_some(), notes })
+    Ok(CheckedGpus { no_nccl, notes })
 }
 
 /// The GPUs that a rank may use.
@@ -79,12 +111,14 @@ pub struct VisibleGpus {
     host: String,
     /// Names that are equal on all ranks of the node: device numbers or ids.
     gpus: Vec<String>,
+    /// Numbers of the devices that the rank may open.
+    devices: Vec<String>,
 }
 
 /// Returns the GPUs that this rank may open and that CUDA_VISIBLE_DEVICES selects.
 pub fn visible(host: &str) -> VisibleGpus {
-    let chosen = launcher::variable("CUDA_VISIBLE_DEVICES");
-    VisibleGpus { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }
+    let (chosen, devices) = (launcher::variable("CUDA_VISIBLE_DEVICES"), files());
+    VisibleGpus { host: host.to_string(), gpus: choose(chosen.as_deref(), &devices), devices }
 }
 
 /// Returns the numbers of the NVIDIA devices that this process may open. A cgroup forbids the devices of other jobs.
@@ -104,8 +138,29 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
 }
 
+/// Returns a warning if each rank of a node may open only its own GPU. `ranks` has each rank's node and the devices that
+/// it may open.
+fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<String> {
+    let mut nodes: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
+    ranks.for_each(|(host, devices)| nodes.entry(host).or_default().push(devices));
+    let hides = |ranks: &Vec<&[String]>| {
+        ranks.iter().all(|devices| devices.len() == 1) && ranks.iter().collect::<BTreeSet<_>>().len() > 1
+    };
+    let (host, _) = nodes.into_iter().find(|(_, ranks)| hides(ranks))?;
+    Some(format!(
+        "each rank on {host} may open only its own GPU, as after sbatch --gpus-per-task=1. NCCL and MPI then cannot copy from GPU \
+         to GPU and are slow or fail. Use --gpus-per-node=N --gpu-bind=none: every rank takes the GPU with its number on the node"
+    ))
+}
+
+/// Returns warnings about the GPUs of all ranks.
+pub fn warnings(ranks: &[VisibleGpus]) -> Vec<String> {
+    let devices = ranks.iter().map(|rank| (rank.host.as_str(), rank.devices.as_slice()));
+    shared(ranks).into_iter().chain(apart(devices)).collect()
+}
+
 /// Returns a warning if a node has fewer GPUs than ranks.
-pub fn shared(ranks: &[VisibleGpus]) -> Option<String> {
+fn shared(ranks: &[VisibleGpus]) -> Option<String> {
     let mut nodes: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for rank in ranks {
         let (count, gpus) = nodes.entry(&rank.host).or_default();
@@ -114,7 +169,8 @@ pub fn shared(ranks: &[VisibleGpus]) -> Option<String> {
     }
     let (host, (count, gpus)) = nodes.into_iter().find(|(_, (count, gpus))| (1..*count).contains(&gpus.len()))?;
     Some(format!(
-        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one per rank (sbatch --gpus-per-task=1), or start fewer ranks",
+        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one per rank (sbatch --gpus-per-node=N \
+         --gpu-bind=none), or start fewer ranks",
         gpus.len()
     ))
 }
@@ -126,7 +182,7 @@ mod tests {
     fn warning(lines: &[&str]) -> Option<String> {
         let visible = |line: &&str| {
             let mut words = line.split(' ').map(String::from);
-            VisibleGpus { host: words.next().unwrap(), gpus: words.collect() }
+            VisibleGpus { host: words.next().unwrap(), gpus: words.collect(), devices: Vec::new() }
         };
         shared(&lines.iter().map(visible).collect::<Vec<_>>())
     }
@@ -148,16 +204,59 @@ mod tests {
 
     #[test]
     fn two_ranks_on_one_gpu_are_an_error_unless_they_may() {
-        let gpu = |name: &str, uuid: &str| Gpu { host: "n1".into(), name: name.into(), uuid: uuid.into() };
-        let separate = [gpu("H200", "a"), gpu("H200", "b")];
-        assert_eq!(judge(&separate, false).unwrap(), CheckedGpus::default());
-        let shared = [gpu("H200", "a"), gpu("H200", "b"), gpu("H200", "b")];
+        let gpu = |name: &str, uuid: &str, bus: &str| Gpu {
+            host: "n1".into(),
+            name: name.into(),
+            uuid: uuid.into(),
+            bus: bus.into(),
+        };
+        let [a, b] = [gpu("H200", "a", "1"), gpu("H200", "b", "2")];
+        assert_eq!(judge(&[&a, &b], false).unwrap(), CheckedGpus::default());
+        let shared = [&a, &b, &b];
         let text = judge(&shared, false).unwrap_err().to_string();
         assert!(text.contains("ranks 1 and 2 on n1") && text.contains("--share-gpu"), "{text}");
         let allowed = judge(&shared, true).unwrap();
-        assert!(allowed.shared && allowed.notes[0].contains("ranks 1 and 2 share a GPU"), "{allowed:?}");
-        let mixed = judge(&[gpu("A100", "a"), gpu("H200", "b")], false).unwrap();
-        assert!(!mixed.shared && mixed.notes[0].contains("2 kinds of GPU (A100, H200)"), "{mixed:?}");
+        assert!(allowed.no_nccl.is_some_and(|why| why.starts_with("ranks share a GPU")));
+        assert!(allowed.notes[0].contains("ranks 1 and 2 share a GPU"), "{:?}", allowed.notes);
+        let mixed = judge(&[&gpu("A100", "c", "3"), &b], false).unwrap();
+        assert!(mixed.no_nccl.is_none() && mixed.notes[0].contains("2 kinds of GPU (A100, H200)"), "{mixed:?}");
+    }
+
+    /// The parts have ids of their own but one PCI address. GPUs of two nodes may have the same address.
+    #[test]
+    fn nccl_cannot_connect_parts_of_a_gpu() {
+        let part = |uuid: &str, host: &str| Gpu {
+            host: host.into(),
+            name: "H200 MIG 1g".into(),
+            uuid: uuid.into(),
+            bus: "0000:01:00.0".into(),
+        };
+        let checked = judge(&[&part("a", "n1"), &part("b", "n1")], false).unwrap();
+        assert_eq!(checked.notes, [""; 0]);
+        let why = checked.no_nccl.unwrap();
+        assert!(why.starts_with("ranks 0 and 1 have parts (MIG) of the GPU 0000:01:00.0 on n1"), "{why}");
+        assert_eq!(judge(&[&part("a", "n1"), &part("b", "n2")], false).unwrap().no_nccl, None);
+    }
+
+    #[test]
+    fn gpus_that_a_cgroup_hides_are_reported() {
+        let apart = |ranks: &[(&str, &[&str])]| {
+            let ranks: Vec<(&str, Vec<String>)> =
+                ranks.iter().map(|(host, gpus)| (*host, gpus.iter().map(|gpu| gpu.to_string()).collect())).collect();
+            super::apart(ranks.iter().map(|(host, gpus)| (*host, gpus.as_slice())))
+        };
+        assert_eq!(apart(&[("a", &["0", "1"]), ("a", &["0", "1"])]), None);
+        assert_eq!(
+            apart(&[("a", &["0"]), ("a", &["0"]), ("b", &["1"])]),
+            None,
+            "a shared GPU, and one on another node"
+        );
+        assert_eq!(apart(&[("a", &[]), ("a", &[])]), None);
+        let text = apart(&[("a", &["0"]), ("b", &["0"]), ("b", &["1"])]).unwrap();
+        assert!(
+            text.contains("each rank on b may open only its own GPU") && text.contains("--gpu-bind=none"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -166,7 +265,7 @@ mod tests {
         assert_eq!(warning(&["a 0", "a 1", "b 0", "b 1"]), None);
         assert_eq!(warning(&["a 0 1", "a 0 1"]), None);
         let text = warning(&["a 0", "a 1", "b 0", "b 0"]).unwrap();
-        assert!(text.contains("2 ranks on b share 1 GPU(s)") && text.contains("--gpus-per-task=1"), "{text}");
+        assert!(text.contains("2 ranks on b share 1 GPU(s)") && text.contains("--gpu-bind=none"), "{text}");
         assert!(warning(&["a 0 1", "a 0 1", "a 0 1"]).is_some_and(|text| text.contains("3 ranks on a share 2 GPU(s)")));
     }
 }

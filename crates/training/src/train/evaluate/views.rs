@@ -75,7 +75,8 @@ impl Evaluation {
         let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         let scores = graph.net().nodes.len();
         while let Some(batch) = loader.next()? {
-            session.watch.set_activity(Activity::Scoring { batch: batch.step() });
+            let on_device = graph.backend().queue().is_some();
+            session.watch.set_activity(Activity::Scoring { batch: batch.step(), on_device });
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             graph.evaluate(one, 0.0)?;

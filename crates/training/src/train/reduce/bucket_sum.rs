@@ -2,6 +2,7 @@
 //! costs.
 
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::Backend;
@@ -9,6 +10,8 @@ use comm::codec::Key;
 use comm::{Comm, World};
 
 use crate::error;
+use crate::train::reduce::device::NcclSum;
+use crate::train::reduce::group::Group;
 
 const GRADIENTS: &str = "sum of gradients";
 
@@ -41,6 +44,17 @@ pub trait BucketSum<B: Backend>: Send {
     /// Writes the sum to the last buffer. There is a buffer per worker of this rank, or a single buffer with their sum.
     /// Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
+
+    /// Lets the devices of a group add the numbers, instead of MPI.
+    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+        Box::new(NcclSum(group.clone()))
+    }
+
+    /// Returns the error of the sum in the step after `step` earlier ones, if the device has only enqueued it. All ranks
+    /// return the same.
+    fn check(&mut self, _step: u64) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Returns true if the device encodes the gradients, so that only codes are copied to the host.
     fn codes_on_device(&self) -> bool {

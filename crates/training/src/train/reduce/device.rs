@@ -1,25 +1,28 @@
 //! Sums of a bucket in device memory: with a codec on the device, with MPI on device memory, or with NCCL.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, Buffer, Collective, DeviceCodec, Draw};
+use backend::{Backend, Buffer, DeviceCodec, Draw, Reduction};
 use comm::World;
 use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 
 use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
+use crate::train::reduce::group::Group;
 use crate::train::reduce::host::{self, Phases, Protocol};
 
 /// A bucket and its codec on the device. The codec keeps residuals from step to step.
 pub struct DeviceSum<B: Backend> {
     protocol: Protocol,
     codec: Box<dyn DeviceCodec<B>>,
+    /// The devices that add the codes. `None` if MPI adds them.
+    group: Option<Arc<Group<B>>>,
 }
 
 impl<B: Backend> DeviceSum<B> {
     /// Creates a bucket's sum. `codec` is the device's version of `entry`.
     pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn DeviceCodec<B>>) -> Self {
-        Self { protocol: Protocol::new(entry, bucket), codec }
+        Self { protocol: Protocol::new(entry, bucket), codec, group: None }
     }
 
     /// Sets all parameters to NaN.
@@ -33,7 +36,19 @@ impl<B: Backend> DeviceSum<B> {
 }
 
 impl<B: Backend> BucketSum<B> for DeviceSum<B> {
+    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+        Box::new(Self { group: Some(group.clone()), ..*self })
+    }
+
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
+        // only the host counts codes
+        if let Some(group) = self.group.as_ref().filter(|_| !step.count) {
+            let (start, draw) = (Instant::now(), Draw { seed: step.key.seed, step: step.key.step });
+            let bytes = self.codec.sum_in(group.lock().as_mut(), gradients, draw)? as u64;
+            let float_bytes = 4 * gradients.last().map_or(0, Buffer::len) as u64;
+            let costs = Costs { bytes, float_bytes, wire: start.elapsed(), ..Costs::default() };
+            return Ok(Timed { start, costs, zeros: Vec::new() });
+        }
         self.codec.begin(gradients)?;
         let start = Instant::now();
         let mut phases = OnDevice { codec: self.codec.as_mut(), gradients, worker: step.worker };
@@ -46,6 +61,10 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
             other => other?,
         };
         Ok(Timed { start, costs, zeros: self.protocol.take_zeros() })
+    }
+
+    fn check(&mut self, step: u64) -> Result<(), Error> {
+        if self.group.is_none() { Ok(()) } else { self.protocol.check_finite(self.codec.scales(step)?) }
     }
 
     fn codes_on_device(&self) -> bool {
@@ -138,17 +157,14 @@ fn no_region() -> backend::Error {
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
 }
 
-/// A group of devices, shared by all buckets.
-pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
-
-/// An f32 sum that a group of devices computes.
-pub struct NcclSum<B: Backend>(pub Group<B>);
+/// A sum of f32 that a group of devices computes. Only enqueues it.
+pub struct NcclSum<B: Backend>(pub Arc<Group<B>>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {
     fn sum(&mut self, _: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
         let start = Instant::now();
         let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).sum(bucket)?;
+        self.0.lock().reduce(bucket, Reduction::SumF32)?;
         Ok(Timed::in_place(start, bucket.len()))
     }
 }

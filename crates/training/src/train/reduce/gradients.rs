@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::Backend;
@@ -13,9 +14,10 @@ use crate::error::Error;
 use crate::train::observe::notices;
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::reduce::bucket_sum::{self, BucketSum, Costs, Pending, SumStep, Summed, to_bytes};
+use crate::train::reduce::group::Group;
 use crate::train::reduce::metrics::StepMetrics;
 use crate::train::reduce::plan::{MEASURED, Measured, ReducePlan};
-use crate::train::reduce::transport::TransportPlan;
+use crate::train::reduce::transport::{Transport, TransportPlan};
 
 /// Added to the step in the key of random draws for a step's second gradient.
 const AGAIN: u64 = 1 << 31;
@@ -57,6 +59,8 @@ pub struct GradientSum<B: Backend> {
     costs: Costs,
     measured: Measured,
     trace: Trace,
+    /// The group in which the devices compute the sums, if they do.
+    group: Option<Arc<Group<B>>>,
 }
 
 impl<B: Backend> GradientSum<B> {
@@ -79,7 +83,9 @@ impl<B: Backend> GradientSum<B> {
             gather: plan.gather(),
             seed: plan.seed,
             scaled: plan.scaled,
-            overlap,
+            // sums by the devices are enqueued at once, so there is no work for another thread
+            overlap: overlap && !matches!(transport, Transport::Nccl(_)),
+            group: transport.group(),
             sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
             step: 0,
             again: false,
@@ -173,6 +179,18 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
+    /// Returns the error of a sum that the devices have only enqueued in the step after `done` earlier ones, if any. The
+    /// device must have finished the step. The result is the same on all ranks, which call this together. `own_loss` is as
+    /// for [`GradientSum::finish_gradients`].
+    pub fn check(&mut self, done: u64, own_loss: f64) -> Result<(), Error> {
+        // values that are not finite only make the device skip the step
+        let failed = self.sums.iter_mut().flatten().find_map(|sum| sum.check(done).err()).filter(|_| !self.scaled);
+        match failed {
+            Some(error @ bucket_sum::Error::NotFinite { .. }) => Err(notices::in_codec(&self.comm, &error, own_loss)),
+            other => Ok(other.map_or(Ok(()), Err)?),
+        }
+    }
+
     /// Sums a step's metrics over the ranks. The step may be older than the last gradients, but must be of the same age on all ranks.
     pub fn sum_metrics(&mut self, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
         let wait = Instant::now();
@@ -239,6 +257,11 @@ impl<B: Backend> GradientSum<B> {
             return Ok(vec![own]);
         }
         Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
+    }
+
+    /// Declares that no gradients follow. Collective.
+    pub fn retire(&self) -> Result<(), Error> {
+        Ok(self.group.as_ref().map_or(Ok(()), |group| group.retire(&self.comm))?)
     }
 
     /// Returns how long this rank has waited for other ranks since the last call.

@@ -1,6 +1,7 @@
 //! Sums of a bucket by a codec on the host, including `float`.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::{Backend, Buffer};
@@ -8,6 +9,7 @@ use comm::World;
 use comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, ZeroCodes};
 
 use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
+use crate::train::reduce::group::Group;
 
 /// A bucket and its codec on the host. The codec keeps residuals from step to step.
 pub struct HostSum {
@@ -129,6 +131,16 @@ pub struct Alternating<B: Backend> {
 }
 
 impl<B: Backend> BucketSum<B> for Alternating<B> {
+    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+        let Self { coded, exact, epochs } = *self;
+        Box::new(Self { coded: coded.join(group), exact: exact.join(group), epochs })
+    }
+
+    fn check(&mut self, step: u64) -> Result<(), Error> {
+        let chosen = if self.epochs.has(step) { &mut self.exact } else { &mut self.coded };
+        chosen.check(step)
+    }
+
     fn prepare(&mut self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         self.coded.prepare(gradients)?;
         // one codec may run on the device and the other on the host
@@ -246,7 +258,7 @@ impl Protocol {
         phases.scales(&self.bucket, &mut self.scales)?;
         if !self.scales.is_empty() {
             world.max_u32(&mut self.scales)?;
-            self.check_finite()?;
+            self.check_finite(&self.scales)?;
         }
         if let Some(zeros) = self.counts.filter(|_| count) {
             self.zeros = phases.zeros(&self.bucket, &self.scales, key, zeros)?;
@@ -263,9 +275,9 @@ impl Protocol {
     }
 
     /// Returns an error if a scale is not finite. All ranks see the same scales, so they fail together.
-    fn check_finite(&self) -> Result<(), Error> {
-        let Some(bad) = self.scales.iter().position(|bits| *bits >= INFINITY) else { return Ok(()) };
-        let what = if self.scales[bad] == INFINITY { "infinity" } else { "NaN" };
+    pub fn check_finite(&self, scales: &[u32]) -> Result<(), Error> {
+        let Some(bad) = scales.iter().position(|bits| *bits >= INFINITY) else { return Ok(()) };
+        let what = if scales[bad] == INFINITY { "infinity" } else { "NaN" };
         Err(Error::NotFinite { parameter: self.bucket.tensors[bad].name.clone(), what, codec: self.codec })
     }
 

@@ -7,6 +7,7 @@
 pub mod bucket_sum;
 pub mod device;
 pub mod gradients;
+pub mod group;
 pub mod host;
 pub mod metrics;
 pub mod plan;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::slice::from_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::{Backend, Buffer};
@@ -15,7 +15,8 @@ use recipe::TransportSetting;
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::device::{Group, MpiSum, NcclSum};
+use crate::train::reduce::device::{MpiSum, NcclSum};
+use crate::train::reduce::group::{Group, first_reason};
 use crate::train::reduce::host::HostSum;
 
 /// A path for buckets.
@@ -25,7 +26,7 @@ pub enum Transport<B: Backend> {
     /// Summed by MPI in device memory.
     Mpi,
     /// Summed by the devices with NCCL.
-    Nccl(Group<B>),
+    Nccl(Arc<Group<B>>),
 }
 
 /// The chosen transport and when it is used.
@@ -45,11 +46,17 @@ impl<B: Backend> Transport<B> {
         }
     }
 
-    /// Returns the planned sums, or replaces them by sums of f32 in device memory.
+    /// Returns the group in which the devices compute the sums, if they do.
+    pub fn group(&self) -> Option<Arc<Group<B>>> {
+        if let Transport::Nccl(group) = self { Some(group.clone()) } else { None }
+    }
+
+    /// Returns the planned sums, or replaces them by sums in device memory.
     pub fn carry(&self, planned: Vec<Box<dyn BucketSum<B>>>) -> Vec<Box<dyn BucketSum<B>>> {
         match self {
             Transport::Host => planned,
-            _ => planned.iter().map(|_| self.in_place()).collect(),
+            Transport::Mpi => planned.iter().map(|_| self.in_place()).collect(),
+            Transport::Nccl(group) => planned.into_iter().map(|sum| sum.join(group)).collect(),
         }
     }
 
@@ -79,7 +86,8 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
             "reduce.path = \"{transport}\" works only on GPUs; leave it out, or compute with --device cuda"
         )));
     }
-    if forced && codec != FLOAT.name {
+    // NCCL also sums the codes of a device
+    if transport == TransportSetting::CudaAware && codec != FLOAT.name {
         return Err(Error::Usage(format!(
             "reduce.path = \"{transport}\" sums f32 in place, but reduce.codec = \"{codec}\" sends other numbers; leave reduce.path \
              out, or use reduce.codec = \"{}\"",
@@ -107,13 +115,15 @@ pub struct TransportRequest<'a> {
     pub codec: &'a str,
     /// Whether gradients are summed over ranks.
     pub allreduce: bool,
-    /// Whether ranks share a GPU.
-    pub shared: bool,
+    /// The reason why NCCL must not be tried, if there is one.
+    pub no_nccl: Option<&'a str>,
     pub out: &'a Path,
     /// Elements per bucket.
     pub buckets: &'a [usize],
     /// Whether the device encodes the gradients.
     pub coded: bool,
+    /// Whether all ranks have the same number of workers.
+    pub even: bool,
 }
 
 /// Lengths of the test sums in `trireme doctor --cuda-aware`.
@@ -121,9 +131,26 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
 
 /// Chooses among the transports that [`check`] allows. Collective.
 pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
+    let Choice { transport, mut why } = choose_path(session, backend, request)?;
+    if !why.is_empty() {
+        why += match &transport {
+            Transport::Host | Transport::Mpi => {
+                "; the host takes part in each sum, so the device waits for it in each step"
+            }
+            Transport::Nccl(_) if !request.even => {
+                "; the host reads each step before it enqueues the next one, because ranks have different numbers of workers"
+            }
+            Transport::Nccl(_) => "",
+        };
+    }
+    Ok(Choice { transport, why })
+}
+
+fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
     let staged = |why: String| Ok(Choice { transport: Transport::Host, why });
+    let wanted = |name: &TransportSetting| [TransportSetting::Auto, *name].contains(&request.path);
     if request.coded {
-        return staged(format!("coded: the device encodes for {}, and only codes come to the host", request.codec));
+        return choose_for_codes(session, backend, request);
     }
     if session.world.size == 1 || !request.allreduce || backend.queue().is_none() {
         return staged(String::new());
@@ -133,10 +160,9 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
     }
     let trial = Trial { session, backend, buckets: request.buckets };
     let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
-    let wanted = |name: &TransportSetting| [TransportSetting::Auto, *name].contains(&request.path);
     for name in [TransportSetting::CudaAware, TransportSetting::Nccl].into_iter().filter(wanted) {
         let tried = match name {
-            TransportSetting::Nccl => trial.nccl(request.shared)?,
+            TransportSetting::Nccl => trial.nccl(request.no_nccl)?,
             _ => try_mpi(&trial, request)?,
         };
         match tried {
@@ -151,6 +177,28 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
         }
     }
     pick(&trial, request, transports, &found)
+}
+
+/// Chooses between NCCL and MPI for codes that the device makes. Integer codes give the same bits either way.
+fn choose_for_codes<B: Backend>(
+    session: &Session,
+    backend: &B,
+    request: &TransportRequest<'_>,
+) -> Result<Choice<B>, Error> {
+    let codec = request.codec;
+    let coded = format!("coded: the device encodes for {codec}, and only codes come to the host");
+    if session.world.size == 1 || !request.allreduce || request.path == TransportSetting::Staged {
+        return Ok(Choice { transport: Transport::Host, why: coded });
+    }
+    match (Trial { session, backend, buckets: request.buckets }.nccl(request.no_nccl)?, request.path) {
+        (Ok(WorkingTransport { transport, why }), _) => {
+            Ok(Choice { transport, why: format!("nccl: the device encodes for {codec} ({why})") })
+        }
+        (Err(why), TransportSetting::Nccl) => {
+            session.agree(Err(Error::Transport { transport: "reduce.path = \"nccl\"".into(), why }))
+        }
+        (Err(why), _) => Ok(Choice { transport: Transport::Host, why: format!("{coded} (no nccl: {why})") }),
+    }
 }
 
 /// Tests whether MPI supports device memory. The inner error is the reason why it is not used.
@@ -266,43 +314,23 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.session.comm.all("agreement on a transport", yes)?)
     }
 
-    /// Returns the first rank's reason why a transport is not possible, if any. The text has the rank's number unless
-    /// all ranks have the same reason. Collective.
+    /// Returns the first rank's reason why a transport is not possible, if any. Collective.
     fn obstacle(&self, own: Option<String>) -> Result<Option<String>, Error> {
-        let all = self.session.comm.gather_all("agreement on a transport", &own)?;
-        let Some(rank) = all.iter().position(Option::is_some) else { return Ok(None) };
-        let alike = all.iter().all(|other| *other == all[rank]);
-        let name = |why: String| if alike { why } else { format!("rank {rank}: {why}") };
-        Ok(all.into_iter().nth(rank).flatten().map(name))
+        Ok(first_reason(&self.session.comm.gather_all("agreement on a transport", &own)?))
     }
 
     /// Tests whether the devices can sum with NCCL. The inner error is the reason why not.
-    pub fn nccl(&self, shared: bool) -> Result<Result<WorkingTransport<B>, String>, Error> {
-        if shared {
-            return Ok(Err("ranks share a GPU, but NCCL allows only one rank per GPU".into()));
+    pub fn nccl(&self, no_nccl: Option<&str>) -> Result<Result<WorkingTransport<B>, String>, Error> {
+        if let Some(why) = no_nccl {
+            return Ok(Err(why.into()));
         }
-        let (comm, world) = (&self.session.comm, &self.session.world);
-        let Some(devices) = self.backend.collectives() else {
-            return Ok(Err("not available on this kind of device".into()));
-        };
-        // a rank that joins the group waits for all others, so first check that all can join
-        let ready = devices.ready();
-        if let Some(why) = self.obstacle(ready.as_ref().err().map(ToString::to_string))? {
-            return Ok(Err(why));
-        }
-        let ready = ready?;
-        let made = self.session.is_root().then(|| ready.new_id().map_err(|error| error.to_string()));
-        let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
-            Ok(id) => id,
+        let group = match Group::join(self.session, self.backend)? {
+            Ok(group) => group,
             Err(why) => return Ok(Err(why)),
         };
-        let joined = ready.join(&id, world.rank, world.size);
-        if let Some(why) = self.obstacle(joined.as_ref().err().map(ToString::to_string))? {
-            return Ok(Err(why));
-        }
-        let group = joined?;
-        let why = format!("{}, its sums are right", group.describe());
-        let transport = Transport::Nccl(Arc::new(Mutex::new(group)));
+        group.watch(&self.session.watch);
+        let why = format!("{}, its sums are right", group.lock().describe());
+        let transport = Transport::Nccl(group);
         Ok(self.known_answer(&transport)?.map(|()| WorkingTransport { transport, why }))
     }
 

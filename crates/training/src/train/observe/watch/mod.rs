@@ -27,6 +27,8 @@ struct Shared {
     limits: Limits,
     started: Instant,
     activity: Mutex<(Activity, Instant)>,
+    /// Node and GPU of this rank, once it has opened one.
+    place: OnceLock<String>,
     /// Whether the first step is done.
     stepped: AtomicBool,
     /// Status files, once the output directory exists.
@@ -50,6 +52,7 @@ impl Watch {
             limits,
             started: Instant::now(),
             activity: Mutex::new((Activity::Reading, Instant::now())),
+            place: OnceLock::new(),
             stepped: AtomicBool::new(false),
             status_files: OnceLock::new(),
             reads_peers: AtomicBool::new(false),
@@ -81,6 +84,21 @@ impl Watch {
         if let Some(shared) = &self.0 {
             *lock(&shared.activity) = (activity, Instant::now());
         }
+    }
+
+    /// Records node and GPU of this rank, for messages.
+    pub fn set_place(&self, place: String) {
+        self.0.iter().for_each(|shared| drop(shared.place.set(place.clone())));
+    }
+
+    /// Returns node and GPU of this rank, if it has one.
+    pub fn place(&self) -> Option<&str> {
+        Some(self.0.as_ref()?.place.get()?.as_str())
+    }
+
+    /// Returns the length of a wait that ends the run.
+    pub fn patience(&self) -> Option<Duration> {
+        self.0.as_ref()?.limits.abort
     }
 
     /// Records that the first step is done.
@@ -148,7 +166,9 @@ impl Shared {
     fn status(&self) -> Status {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
-        Status {
+        let place =
+            self.place.get().filter(|_| activity.is_on_device()).map_or(String::new(), |gpu| format!(" on {gpu}"));
+        let news = Status {
             beat: 0,
             host: String::new(),
             pid: std::process::id(),
@@ -156,10 +176,21 @@ impl Shared {
             name: progress.name.to_string(),
             inside: progress.running,
             operation_s: progress.since.elapsed().as_secs_f64(),
-            activity: activity.to_string(),
+            activity: format!("{activity}{place}"),
             activity_s: since.elapsed().as_secs_f64(),
             waiting: activity.is_wait(),
             staging: activity == Activity::Staging,
+        };
+        match activity {
+            // the devices wait for each other as ranks do in an operation
+            Activity::DeviceSums { .. } if !news.inside => Status {
+                operation: news.operation + 1,
+                name: news.activity.clone(),
+                inside: true,
+                operation_s: news.activity_s,
+                ..news
+            },
+            _ => news,
         }
     }
 }
@@ -305,6 +336,16 @@ pub enum Activity {
         /// Number of the current step, starting at 1.
         step: u64,
     },
+    /// Waits until the device has computed a pass.
+    Device {
+        /// Number of the step, starting at 1.
+        step: u64,
+    },
+    /// Waits for sums over the ranks on the devices.
+    DeviceSums {
+        /// Number of the step, starting at 1.
+        step: u64,
+    },
     /// Waits for the loader during an evaluation.
     ScoringData {
         /// Number of the last logical batch, or 0 before the first.
@@ -314,6 +355,8 @@ pub enum Activity {
     Scoring {
         /// Number of the logical batch.
         batch: u64,
+        /// Whether this rank waits for a device that computes it.
+        on_device: bool,
     },
     /// Rank 0 writes a model or a checkpoint.
     Writing {
@@ -323,13 +366,21 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Returns true if this is a wait for files, which takes seconds unless something hangs. All other activities are work, which may take
-    /// longer.
+    /// Returns true if this is a wait for files or a device, which takes seconds unless something hangs. All other activities are work,
+    /// which may take longer.
     pub fn is_wait(self) -> bool {
         match self {
             Activity::Reading | Activity::Data { .. } | Activity::ScoringData { .. } | Activity::Writing { .. } => true,
-            Activity::Starting | Activity::Staging | Activity::Computing { .. } | Activity::Scoring { .. } => false,
+            activity if activity.is_on_device() => true,
+            _ => false,
         }
+    }
+
+    fn is_on_device(self) -> bool {
+        matches!(
+            self,
+            Activity::Device { .. } | Activity::DeviceSums { .. } | Activity::Scoring { on_device: true, .. }
+        )
     }
 }
 
@@ -341,8 +392,10 @@ impl std::fmt::Display for Activity {
             Activity::Staging => write!(f, "copies the data set (--stage)"),
             Activity::ScoringData { after } => write!(f, "waits for data to score (after batch {after})"),
             Activity::Data { step, worker } => write!(f, "waits for data (step {step}, worker {worker})"),
+            Activity::Device { step } => write!(f, "waits for the pass of step {step}"),
+            Activity::DeviceSums { step } => write!(f, "sums of gradients of step {step}"),
             Activity::Computing { step } => write!(f, "computes step {step}"),
-            Activity::Scoring { batch } => write!(f, "scores batch {batch}"),
+            Activity::Scoring { batch, .. } => write!(f, "scores batch {batch}"),
             Activity::Writing { step } => write!(f, "writes the files of step {step}"),
         }
     }

@@ -82,7 +82,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Optio
     }
     let (all, n) = (peers.len(), missing.len());
     if n == 0 {
-        let why = format!("although all {all} ranks have arrived, so MPI or the network hangs");
+        let why = format!("although all {all} ranks have arrived, so MPI, NCCL or the network hangs");
         return (!moving).then(|| format!("waiting in {what} for {waited:.0} s {why}"));
     }
     let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };

@@ -1,0 +1,153 @@
+//! The group in which the ranks' devices sum buckets themselves: how all ranks join it, and a thread that looks for its
+//! failures.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, sleep};
+use std::time::{Duration, Instant};
+
+use backend::{Backend, Collective};
+use comm::{Comm, World, die};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::train::agree::Session;
+use crate::train::observe::watch::Watch;
+
+/// Maximum time for all ranks to join.
+const JOINING: Duration = Duration::from_secs(120);
+/// Time between two exchanges of the ranks' states while they join.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Time between two looks at the state of the group.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A group of devices, shared by all buckets.
+pub struct Group<B: Backend> {
+    collective: Mutex<Box<dyn Collective<B>>>,
+    /// Whether a failure ends the run.
+    watched: AtomicBool,
+}
+
+/// A rank's state while the ranks join.
+#[derive(Serialize, Deserialize)]
+struct Joining {
+    /// Whether the rank has joined, or the reason why it cannot.
+    joined: Result<bool, String>,
+    /// Whether this takes too long.
+    late: bool,
+    host: String,
+}
+
+/// Returns what follows from the states of all ranks: true if all have joined, or the reason why the group will not form.
+fn judge(all: &[Joining]) -> Result<bool, String> {
+    let failures: Vec<Option<&String>> = all.iter().map(|rank| rank.joined.as_ref().err()).collect();
+    if let Some(why) = first_reason(&failures) {
+        return Err(why);
+    }
+    let waits = |rank: &(usize, &Joining)| rank.1.joined == Ok(false);
+    let missing = all.iter().enumerate().filter(waits).map(|(rank, state)| format!("{rank} on {}", state.host));
+    let missing: Vec<String> = missing.collect();
+    match all.iter().any(|rank| rank.late) && !missing.is_empty() {
+        true => Err(format!(
+            "NCCL has not connected rank {} within the time limit. NCCL_DEBUG=INFO shows what it tries, and NCCL_SOCKET_IFNAME chooses \
+             the network",
+            missing.join(", ")
+        )),
+        false => Ok(missing.is_empty()),
+    }
+}
+
+/// Returns the first rank's reason, if any. The text has the rank's number unless all ranks have the same reason.
+pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<String> {
+    let rank = all.iter().position(Option::is_some)?;
+    let alike = all.iter().all(|other| *other == all[rank]);
+    let why = all[rank].as_ref()?.as_ref();
+    Some(if alike { why.to_string() } else { format!("rank {rank}: {why}") })
+}
+
+impl<B: Backend> Group<B> {
+    /// Joins the devices of all ranks. The inner error is the reason why this is impossible, the same on all ranks.
+    /// Collective. No rank waits inside the library, so a rank that fails ends the attempt on all ranks.
+    pub fn join(session: &Session, backend: &B) -> Result<Result<Arc<Self>, String>, Error> {
+        let (comm, world) = (&session.comm, &session.world);
+        let Some(devices) = backend.collectives() else {
+            return Ok(Err("not available on this kind of device".into()));
+        };
+        let ready = devices.ready();
+        let reasons = comm.gather_all("agreement on a transport", &ready.as_ref().err().map(ToString::to_string))?;
+        if let Some(why) = first_reason(&reasons) {
+            return Ok(Err(why));
+        }
+        let ready = ready?;
+        let made = session.is_root().then(|| ready.new_id().map_err(|error| error.to_string()));
+        let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
+            Ok(id) => id,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (since, limit) = (Instant::now(), session.watch.patience().map_or(JOINING, |limit| limit.min(JOINING)));
+        let mut group = ready.join(&id, world.rank, world.size);
+        loop {
+            let joined =
+                group.as_mut().map_or_else(|e| Err(e.to_string()), |group| group.is_ready().map_err(|e| e.to_string()));
+            let own = Joining { joined, late: since.elapsed() > limit, host: world.host.clone() };
+            match judge(&comm.gather_all("start of NCCL", &own)?) {
+                Ok(true) => break,
+                Ok(false) => sleep(PAUSE),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(Arc::new(Self { collective: Mutex::new(group?), watched: AtomicBool::new(true) })))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Box<dyn Collective<B>>> {
+        self.collective.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread that ends the run if the group fails. The device may then never finish its work, so the thread that
+    /// waits for the device cannot do it.
+    pub fn watch(self: &Arc<Self>, watch: &Watch) {
+        let (group, watch) = (Arc::downgrade(self), watch.clone());
+        let look = move || {
+            while let Some(group) = group.upgrade().filter(|group| group.watched.load(Ordering::Relaxed)) {
+                // a call that has the group returns its own error
+                let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
+                if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
+                    let gone = watch.lost(Duration::MAX).map_or(String::new(), |why| format!("; {why} has ended"));
+                    let place = watch.place().map_or(String::new(), |place| format!("on {place}: "));
+                    die(1, &format!("{place}{error}{gone}"));
+                }
+                drop(group);
+                sleep(LOOK);
+            }
+        };
+        // without this thread, the watchdog reports the waits that follow from a failure
+        let _ = Builder::new().name("nccl".into()).spawn(look);
+    }
+
+    /// Declares that no sum follows. Then a rank that leaves the group is no failure. Collective.
+    pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
+        self.watched.store(false, Ordering::Relaxed);
+        comm.run("end of NCCL", World::barrier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rank_with_a_reason_or_those_that_are_late_decide() {
+        let state = |joined: Result<bool, &str>, late| Joining {
+            joined: joined.map_err(String::from),
+            late,
+            host: "n1".into(),
+        };
+        let judge = |all: &[Joining]| judge(all).map_err(|why| why.chars().take(52).collect::<String>());
+        assert_eq!(judge(&[state(Ok(true), false), state(Ok(false), false)]), Ok(false));
+        assert_eq!(judge(&[state(Ok(true), true), state(Ok(true), true)]), Ok(true));
+        assert_eq!(judge(&[state(Ok(false), false), state(Err("no GPU"), false)]), Err("rank 1: no GPU".into()));
+        assert_eq!(judge(&[state(Err("old"), false), state(Err("old"), false)]), Err("old".into()));
+        let late = judge(&[state(Ok(true), true), state(Ok(false), false)]);
+        assert_eq!(late, Err("NCCL has not connected rank 1 on n1 within the time ".into()));
+    }
+}

@@ -1,0 +1,258 @@
+//! Runs on several emulated GPUs whose gradients NCCL sums, and their failures: a rank that fails or hangs while the ranks
+//! join, in a sum, or in its own pass. Every run ends soon, and one message names the cause.
+
+use std::time::{Duration, Instant};
+
+use loaders::ImageSpec;
+use support::gpu;
+use support::numerics::assert_close;
+use support::program::{self, Ended, PATIENCE, assert_gone, signal, start};
+use support::setting::Setting;
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "float"
+bucket_mb = 0.2
+"#;
+
+/// Creates a data set of 26 training images. The last batch of an epoch has 2, so two of the four workers have no
+/// image.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
+}
+
+const NCCL: &str = "reduce.path=nccl";
+
+/// The time in which a run must end after a fault.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Trains on this number of GPUs, with this value of the variable that lets NCCL fail.
+#[track_caller]
+fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str]) -> Ended {
+    let devices = ranks.to_string();
+    let variables = [("TRIREME_EMULATED_DEVICES", devices.as_str()), ("TRIREME_EMULATED_NCCL", fault)];
+    gpu::train(setting, out, ranks, more, &variables)
+}
+
+/// With two ranks there is only one order of addition. With more ranks NCCL adds in another order than MPI.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn sums_of_nccl_are_those_on_the_host() {
+    let setting = setting();
+    for ranks in [2, 3, 4] {
+        let outs = [format!("staged {ranks}"), format!("nccl {ranks}")];
+        for (out, path) in outs.iter().zip(["reduce.path=staged", NCCL]) {
+            let ended = train(&setting, out, ranks, "", &["--set", path]).succeeded();
+            let why = if path == NCCL { "nccl (nccl: NCCL 2.27.3, its sums are right)" } else { "staged (" };
+            assert!(
+                ended.stderr.lines().any(|line| line.starts_with("path ") && line.contains(why)),
+                "{}",
+                ended.stderr
+            );
+            // then the ranks do not work ahead
+            let uneven = ended.stderr.contains("ranks have different numbers of workers");
+            assert_eq!(uneven, ranks == 3 && path == NCCL, "{}", ended.stderr);
+        }
+        let losses: Vec<Vec<f32>> =
+            outs.iter().map(|out| setting.losses(out).iter().map(|l| *l as f32).collect()).collect();
+        assert_eq!(losses[0].len(), 4);
+        assert_close("losses", &losses[1], &losses[0], 1e-5);
+        if ranks == 2 {
+            assert_eq!(setting.digest(&outs[1]), setting.digest(&outs[0]));
+        }
+    }
+}
+
+/// The sums of integers do not depend on their order, so any number of GPUs gives the bits of one rank without NCCL.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn exact_gives_one_digest_on_any_number_of_gpus() {
+    let setting = setting();
+    let exact = ["--set", "reduce.codec=exact"];
+    train(&setting, "one", 1, "", &exact).succeeded();
+    for ranks in [2, 3, 4] {
+        let out = format!("nccl {ranks}");
+        let ended = train(&setting, &out, ranks, "", &exact).succeeded();
+        assert!(
+            ended.stderr.contains("nccl: the device encodes for exact (NCCL 2.27.3, its sums are right)"),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(setting.digest(&out), setting.digest("one"), "{ranks} ranks");
+    }
+    train(&setting, "staged", 2, "", &[&exact[..], &["--set", "reduce.path=staged"]].concat()).succeeded();
+    assert_eq!(setting.digest("staged"), setting.digest("one"), "staged");
+}
+
+/// Scales, codes and residuals stay on the GPU. With two ranks, sums of bf16 have only one order of addition, too.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn codes_that_nccl_adds_are_those_that_mpi_adds() {
+    let setting = setting();
+    for sets in [
+        &["reduce.codec=int8"][..],
+        &["reduce.codec=bf16", "reduce.error_feedback=true"],
+        &["reduce.codec=ternary", "reduce.clip=0"],
+        &["reduce.codec=ternary", "reduce.error_feedback=true"],
+        &["reduce.codec=ternary", "reduce.floating_grad_epoch=1"],
+    ] {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let digest = |name: &str, variables: &[(&str, &str)]| {
+            let out = format!("{} {name}", sets.join(" "));
+            let more = [&sets[..], &["--max-steps", "3"]].concat();
+            let variables = [variables, &[("TRIREME_EMULATED_DEVICES", "2")]].concat();
+            let ended = gpu::train(&setting, &out, 2, &more, &variables).succeeded();
+            assert_eq!(ended.stderr.contains("nccl: the device encodes"), name == "nccl", "{}", ended.stderr);
+            setting.digest(&out)
+        };
+        // parts of a GPU do not use NCCL
+        assert_eq!(digest("nccl", &[]), digest("coded", &[("TRIREME_EMULATED_MIG", "1")]), "{sets:?}");
+    }
+}
+
+/// The host learns of the infinite gradient only when it reads the step. The message is that of sums on the host.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {
+    let setting = setting();
+    let said = |path: &str| {
+        let broken = ["--set", "reduce.codec=exact", "--set", path, "--set", "schedule.base_lr=1e30"];
+        let ended = train(&setting, path, 2, "", &broken)
+            .failed(1, &["which an integer codec cannot represent", "(the loss of every rank)"]);
+        let line = ended.stderr.lines().find(|line| line.contains("cannot represent")).map(String::from);
+        (line, program::events(&setting.out(path), "step").len())
+    };
+    assert_eq!(said("reduce.path=auto"), said("reduce.path=staged"));
+}
+
+/// The parts have different ids, so only their PCI address shows that NCCL would refuse them.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn nccl_is_not_tried_between_parts_of_a_gpu() {
+    let setting = setting();
+    let variables = [("TRIREME_EMULATED_DEVICES", "2"), ("TRIREME_EMULATED_MIG", "1")];
+    let ended = gpu::train(&setting, "out", 2, &["--max-steps", "1"], &variables).succeeded();
+    assert!(
+        ended.stderr.contains("no nccl: ranks 0 and 1 have parts (MIG) of the GPU 0000:01:00.0 on "),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("Duplicate GPU"), "NCCL was tried:\n{}", ended.stderr);
+}
+
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn a_rank_that_cannot_join_is_named() {
+    let setting = setting();
+    let fails = "1:join:2";
+    let auto = train(&setting, "auto", 2, fails, &["--max-steps", "1"]).succeeded();
+    let why = "no nccl: rank 1: NCCL: ncclCommGetAsyncError for the communicator of all ranks returned unhandled system error";
+    assert!(auto.stderr.contains(why), "{}", auto.stderr);
+    let why = ["reduce.path = \"nccl\": rank 1: NCCL: ncclCommGetAsyncError", "unhandled system error"];
+    train(&setting, "fails", 2, fails, &["--set", NCCL]).failed(1, &why);
+    let why = ["reduce.path = \"nccl\": NCCL has not connected rank 0 on ", ", 1 on ", "within the time limit"];
+    train(&setting, "hangs", 2, "1:join:hang", &["--set", NCCL, "--stall-abort", "2s"]).failed(1, &why);
+    // a rank that is only late delays the others
+    train(&setting, "late", 2, "1:join:300ms", &["--set", NCCL, "--max-steps", "1"]).succeeded();
+}
+
+/// Number of a sum after the trial of the transport.
+const SUM: &str = "20";
+
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn a_sum_that_fails_or_hangs_ends_the_run() {
+    let setting = setting();
+    let sum = |what: &str, more: &[&str]| {
+        let fault = format!("1:sum{SUM}:{what}");
+        train(&setting, what, 2, &fault, &[&["--set", NCCL], more].concat())
+    };
+    sum("5", &[]).failed(1, &["rank 1: on ", "Emulated GPU 1", "NCCL: ncclAllReduce", "invalid usage"]);
+    let why = ["rank 1: on ", "Emulated GPU 1 (GPU-", "NCCL: ncclCommGetAsyncError", "remote process exited"];
+    sum("later 6", &[]).failed(1, &why);
+    let why = [
+        "waiting in \"sums of gradients of step ",
+        "Emulated GPU 0 (GPU-",
+        "all 2 ranks have arrived, so MPI, NCCL or the network hangs",
+    ];
+    sum("hang", &["--stall-warn", "off", "--stall-abort", "2s"]).failed(1, &why);
+    sum("10ms", &["--max-steps", "2"]).succeeded();
+}
+
+/// The kernels of rank 1 stop, so rank 0 waits in the sum for rank 1's part.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn a_gpu_that_hangs_in_a_pass_is_named() {
+    let setting = setting();
+    let stall = ["--device", "cuda", "--stall-warn", "off", "--stall-abort", "2s", "--set", NCCL];
+    let lines = [
+        "#!/bin/sh".to_string(),
+        "[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" = 0 ] || export TRIREME_EMULATED_FAULT='kernel cross_entropy:hang'"
+            .into(),
+        format!("exec '{}' \"$@\"", env!("CARGO_BIN_EXE_trireme")),
+    ];
+    let script = setting.folder.write("trireme.sh", &lines.join("\n"));
+    let mut command = program::on_ranks(2, "sh");
+    command.args([&script, "train", "-v", &setting.recipe, "--data", &setting.data, "--out", &setting.out("two")]);
+    command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
+    let why = [
+        "1 of 2 ranks have not arrived: rank 1 on ",
+        "waits for the pass of step 1 on ",
+        "Emulated GPU 1",
+        "--stall-abort",
+    ];
+    gpu::run(command).failed(1, &why);
+    // without other ranks
+    let hangs = [("TRIREME_EMULATED_FAULT", "kernel cross_entropy:hang")];
+    let why = ["this rank waits for the pass of step 1 on ", "Emulated GPU 0", "--stall-abort"];
+    gpu::train(&setting, "one", 1, &stall[2..6], &hangs).failed(1, &why);
+}
+
+/// Rank 0 waits on its GPU for the part of a rank that is gone or stopped.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn a_rank_that_is_killed_or_stopped_while_gpus_sum_is_named() {
+    let setting = setting();
+    for (out, how, says) in [
+        ("killed", libc::SIGKILL, "is gone, and the run with it"),
+        ("stopped", libc::SIGSTOP, "has given no sign of life"),
+    ] {
+        let more =
+            ["--device", "cuda", "--set", NCCL, "--set", "epochs=1000", "--stall-warn", "off", "--stall-abort", "2s"];
+        let mut command = gpu::find(setting.command(out, 2, &more));
+        command.env("TRIREME_EMULATED_DEVICES", "2");
+        let mut running = start(command);
+        let metrics = setting.out(out) + "/metrics.jsonl";
+        running
+            .until("third step", || std::fs::read_to_string(&metrics).is_ok_and(|text| text.contains("\"step\":3,")));
+        let (ranks, since) = (running.ranks(), Instant::now());
+        signal(ranks[1] as i32, how);
+        let ended = running.wait(PATIENCE);
+        assert!(since.elapsed() < SOON, "{out}: {:?}\n{}", since.elapsed(), ended.stderr);
+        let process = format!("(process {})", ranks[1]);
+        let words = ended.stderr.lines().filter(|line| line.contains(says) && line.contains(&process)).count();
+        assert!(!ended.status.success() && words == 1, "{out}:\n{}", ended.stderr);
+        assert_gone(&ranks);
+    }
+}
