@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-report \
-	test-slurm test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
+	test-slurm test-nodes test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
@@ -28,8 +28,11 @@ PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 
 # For `make test-slurm` and `make test-mpich`. MPICH can be installed together with Open MPI, because its files have suffixes.
-SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev
 MPICH_PACKAGES := mpich libmpich-dev
+
+# For `make test-nodes`. Debian may start an sshd when it installs openssh-server.
+NODES_PACKAGES := openssh-server openssh-client iproute2 procps
 
 # For packing, and for creating a minimal Debian.
 PACK_PACKAGES := patchelf python3-pip xz-utils
@@ -190,8 +193,13 @@ test-interop: build ## models in PyTorch, ONNX Runtime, Keras and back, events i
 
 test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/nodes/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
+
+# Needs root for the namespaces, and is skipped elsewhere. The nodes with MPICH are skipped unless `make test-mpich` has built its program.
+test-nodes: build ## train over a network of 2 to 4 nodes in network namespaces: ssh, Slurm, slow, cut and dead nodes (root; under 15 minutes)
+	@[ "$$(id -u)" != 0 ] || ($(call install,$(PACKAGES) $(NODES_PACKAGES) $(SLURM_PACKAGES)))
+	@TRIREME='$(abspath $(BIN))' tests/skipped.sh tests/nodes/run.sh
 
 fuzz: ## run each fuzz target for SECONDS=60 with the address sanitizer; TARGETS= selects targets (see docs/testing.md)
 	@$(call install,$(PACKAGES) $(FUZZ_PACKAGES))

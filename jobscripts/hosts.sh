@@ -12,9 +12,9 @@
 # TERM and the first Ctrl-C become USR1 for the ranks. They write a checkpoint and end with code 75. The same command then continues
 # (`--resume auto`). Later signals are sent to the ranks on their machines by ssh. After a second Ctrl-C they still end with code 75. A
 # third Ctrl-C ends them at once. -r N: restarts at most N times after a stop (code 75) that neither TERM nor Ctrl-C caused. Environment
-# variables: MPIRUN, MPIRUN_FLAGS, and SSH [ssh], which mpirun then uses, too.
-#
-# Tested with a replacement for ssh, and with all ranks of mpirun on one machine.
+# variables: MPIRUN, MPIRUN_FLAGS, SSH [ssh], which mpirun uses, too, and LOST [540], the seconds after which a machine whose network does
+# not answer counts as lost, and mpirun ends. It must be less than --stall-abort: when a rank has ended the run, Open MPI's mpirun ignores
+# that ssh has lost a machine, and waits for it for a quarter of an hour.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
@@ -34,11 +34,16 @@ shift $((OPTIND - 1))
 hostfile=$1
 shift
 
-if [ -n "${SSH:-}" ]; then
-    export OMPI_MCA_plm_rsh_agent=$SSH HYDRA_LAUNCHER_EXEC=$SSH
-fi
+[[ ${LOST:=540} =~ ^[1-9][0-9]*$ ]] || { echo "$me: LOST=$LOST: expected a number of seconds" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# mpirun ends the run when ssh gives up a machine. Open MPI also uses the command on the other machines, so it must not be a script in $work.
+# Hydra takes a program without arguments.
+alive=(-o "ServerAliveInterval=$(((LOST + 14) / 15))" -o ServerAliveCountMax=15)
+printf '#!/bin/sh\nexec %s "$@"\n' "$(printf '%q ' "${SSH:-ssh}" "${alive[@]}")" >"$work/ssh"
+chmod +x "$work/ssh"
+export OMPI_MCA_plm_rsh_agent="${SSH:-ssh} ${alive[*]}" HYDRA_LAUNCHER_EXEC=$work/ssh
 
 # Writes the machine of each rank to $work/ranks, one per line. Stores each machine once in the array `hosts`.
 read_hosts() {

@@ -205,6 +205,8 @@ mod tests {
         assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
         let limits = args.stall.limits();
         assert_eq!(limits, training::train::observe::watch::Limits::default());
+        let limits = parse(&["recipes/a.toml", "--stall-abort", "20m"]).stall.limits();
+        assert_eq!([limits.abort, limits.network], [Some(Duration::from_secs(1200)); 2]);
     }
 
     #[test]

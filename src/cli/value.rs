@@ -183,14 +183,15 @@ pub struct Stall {
     /// waiting, and what they do. `off` disables it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
-    /// End the run when a wait lasts this long
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = patience)]
-    pub stall_abort: Patience,
+    /// End the run when a wait lasts this long [default: 30m, or 10m if all ranks wait for MPI or the network]
+    #[arg(long, value_name = "TIME", value_parser = patience)]
+    pub stall_abort: Option<Patience>,
 }
 
 impl Stall {
     pub fn limits(&self) -> watch::Limits {
-        watch::Limits { warn: self.stall_warn.0, abort: self.stall_abort.0 }
+        let default = watch::Limits { warn: self.stall_warn.0, ..watch::Limits::default() };
+        self.stall_abort.map_or(default, |Patience(end)| watch::Limits { abort: end, network: end, ..default })
     }
 }
 

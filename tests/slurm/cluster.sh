@@ -19,14 +19,17 @@ free_port() {
     echo "$port"
 }
 
+# write_config CONTROLLER NODE...: writes the files of Slurm to $CLUSTER. CONTROLLER and each NODE are `NAME ADDRESS`.
 write_config() {
-    local cores user
+    local cores user node name address controller=$1
+    shift
+    mkdir "$CLUSTER/state" "$CLUSTER/pmix"
     cores=$(nproc)
     [ "$cores" -ge 4 ] || cores=4
     user=$(id -un)
     cat >"$CLUSTER/slurm.conf" <<END
 ClusterName=trireme-test
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=${controller% *}(${controller#* })
 SlurmctldPort=$(free_port)
 SlurmdPort=$(free_port)
 SlurmUser=$user
@@ -35,11 +38,11 @@ AuthType=auth/none
 CredType=cred/none
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$CLUSTER/state
-SlurmdSpoolDir=$CLUSTER/spool
+SlurmdSpoolDir=$CLUSTER/spool-%n
 SlurmctldPidFile=$CLUSTER/slurmctld.pid
-SlurmdPidFile=$CLUSTER/slurmd.pid
+SlurmdPidFile=$CLUSTER/slurmd-%n.pid
 SlurmctldLogFile=$CLUSTER/slurmctld.log
-SlurmdLogFile=$CLUSTER/slurmd.log
+SlurmdLogFile=$CLUSTER/slurmd-%n.log
 MailProg=/bin/true
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -53,21 +56,25 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=10
 GresTypes=gpu
-NodeName=localhost NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=$cores Boards=1 SocketsPerBoard=1 CoresPerSocket=$cores ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
+    for node in "$@"; do
+        name=${node% *} address=${node#* }
+        mkdir -p "$CLUSTER/spool-$name"
+        echo "NodeName=$name NodeHostname=$name NodeAddr=$address CPUs=$cores Boards=1 SocketsPerBoard=1 CoresPerSocket=$cores" \
+            'ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2 State=UNKNOWN' >>"$CLUSTER/slurm.conf"
+    done
     # The default is in /tmp, by user and job number, where files of another Slurm may exist.
     echo "PMIxCliTmpDirBase=$CLUSTER/pmix" >"$CLUSTER/mpi.conf"
     # Slurm needs device files but only counts them, so any will do.
-    echo "NodeName=localhost Name=gpu File=$CLUSTER/gpu[0-1]" >"$CLUSTER/gres.conf"
+    echo "Name=gpu File=$CLUSTER/gpu[0-1]" >"$CLUSTER/gres.conf"
     mknod "$CLUSTER/gpu0" c 1 3
     mknod "$CLUSTER/gpu1" c 1 3
 }
 
 start_cluster() {
     CLUSTER=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-XXXXXX")
-    mkdir "$CLUSTER/state" "$CLUSTER/spool" "$CLUSTER/pmix"
-    write_config
+    write_config 'localhost 127.0.0.1' 'localhost 127.0.0.1'
     export SLURM_CONF=$CLUSTER/slurm.conf
     slurmctld -c -f "$SLURM_CONF" 2>"$CLUSTER/start.log"
     slurmd -c -N localhost -f "$SLURM_CONF" 2>>"$CLUSTER/start.log"
@@ -94,11 +101,11 @@ stop_cluster() {
         [ -n "$(squeue --noheader 2>/dev/null)" ] || break
         sleep 0.1
     done
-    for name in slurmd slurmctld; do
+    for name in slurmd-localhost slurmctld; do
         [ ! -f "$CLUSTER/$name.pid" ] || kill "$(cat "$CLUSTER/$name.pid")" 2>/dev/null || true
     done
     for ((i = 0; i < 50; i++)); do
-        [ -f "$CLUSTER/slurmd.pid" ] || [ -f "$CLUSTER/slurmctld.pid" ] || break
+        [ -f "$CLUSTER/slurmd-localhost.pid" ] || [ -f "$CLUSTER/slurmctld.pid" ] || break
         sleep 0.1
     done
     for id in $(processes); do kill -KILL "$id" 2>/dev/null || true; done

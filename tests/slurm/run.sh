@@ -15,6 +15,8 @@ export TRIREME_HOME TRIREME
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader
 # shellcheck source=tests/slurm/cluster.sh
 . "$here/cluster.sh"
+# shellcheck source=tests/support/small_data.sh
+. "$here/../support/small_data.sh"
 
 recipe=$TRIREME_HOME/recipes/fashion-mnist-lenet.toml
 scripts=$TRIREME_HOME/jobscripts
@@ -30,24 +32,6 @@ end() {
 }
 trap end EXIT
 trap 'exit 130' INT TERM
-
-# cut NAME COUNT HEADER BYTES: prints the first COUNT items of an IDX file, each of BYTES bytes, after a header of HEADER bytes.
-cut_idx() {
-    local name=$1 count=$2 header=$3 bytes=$4 file=$WORK/idx/$1
-    zcat "$SOURCE/$name.gz" 2>/dev/null | head -c $((header + count * bytes)) >"$file" || true
-    # shellcheck disable=SC2059 # four bytes, the highest first
-    printf "$(printf '\\x%02x' 0 0 $((count / 256)) $((count % 256)))" | dd of="$file" bs=1 seek=4 conv=notrunc status=none
-}
-
-make_data() {
-    mkdir "$WORK/idx"
-    cut_idx train-images-idx3-ubyte 2000 16 784
-    cut_idx train-labels-idx1-ubyte 2000 8 1
-    cut_idx t10k-images-idx3-ubyte 200 16 784
-    cut_idx t10k-labels-idx1-ubyte 200 8 1
-    DATA=$WORK/data
-    "$TRIREME" data convert fashion-mnist "$WORK/idx" "$DATA" --shards 4 2>convert.log
-}
 
 fail() {
     echo "FAILED: $*" >&2
@@ -255,7 +239,8 @@ END
     same_bits unlimited limited
 }
 
-make_data
+DATA=$WORK/data
+make_data "$DATA"
 start_cluster
 [ $# -gt 0 ] || set -- train sweep doctor requeue cancel local limit
 for name in "$@"; do

@@ -1,7 +1,10 @@
 //! `trireme doctor`: reports the properties of the machine and of MPI, and names a remedy for each problem.
 
 use std::fmt::Write;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
 
+use base::screen;
 use comm::{Comm, Verdict};
 
 use crate::bench;
@@ -23,6 +26,7 @@ pub struct Report {
 /// except 0. When it returns, the sums that check MPI against known results have passed.
 pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
+    let _answered = expect_answer(&comm);
     let world = comm.world()?.clone();
     let mut findings = Vec::new();
     if let Verdict::Warning(why) | Verdict::Fatal(why) = comm::check_launch(world.size) {
@@ -58,4 +62,29 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
         text.push_str("no problem found");
     }
     Ok(session.is_root().then_some(Report { text, problems: findings.len() }))
+}
+
+/// Wait for other ranks after which [`examine`] looks for a reason.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ends all ranks, or prints a note, if the ranks do not answer each other before the returned sender is dropped. MPI itself waits forever.
+fn expect_answer(comm: &Comm) -> Sender<()> {
+    let (comm, (answered, end)) = (comm.clone(), mpsc::channel());
+    let wait = move || {
+        while end.recv_timeout(PATIENCE / 10) == Err(RecvTimeoutError::Timeout) {
+            let progress = comm.progress();
+            let waited = progress.since.elapsed();
+            if progress.running && waited >= PATIENCE {
+                let waits = format!("waiting in \"{}\" for {:.0} s", progress.name, waited.as_secs_f64());
+                if let Some(advice) = comm::network::unreachable() {
+                    comm::die(1, &format!("{waits}: {advice}"));
+                }
+                let why = "another rank has not started or cannot be reached";
+                return screen::say(&format!("{}note: {waits}: {why}", comm::rank_prefix()));
+            }
+        }
+    };
+    // without this thread, doctor may only hang longer
+    let _ = std::thread::Builder::new().name("doctor".into()).spawn(wait);
+    answered
 }

@@ -56,11 +56,12 @@ impl Session {
             // there is no other rank, or all ranks know this error already
             return local;
         }
-        let own = local.as_ref().err().map(|e| Failure { code: e.code(), text: e.to_string() });
+        let host = &self.world.host;
+        let own = local.as_ref().err().map(|e| Failure { code: e.code(), text: e.to_string(), host: host.clone() });
         let all = self.comm.gather_all("agreement of the ranks", &own)?;
-        match (first_failure(all), local) {
+        match (first_failure(all, host), local) {
             (None, local) => local,
-            (Some(Failure { code, text }), _) if self.is_root() => Err(Error::Agreed { code, text }),
+            (Some(Failure { code, text, .. }), _) if self.is_root() => Err(Error::Agreed { code, text }),
             (Some(Failure { code, .. }), _) => Err(Error::OtherRank { code }),
         }
     }
@@ -137,14 +138,20 @@ impl Session {
 struct Failure {
     code: u8,
     text: String,
+    host: String,
 }
 
-/// Returns the failure of the first failing rank, if any. The text names the rank unless all ranks fail alike.
-fn first_failure(all: Vec<Option<Failure>>) -> Option<Failure> {
+/// Returns the failure of the first failing rank, if any. The text names the rank unless all ranks fail alike, and its host unless that is
+/// `here`.
+fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
     let rank = all.iter().position(Option::is_some)?;
-    let alike = all.iter().all(|other| *other == all[rank]);
+    let alike = |other: &Option<Failure>| {
+        other.as_ref().map(|f| (f.code, &f.text)) == all[rank].as_ref().map(|f| (f.code, &f.text))
+    };
+    let alike = all.iter().all(alike);
     let first = all.into_iter().nth(rank)??;
-    Some(if alike { first } else { Failure { text: format!("rank {rank}: {}", first.text), ..first } })
+    let place = if first.host == here { String::new() } else { format!(" on {}", first.host) };
+    Some(if alike { first } else { Failure { text: format!("rank {rank}{place}: {}", first.text), ..first } })
 }
 
 /// Returns an error with the first line in which two texts differ.
@@ -187,4 +194,19 @@ pub fn stage(
         screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were already there"));
     }
     Ok(stage::place(data, under))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failing_rank_is_named_with_its_host() {
+        let failure = |text: &str, host: &str| Some(Failure { code: 1, text: text.into(), host: host.into() });
+        let text = |all: &[Option<Failure>]| first_failure(all.to_vec(), "n1").map(|first| first.text);
+        assert_eq!(text(&[None, None]), None);
+        assert_eq!(text(&[None, failure("no data", "n1")]).unwrap(), "rank 1: no data");
+        assert_eq!(text(&[None, failure("no data", "n2"), failure("no disk", "n3")]).unwrap(), "rank 1 on n2: no data");
+        assert_eq!(text(&[failure("no data", "n1"), failure("no data", "n2")]).unwrap(), "no data");
+    }
 }

@@ -15,8 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::screen;
-use comm::Comm;
+use comm::{Comm, network};
 use status_files::{Peer, Status, StatusFiles};
+use verdict::Verdict;
 
 /// Handle to a rank's watchdog. Clones share the same watchdog. The default value has no watchdog.
 #[derive(Clone, Default)]
@@ -150,14 +151,14 @@ impl Shared {
 
     /// Prints what rank 0 does if the first step takes long. Before MPI is up, the rank is known from the launcher's
     /// variables.
-    fn report_long_start(&self, first: &mut FirstStep) {
+    fn report_long_start(&self, first: &mut FirstStep, me: &Status) {
         let prefix = comm::rank_prefix();
         let is_root = prefix.is_empty() || prefix.starts_with("rank 0:");
         if self.stepped.load(Ordering::Relaxed) || !is_root {
             return;
         }
-        let (activity, since) = *lock(&self.activity);
-        if let Some(text) = first.due(self.started.elapsed(), activity, since.elapsed()) {
+        let (activity, _) = *lock(&self.activity);
+        if let Some(text) = first.due(self.started.elapsed(), activity, me) {
             print(&text);
         }
     }
@@ -168,9 +169,11 @@ impl Shared {
         let (activity, since) = *lock(&self.activity);
         let place =
             self.place.get().filter(|_| activity.is_on_device()).map_or(String::new(), |gpu| format!(" on {gpu}"));
-        let news = Status {
+        let waits = progress.running && progress.since.elapsed() >= self.limits.before_warning();
+        let connections = if waits { network::connections() } else { network::Connections::default() };
+        let status = Status {
             beat: 0,
-            host: String::new(),
+            host: self.status_files.get().map_or_else(String::new, |files| files.host.clone()),
             pid: std::process::id(),
             operation: progress.number,
             name: progress.name.to_string(),
@@ -180,17 +183,19 @@ impl Shared {
             activity_s: since.elapsed().as_secs_f64(),
             waiting: activity.is_wait(),
             staging: activity == Activity::Staging,
+            own_addresses: connections.own,
+            silent_addresses: connections.silent,
         };
         match activity {
             // the devices wait for each other as ranks do in an operation
-            Activity::DeviceSums { .. } if !news.inside => Status {
-                operation: news.operation + 1,
-                name: news.activity.clone(),
+            Activity::DeviceSums { .. } if !status.inside => Status {
+                operation: status.operation + 1,
+                name: status.activity.clone(),
                 inside: true,
-                operation_s: news.activity_s,
-                ..news
+                operation_s: status.activity_s,
+                ..status
             },
-            _ => news,
+            _ => status,
         }
     }
 }
@@ -223,20 +228,20 @@ fn share_status(shared: &Shared) {
 
 /// Runs the watchdog thread until the watchdog is stopped.
 fn watch(shared: &Shared) {
-    let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
-    let Some(shortest) = shared.limits.shortest() else { return };
+    let (limits, period) = (shared.limits, shared.limits.period());
     let mut asleep = Instant::now();
     let mut awake = asleep;
     let mut warned: Option<LastWarning> = None;
     let mut first = FirstStep::default();
+    let mut tested: Option<Option<String>> = None;
     while shared.sleep(period) {
         // time in which this process was stopped does not count as a wait
         if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
             awake = Instant::now();
         }
         asleep = Instant::now();
-        shared.report_long_start(&mut first);
         let me = shared.status();
+        shared.report_long_start(&mut first, &me);
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
@@ -244,32 +249,43 @@ fn watch(shared: &Shared) {
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
-        shared.reads_peers.store(waited > shortest / 4, Ordering::Relaxed);
-        let judge = |limit: &Duration| (waited >= *limit).then(|| judge(shared, &me, alone, *limit)).flatten();
-        if let Some((verdict, limit)) = abort.and_then(|limit| Some((judge(&limit)?, limit.as_secs_f64()))) {
-            comm::die(1, &format!("{verdict}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
+        shared.reads_peers.store(waited > limits.before_warning(), Ordering::Relaxed);
+        if me.inside && !alone && waited >= CONNECTED {
+            tested.get_or_insert_with(network::unreachable);
+            asleep = Instant::now();
         }
-        let due = warned.as_ref().map(|old| old.last * 2).or(warn);
-        if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
-            let end = abort.map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
-            print(&format!("warning: {verdict}{}", end.unwrap_or_default()));
+        let advice = tested.as_ref().and_then(Option::as_deref);
+        let judge = |limit: Duration| (waited >= limit).then(|| judge(shared, &me, alone, limit, advice)).flatten();
+        if let Some((verdict, limit)) = limits.ending(judge) {
+            let (text, limit) = (verdict.text, limit.as_secs_f64());
+            comm::die(1, &format!("{text}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
+        }
+        let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
+        let due = warned.as_ref().map(|old| old.last * 2).or(soon);
+        if let (Some(verdict), Some((what, _))) = (due.and_then(judge), waits) {
+            let end =
+                limits.end(verdict.network).map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
+            print(&format!("warning: {}{}", verdict.text, end.unwrap_or_default()));
             warned = Some(LastWarning { what, last: waited });
         }
     }
 }
 
-/// Returns the message for a rank that has waited for `limit`.
-fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration) -> Option<String> {
+/// Returns the verdict for a rank that has waited for `limit`.
+fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
     }
     let rank = shared.comm.known().map(|world| world.rank);
     let peers = lock(&shared.peers);
     match rank.filter(|_| !peers.is_empty()) {
-        Some(rank) => verdict::among(me, rank, &peers, limit),
-        None => verdict::unknown(me, limit),
+        Some(rank) => verdict::among(me, rank, &peers, limit, advice),
+        None => verdict::unknown(me, limit, advice),
     }
 }
+
+/// Wait in an operation after which the networks of this node are tested. MPI connects two ranks in less time.
+const CONNECTED: Duration = Duration::from_secs(15);
 
 const CURE: &str = "Look at these ranks, files and nodes. --resume auto continues from the last checkpoint";
 
@@ -291,20 +307,45 @@ pub struct Limits {
     pub warn: Option<Duration>,
     /// Wait after which the watchdog ends the run. `None` means never.
     pub abort: Option<Duration>,
+    /// The same if ranks wait only for MPI or the network.
+    pub network: Option<Duration>,
 }
 
 impl Default for Limits {
     /// Returns one minute for the warning and half an hour for the end. No step, record or file takes that long, and a
     /// file system that recovers has done so by then.
+    ///
+    /// A network gets ten minutes. After about 15 minutes without an answer, Linux itself gives up a TCP connection
+    /// (`net.ipv4.tcp_retries2`), and a run cannot survive that. Until then it tries again every two minutes at least,
+    /// so an outage of up to eight minutes never ends a run.
     fn default() -> Self {
-        Self { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(1800)) }
+        let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+        Self { warn: minutes(1), abort: minutes(30), network: minutes(10) }
     }
 }
 
 impl Limits {
-    /// Returns the shorter of the two limits.
+    /// Returns the shortest limit.
     fn shortest(&self) -> Option<Duration> {
-        self.warn.into_iter().chain(self.abort).min()
+        self.warn.into_iter().chain(self.abort).chain(self.network).min()
+    }
+
+    /// Returns the wait after which a rank looks for its cause.
+    fn before_warning(&self) -> Duration {
+        self.shortest().unwrap_or(Duration::MAX) / 4
+    }
+
+    /// Returns the limit after which the run ends.
+    fn end(&self, network: bool) -> Option<Duration> {
+        if network { self.network } else { self.abort }
+    }
+
+    /// Returns the verdict that ends the run, and the limit that was reached. `judge` returns the verdict for a limit.
+    fn ending(&self, judge: impl Fn(Duration) -> Option<Verdict>) -> Option<(Verdict, Duration)> {
+        [true, false].into_iter().find_map(|network| {
+            let limit = self.end(network)?;
+            judge(limit).filter(|verdict| verdict.network == network).map(|verdict| (verdict, limit))
+        })
     }
 
     /// Returns the time between two checks and between two status writes. It is long enough for a file system that a
@@ -416,8 +457,8 @@ impl Default for FirstStep {
 }
 
 impl FirstStep {
-    /// Returns the message that is due `elapsed` after the start, or `None`. This rank has done `activity` for `since`.
-    fn due(&mut self, elapsed: Duration, activity: Activity, since: Duration) -> Option<String> {
+    /// Returns the message that is due `elapsed` after the start, or `None`. This rank has the status `me` and does `activity`.
+    fn due(&mut self, elapsed: Duration, activity: Activity, me: &Status) -> Option<String> {
         if elapsed < self.next {
             return None;
         }
@@ -425,6 +466,9 @@ impl FirstStep {
             self.next *= 2;
         }
         let why = match activity {
+            _ if me.inside => {
+                "it waits until every other rank has planned, read or copied, and MPI has connected to it"
+            }
             Activity::Starting | Activity::Reading | Activity::Staging => {
                 "planning a large network, reading a checkpoint, and copying with --stage or reading shards for the first time take long"
             }
@@ -434,9 +478,9 @@ impl FirstStep {
             _ => "a smaller batch or more --threads make steps shorter; `trireme bench step` measures them",
         };
         Some(format!(
-            "note: no step is done {:.0} s after the start: this rank {activity} for {:.0} s; {why}",
+            "note: no step is done {:.0} s after the start: this rank {}; {why}",
             elapsed.as_secs_f64(),
-            since.as_secs_f64()
+            me.last()
         ))
     }
 }
@@ -448,7 +492,13 @@ mod tests {
     #[test]
     fn a_long_start_is_spoken_of_now_and_then() {
         let (mut first, s) = (FirstStep::default(), Duration::from_secs);
-        let mut at = |elapsed, activity| first.due(s(elapsed), activity, s(7));
+        let me = |activity: Activity| Status {
+            activity: activity.to_string(),
+            activity_s: 7.0,
+            operation_s: 9.0,
+            ..Status::default()
+        };
+        let mut at = |elapsed, activity| first.due(s(elapsed), activity, &me(activity));
         assert_eq!(at(29, Activity::Starting), None);
         let text = at(30, Activity::Starting).unwrap();
         assert!(
@@ -460,5 +510,26 @@ mod tests {
         assert!(at(200, Activity::Data { step: 1, worker: 0 }).unwrap().contains("bench loader"));
         assert_eq!(at(239, Activity::Computing { step: 1 }), None);
         assert!(at(240, Activity::Computing { step: 1 }).unwrap().contains("smaller batch"));
+        let waiting =
+            Status { inside: true, name: "comparison with rank 0".into(), operation: 3, ..me(Activity::Starting) };
+        let text = first.due(s(480), Activity::Starting, &waiting).unwrap();
+        assert!(
+            text.contains("this rank is in \"comparison with rank 0\" (operation 3) for 9 s; it waits until"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_network_has_a_limit_of_its_own() {
+        let limits = Limits::default();
+        let ends = |network| {
+            let verdict = Verdict { text: String::new(), network };
+            let after = |waited: u64| {
+                limits.ending(|limit| (limit.as_secs() <= waited).then(|| verdict.clone())).map(|(_, limit)| limit)
+            };
+            [599, 600, 1799, 1800].map(|waited| after(waited).map(|limit| limit.as_secs()))
+        };
+        assert_eq!(ends(true), [None, Some(600), Some(600), Some(600)]);
+        assert_eq!(ends(false), [None, None, None, Some(1800)]);
     }
 }

@@ -4,16 +4,21 @@
 //! have the same fixed length, so a reader never sees half a line. A file is opened and closed for each write, because
 //! NFS then passes the change on. Errors are ignored, because a run must not fail here.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use loaders::safe_create;
 use serde::{Deserialize, Serialize};
 
-/// Length of a status file in bytes.
-const LENGTH: usize = 512;
+/// Length of a file in bytes.
+const LENGTH: usize = 1024;
+
+/// Maximum number of addresses in each list of a status.
+const ADDRESSES: usize = 4;
 
 /// The file that marks that a rank has already printed the last message.
 const LAST: &str = "last-words";
@@ -22,7 +27,7 @@ const LAST: &str = "last-words";
 pub struct StatusFiles {
     folder: PathBuf,
     rank: usize,
-    host: String,
+    pub(super) host: String,
 }
 
 impl StatusFiles {
@@ -47,7 +52,10 @@ impl StatusFiles {
 
     /// Overwrites this rank's status.
     pub fn write(&self, status: Status) {
-        let Ok(mut line) = serde_json::to_vec(&Status { host: self.host.clone(), ..status }) else { return };
+        let few = |all: BTreeSet<IpAddr>| all.into_iter().take(ADDRESSES).collect();
+        let (own, silent) = (few(status.own_addresses), few(status.silent_addresses));
+        let status = Status { host: self.host.clone(), own_addresses: own, silent_addresses: silent, ..status };
+        let Ok(mut line) = serde_json::to_vec(&status) else { return };
         line.resize(LENGTH - 1, b' ');
         line.push(b'\n');
         if let Ok(mut file) = safe_create::to_update(&self.file(self.rank)) {
@@ -123,6 +131,10 @@ pub struct Status {
     pub waiting: bool,
     /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
+    /// This node's addresses in the TCP connections of the rank. Only known while it waits in an operation.
+    pub own_addresses: BTreeSet<IpAddr>,
+    /// Addresses that do not acknowledge the rank's data, see [`comm::network::connections`].
+    pub silent_addresses: BTreeSet<IpAddr>,
 }
 
 impl Status {
@@ -181,22 +193,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_come_back_whole_and_a_clean_end_leaves_nothing() {
+    fn a_status_comes_back_whole_and_a_clean_end_leaves_nothing() {
         let out = std::env::temp_dir().join(format!("trireme-status-{}", std::process::id()));
         fs::create_dir_all(&out).unwrap();
         let (zero, one) = (StatusFiles::new(&out, 0, 2), StatusFiles::new(&out, 1, 2));
         assert!(zero.read(1).is_none());
+        let many: BTreeSet<IpAddr> = (0..100u128).map(|i| IpAddr::from((u128::MAX - i).to_be_bytes())).collect();
         let long = Status {
             beat: 7,
             name: "sum of losses and statistics".into(),
             activity: "x".repeat(80),
+            own_addresses: many.clone(),
+            silent_addresses: many,
             ..Status::default()
         };
         one.write(long.clone());
         // a shorter line completely replaces a longer one
         one.write(Status { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
-        assert_eq!((read.beat, read.activity.as_str()), (8, "computes step 3"));
+        assert_eq!((read.beat, read.activity.as_str(), read.silent_addresses.len()), (8, "computes step 3", ADDRESSES));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
         // an incomplete file counts as no message
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();

@@ -1,6 +1,7 @@
 //! Decides from the ranks' statuses which ranks make other ranks wait, and formats the message. Uses no threads or
 //! files, and the clock only to see how long a rank has been silent.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::status_files::{Peer, SLOWER, Status};
@@ -8,9 +9,27 @@ use super::status_files::{Peer, SLOWER, Status};
 /// Maximum number of ranks in a message.
 const NAMED: usize = 8;
 
-/// Returns the message for a single rank that waits.
-pub fn alone(me: &Status) -> String {
-    format!("this rank {}", me.last())
+/// The reason for a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub text: String,
+    /// True if ranks wait only for MPI or the network, so that a shorter limit applies.
+    pub network: bool,
+}
+
+impl Verdict {
+    fn of_ranks(text: String) -> Self {
+        Self { text, network: false }
+    }
+
+    fn of_network(text: String) -> Self {
+        Self { text, network: true }
+    }
+}
+
+/// Returns the verdict for a single rank that waits.
+pub fn alone(me: &Status) -> Verdict {
+    Verdict::of_ranks(format!("this rank {}", me.last()))
 }
 
 /// Formats the ranks, or as many as fit in a line, with the verb.
@@ -22,24 +41,28 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the message if no status of another rank is known yet.
-pub fn unknown(me: &Status, limit: Duration) -> Option<String> {
+/// Returns the verdict if no status of another rank is known yet. `advice` is [`comm::network::unreachable`]'s.
+pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
         return Some(alone(me));
     }
+    if let Some(advice) = advice {
+        return Some(Verdict::of_network(format!("waiting in {what} for {waited:.0} s: {advice}")));
+    }
     // other ranks may be copying the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
-        format!("waiting in {what} for {waited:.0} s; the missing ranks are not known before the output folder exists")
+        let text = "the missing ranks are not known before the output folder exists";
+        Verdict::of_ranks(format!("waiting in {what} for {waited:.0} s; {text}"))
     })
 }
 
-/// Returns the message of rank `rank` about the ranks in `peers` that it waits for. Returns `None` if all of them have
+/// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` if all of them have
 /// started something else within `limit` and have given a sign of life within half of it. Only the waiting rank with
 /// the earliest operation reports, and among equals the lowest, because the other ranks are further ahead and know
-/// less.
-pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
+/// less. `advice` is [`comm::network::unreachable`]'s.
+pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
     if !me.inside {
@@ -49,7 +72,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Optio
         let other_speaks = |(other, status): (usize, &Status)| status.inside || (other < rank && status.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
             let too = silent.filter(|(_, status)| status.waiting).count();
-            format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
+            Verdict::of_ranks(format!("{}; so do {too} of {} other ranks", alone(me).text, peers.len() - 1))
         });
     }
     let (mut missing, mut stuck, mut moving) = (Vec::new(), false, false);
@@ -81,14 +104,37 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Optio
         }
     }
     let (all, n) = (peers.len(), missing.len());
+    let silent = unanswered(me, peers.iter().filter_map(|peer| peer.status.as_ref()));
     if n == 0 {
-        let why = format!("although all {all} ranks have arrived, so MPI, NCCL or the network hangs");
-        return (!moving).then(|| format!("waiting in {what} for {waited:.0} s {why}"));
+        let why = silent.or(advice.map(String::from)).unwrap_or("MPI, NCCL or the network hangs".into());
+        let text = format!("waiting in {what} for {waited:.0} s although all {all} ranks have arrived: {why}");
+        return (!moving).then_some(Verdict::of_network(text));
     }
     let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
     missing.truncate(NAMED);
     let named = missing.join("; ");
-    stuck.then(|| format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks have not arrived: {named}{rest}"))
+    let text = format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks have not arrived: {named}{rest}");
+    stuck.then(|| match silent {
+        Some(why) => Verdict::of_network(format!("{text}; {why}")),
+        None => Verdict::of_ranks(text),
+    })
+}
+
+/// Names the hosts between which data stays unacknowledged. Returns `None` if there are none.
+fn unanswered<'a>(me: &'a Status, peers: impl Iterator<Item = &'a Status> + Clone) -> Option<String> {
+    let all = || peers.clone().filter(|status| status.pid != me.pid || status.host != me.host).chain([me]);
+    let owners = || all().flat_map(|status| status.own_addresses.iter().map(move |address| (address, status.host.as_str())));
+    let owner_of: BTreeMap<_, _> = owners().collect();
+    let mut pairs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (address, status) in all().flat_map(|status| status.silent_addresses.iter().map(move |address| (address, status))) {
+        let name = owner_of.get(address).map_or_else(|| address.to_string(), |host| host.to_string());
+        pairs.entry(name.clone()).or_default().insert(status.host.clone());
+        pairs.entry(status.host.clone()).or_default().insert(name);
+    }
+    // the host that most connections have in common is the likely cause
+    let (host, others) = pairs.iter().rev().max_by_key(|(_, others)| others.len())?;
+    let others: Vec<&str> = others.iter().take(NAMED).map(String::as_str).collect();
+    Some(format!("TCP gets no answer between {host} and {}, so the network between them is down", others.join(", ")))
 }
 
 #[cfg(test)]
@@ -98,6 +144,14 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
+
+    fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
+        super::among(me, rank, peers, limit, None).map(|verdict| verdict.text)
+    }
+
+    fn unknown(me: &Status, limit: Duration) -> Option<String> {
+        super::unknown(me, limit, None).map(|verdict| verdict.text)
+    }
 
     fn inside(operation: u64) -> Status {
         let name = "sum of gradients".into();
@@ -185,6 +239,51 @@ mod tests {
         assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
         let come = Status { operation_s: 1.0, ..inside(5) };
         assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
+    }
+
+    fn at(address: u8, host: &str, silent: &[u8]) -> Status {
+        let ip = |last: &u8| std::net::IpAddr::from([10, 0, 0, *last]);
+        let silent_addresses = silent.iter().map(ip).collect();
+        Status {
+            host: host.into(),
+            pid: address.into(),
+            own_addresses: [ip(&address)].into(),
+            silent_addresses,
+            ..inside(5)
+        }
+    }
+
+    #[test]
+    fn hosts_that_do_not_answer_are_named() {
+        let me = at(1, "n1", &[]);
+        let all = [at(1, "n1", &[]), at(2, "n2", &[3, 9]), at(3, "n3", &[2])].map(Some);
+        let verdict = super::among(&me, 0, &peers(&all, 1), LIMIT, None).unwrap();
+        let text = "waiting in \"sum of gradients\" (operation 5) for 70 s although all 3 ranks have arrived: TCP gets no answer between \
+                    n2 and 10.0.0.9, n3, so the network between them is down";
+        assert_eq!(verdict, Verdict { text: text.into(), network: true });
+        // the files of the other nodes cannot be read either, because they are on the same network
+        let me = at(1, "n1", &[2]);
+        let both = [me.clone(), at(2, "n2", &[1])].map(Some);
+        let verdict = super::among(&me, 0, &peers(&both, 40), LIMIT, None).unwrap();
+        assert!(verdict.network && verdict.text.contains("no sign of life for 40 s"), "{verdict:?}");
+        assert!(
+            verdict.text.ends_with("TCP gets no answer between n1 and n2, so the network between them is down"),
+            "{verdict:?}"
+        );
+        // without such a connection, the node or its file system may hang
+        assert!(!super::among(&at(1, "n1", &[]), 0, &peers(&[None, None], 40), LIMIT, None).unwrap().network);
+    }
+
+    #[test]
+    fn advice_about_the_network_needs_no_other_rank() {
+        let verdict = super::unknown(&inside(2), LIMIT, Some("this node cannot reach 10.98.0.1")).unwrap();
+        let text = "waiting in \"sum of gradients\" (operation 2) for 70 s: this node cannot reach 10.98.0.1";
+        assert_eq!(verdict, Verdict { text: text.into(), network: true });
+        let verdict = super::among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT, Some("because of eth1"));
+        assert!(
+            verdict.as_ref().is_some_and(|v| v.network && v.text.ends_with("have arrived: because of eth1")),
+            "{verdict:?}"
+        );
     }
 
     #[test]
