@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use loaders::ImageSpec;
 use support::gpu;
 use support::numerics::assert_close;
-use support::program::{self, Ended, PATIENCE, assert_gone, signal, start};
+use support::program::{self, PATIENCE, ProgramOutput, assert_gone, signal, start};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -49,7 +49,7 @@ const SOON: Duration = Duration::from_secs(15);
 
 /// Trains on this number of GPUs, with this value of the variable that lets NCCL fail.
 #[track_caller]
-fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str]) -> Ended {
+fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str]) -> ProgramOutput {
     let devices = ranks.to_string();
     let variables = [("TRIREME_EMULATED_DEVICES", devices.as_str()), ("TRIREME_EMULATED_NCCL", fault)];
     gpu::train(setting, out, ranks, more, &variables)
