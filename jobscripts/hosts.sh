@@ -38,8 +38,8 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# mpirun ends the run when ssh gives up a machine. Open MPI also uses the command on the other machines, so it must not be a script in $work.
-# Hydra takes a program without arguments.
+# mpirun ends the run when ssh gives up a machine. Open MPI also uses this command on the other machines, which have no $work. Hydra takes
+# only a program, so its arguments are in a script.
 alive=(-o "ServerAliveInterval=$(((LOST + 14) / 15))" -o ServerAliveCountMax=15)
 printf '#!/bin/sh\nexec %s "$@"\n' "$(printf '%q ' "${SSH:-ssh}" "${alive[@]}")" >"$work/ssh"
 chmod +x "$work/ssh"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The first process of a node of nodes.sh, in namespaces of its own: init.sh FOLDER NAME SHARED. Ends when it is killed, and the node with it.
+# The first process of a node of nodes.sh, in its own namespaces: init.sh FOLDER NAME SHARED. The node ends when this process is killed.
 set -euo pipefail
 
 folder=$1 name=$2 shared=$3

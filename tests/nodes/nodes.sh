@@ -85,8 +85,8 @@ slow() {
 }
 
 limit() {
-    in_switch tc qdisc add dev "port$1" root tbf rate "$2" burst 64k latency 20ms
-    within "$1" tc qdisc add dev eth0 root tbf rate "$2" burst 64k latency 20ms
+    in_switch tc qdisc add dev "port$1" root tbf rate "$2" burst 256k latency 20ms
+    within "$1" tc qdisc add dev eth0 root tbf rate "$2" burst 256k latency 20ms
 }
 
 # Both ends of eth1 are on the node.

@@ -115,6 +115,9 @@ fn epoch(epoch: &Epoch) -> String {
     )
 }
 
+/// How many times longer the wire takes than the codec on a network that limits the exchange.
+const SLOW_WIRE: f64 = 10.0;
+
 /// Formats the cost of the exchange, compares it with `float`, and makes a suggestion.
 fn exchange(exchange: &Exchange) -> String {
     let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
@@ -128,15 +131,21 @@ fn exchange(exchange: &Exchange) -> String {
         " (float {}): encode {encode_ms:.2} + wire {wire_ms:.2} + decode {decode_ms:.2} = {whole:.2} ms (mean of {steps} steps); ",
         mb(*float_bytes)
     );
-    text + &match float_ms {
+    let fewer = bytes < float_bytes;
+    text += &match float_ms {
         None => "with one rank, float would send nothing".to_string(),
         Some(float) if *float <= whole => format!(
-            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Use {codec} for its results or on slower \
-             links, otherwise set reduce.codec = \"float\"",
-            whole - float
+            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Use {codec} for its results{}, otherwise set \
+             reduce.codec = \"float\"",
+            whole - float,
+            if fewer { " or on slower links" } else { "" }
         ),
         Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms per step", float - whole),
+    };
+    if float_ms.is_some() && !fewer && *wire_ms > SLOW_WIRE * (encode_ms + decode_ms) {
+        text += ". The network takes nearly all of this time. reduce.codec = \"int8\" sends fewer bytes";
     }
+    text
 }
 
 fn eval(eval: &Eval) -> String {
@@ -262,6 +271,21 @@ mod tests {
         assert!(step(&start, &down, None, Verbosity::Normal).ends_with("  comm wait 98 %"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);
         assert_eq!(all, format!("{words}  step 33.4 ms  data wait 0.1 ms  comm wait 6.5 ms"));
+    }
+
+    #[test]
+    fn a_slow_network_gets_advice() {
+        let text = |codec: &str, bytes, wire_ms| {
+            let (codec, float_ms) = (codec.into(), Some(wire_ms));
+            let times = Exchange { encode_ms: 3.0, wire_ms, decode_ms: 2.0, float_ms, ..Exchange::default() };
+            exchange(&Exchange { codec, bytes, float_bytes: 4000, steps: 20, ..times })
+        };
+        let advice = ". The network takes nearly all of this time. reduce.codec = \"int8\" sends fewer bytes";
+        let slow = text("exact", 4000, 900.0);
+        assert!(slow.contains("Use exact for its results, otherwise") && slow.ends_with(advice), "{slow}");
+        assert!(!text("exact", 4000, 9.0).contains("int8"));
+        let few = text("ternary", 400, 900.0);
+        assert!(few.contains("or on slower links, otherwise") && !few.contains("int8"), "{few}");
     }
 
     #[test]
