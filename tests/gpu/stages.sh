@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions for the stages of first.sh, second.sh and third.sh, which source this file from the folder that contains `tests`. If a stage
+# Functions for the stages of first.sh, second.sh, third.sh and many.sh, which source this file from the folder that contains `tests`. If a stage
 # fails or exceeds its time limit, this is recorded, and the next stage starts.
 #
 #   OUT=DIR    folder for results: NAME.jsonl (a line per stage), NAME.log, and the files that a stage writes
