@@ -80,6 +80,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
 }
 
+/// Opens a run that the command line names.
+fn open(folder: &Path) -> Result<Run, Failure> {
+    Run::open(folder).map_err(|error| match error {
+        history::Error::Read { .. } => Failure::failed(format!("{error}; give the output folder of a run")),
+        error @ history::Error::NoRun(_) => Failure::failed(error),
+    })
+}
+
 fn object(run: &Run) -> serde_json::Value {
     let start = run.log.starts.last();
     let score = |eval: Option<&history::EvalLine>| {
@@ -175,7 +183,7 @@ pub struct DiffArgs {
 
 /// Compares the recipes, circumstances, losses and scores of two runs.
 pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
-    let [first, second] = [&args.first, &args.second].map(|path| Run::open(path).map_err(Failure::failed));
+    let [first, second] = [&args.first, &args.second].map(|path| open(path));
     let (first, second) = (first?, second?);
     first.warnings().iter().chain(&second.warnings()).for_each(|warning| screen::say(warning));
     let keys = compare(&first.recipe, &second.recipe);
@@ -290,7 +298,7 @@ pub struct ReportArgs {
 pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
     // Checked first, because its errors are clearer than those about the output file.
-    args.runs.iter().try_for_each(|folder| Run::open(folder).map(drop)).map_err(Failure::failed)?;
+    args.runs.iter().try_for_each(|folder| open(folder).map(drop))?;
     overwrite::check(&out, &page::PAGE, &[]).map_err(Failure::usage)?;
     let every = args.every.map_or(EVERY, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
     let mut said = BTreeSet::new();

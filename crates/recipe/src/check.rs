@@ -306,10 +306,10 @@ fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
     if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
         return Ok(());
     }
-    let (model, has) = (&recipe.model, quoted(known.models));
+    let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, known.models));
     Err(format!(
-        "\"{model}\" is not in the catalogue ({has}), and it is not a network file, whose name must end in .toml or .onnx{}",
-        did_you_mean(model, known.models)
+        "\"{model}\" is not in the catalogue, which `trireme models` lists, and it is not a network file, whose name must end in .toml \
+         or .onnx{similar}"
     ))
 }
 
