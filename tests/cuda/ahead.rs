@@ -1,5 +1,5 @@
-//! Ranks with GPUs enqueue each step before they have read the sums of the previous step. The results must equal those of
-//! a traced run, which reads the sums of each step at once.
+//! Ranks with GPUs enqueue a step before they read the sums of the previous one. A traced run reads each step at once and
+//! must give the same results.
 
 use std::fs;
 
@@ -138,7 +138,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Reads the recordings of all ranks of a run.
+    /// Reads what every rank has recorded.
     fn of(setting: &Setting, trace: &str) -> Vec<Self> {
         let files = program::files(&setting.folder.at(""));
         files

@@ -36,18 +36,17 @@ codec = "float"
 bucket_mb = 0.2
 "#;
 
-/// Creates a data set of 26 training images. The last batch of an epoch has 2, so two of the four workers have no
-/// image.
+/// Creates a data set with 26 training images. The last batch has 2 images, so two of four workers have none.
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }
 
 const NCCL: &str = "reduce.path=nccl";
 
-/// The time in which a run must end after a fault.
+/// Limit for the end of a run after a fault.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Trains on this number of GPUs, with this value of the variable that lets NCCL fail.
+/// Trains with one GPU per rank. `fault` is the value of TRIREME_EMULATED_NCCL.
 #[track_caller]
 fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str]) -> ProgramOutput {
     let devices = ranks.to_string();
@@ -84,7 +83,7 @@ fn sums_of_nccl_are_those_on_the_host() {
     }
 }
 
-/// The sums of integers do not depend on their order, so any number of GPUs gives the bits of one rank without NCCL.
+/// Integer sums do not depend on their order. Any number of GPUs gives the same bits as one rank without NCCL.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn exact_gives_one_digest_on_any_number_of_gpus() {
@@ -105,7 +104,7 @@ fn exact_gives_one_digest_on_any_number_of_gpus() {
     assert_eq!(setting.digest("staged"), setting.digest("one"), "staged");
 }
 
-/// Scales, codes and residuals stay on the GPU. With two ranks, sums of bf16 have only one order of addition, too.
+/// Scales, codes and residuals stay on the GPU. Two ranks add bf16 in only one order.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn codes_that_nccl_adds_are_those_that_mpi_adds() {
@@ -131,7 +130,7 @@ fn codes_that_nccl_adds_are_those_that_mpi_adds() {
     }
 }
 
-/// The host learns of the infinite gradient only when it reads the step. The message is that of sums on the host.
+/// The host sees the infinite gradient only when it reads the step. The message is the same as for sums on the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {
@@ -173,11 +172,11 @@ fn a_rank_that_cannot_join_is_named() {
     train(&setting, "fails", 2, fails, &["--set", NCCL]).failed(1, &why);
     let why = ["reduce.path = \"nccl\": NCCL has not connected rank 0 on ", ", 1 on ", "within the time limit"];
     train(&setting, "hangs", 2, "1:join:hang", &["--set", NCCL, "--stall-abort", "2s"]).failed(1, &why);
-    // a rank that is only late delays the others
+    // a late rank only delays the others
     train(&setting, "late", 2, "1:join:300ms", &["--set", NCCL, "--max-steps", "1"]).succeeded();
 }
 
-/// Number of a sum after the trial of the transport.
+/// This sum comes after those that test the transport.
 const SUM: &str = "20";
 
 #[test]
@@ -192,7 +191,7 @@ fn a_sum_that_fails_or_hangs_ends_the_run() {
     let why = ["rank 1: on ", "Emulated GPU 1 (GPU-", "NCCL: ncclCommGetAsyncError", "remote process exited"];
     sum("later 6", &[]).failed(1, &why);
     let why = [
-        "waiting in \"sums of gradients of step ",
+        "waiting in \"gradient sums in step ",
         "Emulated GPU 0 (GPU-",
         "all 2 ranks have arrived, so MPI, NCCL or the network hangs",
     ];
@@ -218,14 +217,14 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
     command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
     let why = [
         "1 of 2 ranks have not arrived: rank 1 on ",
-        "waits for the pass of step 1 on ",
+        "waits for the GPU to compute step 1 on ",
         "Emulated GPU 1",
         "--stall-abort",
     ];
     gpu::run(command).failed(1, &why);
     // without other ranks
     let hangs = [("TRIREME_EMULATED_FAULT", "kernel cross_entropy:hang")];
-    let why = ["this rank waits for the pass of step 1 on ", "Emulated GPU 0", "--stall-abort"];
+    let why = ["this rank waits for the GPU to compute step 1 on ", "Emulated GPU 0", "--stall-abort"];
     gpu::train(&setting, "one", 1, &stall[2..6], &hangs).failed(1, &why);
 }
 

@@ -121,9 +121,9 @@ pub trait Collective<D: DeviceMemory>: Send {
     /// failed, also if a sum fails after it was enqueued.
     fn is_ready(&mut self) -> Result<bool, Error>;
 
-    /// Enqueues the replacement of all elements by those of all ranks combined. Waits for the work before the buffer's
-    /// last [`mark`](super::Queue::mark), and the device's later work on the buffer waits for the result. All ranks must
-    /// call it in the same order. The library chooses the order of additions.
+    /// Enqueues a reduction in place over all ranks. It waits for the work before the buffer's last
+    /// [`mark`](super::Queue::mark), and the device's later work on the buffer waits for it. All ranks must call it in
+    /// the same order. The library chooses the order of additions.
     fn reduce(&mut self, buffer: &mut D::Buf, reduction: Reduction) -> Result<(), Error>;
 
     /// Returns library and version for the log.

@@ -121,7 +121,7 @@ impl Functions {
     }
 }
 
-/// The `op` of errors.
+/// Names the communicator in errors.
 const GROUP: &str = "the communicator of all ranks";
 
 /// A rank that is ready to join a communicator.

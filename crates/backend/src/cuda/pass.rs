@@ -321,7 +321,7 @@ impl Outbox {
         self.places[self.now].computed.record(stream, false)
     }
 
-    /// Waits for the mark of the oldest pass whose sums were not read yet.
+    /// Waits until the GPU has reached the mark of the oldest unread pass.
     pub fn wait_for_pass(&self) -> Result<(), Error> {
         self.open.front().map_or(Ok(()), |&open| self.places[open].computed.wait())
     }

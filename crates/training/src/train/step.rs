@@ -86,7 +86,7 @@ struct StepInFlight {
 fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>, traced: bool) -> usize {
     let backend = run.graph.backend();
     let ahead = backend.queue().map_or(0, Queue::passes_ahead);
-    // if all ranks have the same number of passes, they sum the metrics of a step between the same passes
+    // with equal numbers of passes, all ranks sum a step's metrics between the same two passes
     let even = run.division.workers.is_multiple_of(ranks) && !(run.recipe.sync_bn && ranks > 1);
     // codes that MPI sums are read by the host
     let enqueued = run.reduction.gather() == Gather::Summed || matches!(transport, Transport::Nccl(_));

@@ -27,7 +27,7 @@ impl Stream {
         Ok(Self { handle, context: context.clone() })
     }
 
-    /// Creates a stream whose kernels start before those of other streams.
+    /// Creates a stream with the highest priority. Its kernels start first.
     pub fn urgent(context: &Arc<Context>) -> Result<Self, Error> {
         context.bind()?;
         let (mut least, mut greatest, mut stream) = (0, 0, std::ptr::null_mut());

@@ -56,7 +56,7 @@ pub struct Run {
 
 plain! { Run = "Run" }
 
-/// A tensor of a codec: its number of elements, its runs, and the number of standard deviations to clip at.
+/// A tensor in a codec, and its runs. `clip` is a number of standard deviations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Span {

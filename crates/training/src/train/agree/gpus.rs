@@ -222,7 +222,7 @@ mod tests {
         assert!(mixed.no_nccl.is_none() && mixed.notes[0].contains("2 kinds of GPU (A100, H200)"), "{mixed:?}");
     }
 
-    /// The parts have ids of their own but one PCI address. GPUs of two nodes may have the same address.
+    /// Parts of a GPU have different ids but the same PCI address. GPUs in different nodes may also have the same address.
     #[test]
     fn nccl_cannot_connect_parts_of_a_gpu() {
         let part = |uuid: &str, host: &str| Gpu {

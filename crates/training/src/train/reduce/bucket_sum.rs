@@ -45,7 +45,7 @@ pub trait BucketSum<B: Backend>: Send {
     /// Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
 
-    /// Lets the devices of a group add the numbers, instead of MPI.
+    /// Moves this sum from MPI to a group of devices.
     fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         Box::new(NcclSum(group.clone()))
     }

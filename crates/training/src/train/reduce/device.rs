@@ -157,7 +157,7 @@ fn no_region() -> backend::Error {
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
 }
 
-/// A sum of f32 that a group of devices computes. Only enqueues it.
+/// An f32 sum by a group of devices. It is only enqueued.
 pub struct NcclSum<B: Backend>(pub Arc<Group<B>>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {
