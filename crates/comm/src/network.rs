@@ -153,7 +153,8 @@ mod tests {
         let row = |line| {
             Row::parse(line).map(|row| (row.own.to_string(), row.peer.to_string(), row.retransmissions, row.inode))
         };
-        let waiting = "   7: 0100630A:0400 0200630A:863D 01 00000026:00000000 01:0000046B 0000000A     0        0 3795654 2 0 20 4 30 10 -1";
+        let waiting =
+            "   7: 0100630A:0400 0200630A:863D 01 00000026:00000000 01:0000046B 0000000A 0 0 3795654 2 0 20 4 30 10 -1";
         assert_eq!(row(waiting), Some(("10.99.0.1".into(), "10.99.0.2".into(), 10, "3795654")));
         let mapped = "   0: 0000000000000000FFFF00000100630A:0400 0000000000000000FFFF00000200630A:863D 01 0:0 01:0 00000000 0 0 9 2";
         assert_eq!(row(mapped), Some(("10.99.0.1".into(), "10.99.0.2".into(), 0, "9")));
