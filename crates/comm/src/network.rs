@@ -153,20 +153,12 @@ mod tests {
         let row = |line| {
             Row::parse(line).map(|row| (row.own.to_string(), row.peer.to_string(), row.retransmissions, row.inode))
         };
-        let waiting = concat!(
-            "   7: 0100630A:0400 0200630A:863D 01 00000026:00000000 01:0000046B 0000000A     ",
-            "0        0 3795654 2 0 20 4 30 10 -1"
-        );
+        let waiting =
+            "   7: 0100630A:0400 0200630A:863D 01 00000026:00000000 01:0000046B 0000000A 0 0 3795654 2 0 20 4 30 10 -1";
         assert_eq!(row(waiting), Some(("10.99.0.1".into(), "10.99.0.2".into(), 10, "3795654")));
-        let mapped = concat!(
-            "   0: 0000000000000000FFFF00000100630A:0400 ",
-            "0000000000000000FFFF00000200630A:863D 01 0:0 01:0 00000000 0 0 9 2"
-        );
+        let mapped = "   0: 0000000000000000FFFF00000100630A:0400 0000000000000000FFFF00000200630A:863D 01 0:0 01:0 00000000 0 0 9 2";
         assert_eq!(row(mapped), Some(("10.99.0.1".into(), "10.99.0.2".into(), 0, "9")));
-        let six = concat!(
-            "   0: 000080FE000000000000000001000000:0400 ",
-            "000080FE000000000000000002000000:863D 01 0:0 01:0 00000000 0 0 9 2"
-        );
+        let six = "   0: 000080FE000000000000000001000000:0400 000080FE000000000000000002000000:863D 01 0:0 01:0 00000000 0 0 9 2";
         assert_eq!(row(six), Some(("fe80::1".into(), "fe80::2".into(), 0, "9")));
         let header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
         let listening =
@@ -192,10 +184,7 @@ mod tests {
         let all = addresses("7.0;tcp://10.99.0.1,172.17.0.1,192.168.5.1:4242;tcp6://[fe80::1]:4242");
         assert_eq!(all.len(), 3);
         let text = advice(&networks, &all, |address| address.ip().to_string() == "10.99.0.1").unwrap();
-        let expected = concat!(
-            "this node cannot reach 172.17.0.1 on docker0 (172.17.0.0/16), but it reaches ",
-            "the same node on eth0 (10.99.0.0/24)."
-        );
+        let expected = "this node cannot reach 172.17.0.1 on docker0 (172.17.0.0/16), but it reaches the same node on eth0 (10.99.0.0/24).";
         assert!(text.starts_with(expected) && text.ends_with("OMPI_MCA_btl_tcp_if_include=10.99.0.0/24"), "{text}");
         // this node is not part of the third network, so Open MPI does not use it
         assert_eq!(advice(&networks, &all, |address| address.ip().to_string() != "192.168.5.1"), None);
