@@ -276,7 +276,7 @@ pub trait DeviceMemory: Sized + 'static {
         desc.words()
     }
 
-    /// `to = from`.
+    /// Copies the first elements of `from` until `to` is full.
     fn copy(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
 
     /// `to = 0`.

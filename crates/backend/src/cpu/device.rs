@@ -144,7 +144,8 @@ impl DeviceMemory for Cpu {
     }
 
     fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
-        to.as_mut_slice().copy_from_slice(from.as_slice());
+        let to = to.as_mut_slice();
+        to.copy_from_slice(&from.as_slice()[..to.len()]);
         Ok(())
     }
 
