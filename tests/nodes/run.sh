@@ -340,7 +340,7 @@ END
         same "clock$ahead" 20
     done
     # the lock of a run whose node is ahead is respected, and released at its end
-    on 1 timeout 60 mpirun "${mpi[@]}" --host n1:1,n2:1 -n 2 ./trireme train "$recipe" "${training[@]}" --threads 1 --out out/clock3600 \
+    on 1 timeout 240 mpirun "${mpi[@]}" --host n1:1,n2:1 -n 2 ./trireme train "$recipe" "${training[@]}" --threads 1 --out out/clock3600 \
         --resume auto --max-steps 60 >resumed.log 2>&1
     same clock3600 60
 }
