@@ -25,7 +25,8 @@ impl DeviceMemory for Reference {
     }
 
     fn copy(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
-        to.0.copy_from_slice(&from.0[..to.0.len()]);
+        let len = to.0.len();
+        to.0.copy_from_slice(&from.0[..len]);
         Ok(())
     }
 
