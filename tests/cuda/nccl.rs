@@ -193,7 +193,7 @@ fn a_sum_that_fails_or_hangs_ends_the_run() {
     let why = [
         "waiting in \"gradient sums in step ",
         "Emulated GPU 0 (GPU-",
-        "all 2 ranks have arrived, so MPI, NCCL or the network hangs",
+        "all 2 ranks have arrived: MPI, NCCL or the network hangs",
     ];
     sum("hang", &["--stall-warn", "off", "--stall-abort", "2s"]).failed(1, &why);
     sum("10ms", &["--max-steps", "2"]).succeeded();

@@ -4,7 +4,7 @@
 //! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes
 //! - [`mod@keras`]: conversion between PyTorch's names and layouts (in memory) and Keras's (in model.h5)
 //! - `h5`: writes groups, attributes and arrays; [`foreign`]: rewrites files of other programs in a child process. Only
-//! these two use libhdf5
+//!   these two use libhdf5
 //! - [`read_weights`]: reads what the child process extracted from a Keras file
 //! - `reader`: reads our files without libhdf5
 //! - [`KerasFile`]: files that only Keras reads; [`Described`]: information about a network for other programs
