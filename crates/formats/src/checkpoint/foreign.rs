@@ -404,8 +404,11 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
 pub fn limit(path: &Path) -> io::Result<()> {
     let bytes = regular::open(path)?.metadata()?.len();
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
-    let limits =
-        [(Resource::As, bytes.saturating_mul(6).saturating_add(MEMORY_BYTES)), (Resource::Cpu, CPU_SECONDS), (Resource::Core, 0)];
+    let limits = [
+        (Resource::As, bytes.saturating_mul(6).saturating_add(MEMORY_BYTES)),
+        (Resource::Cpu, CPU_SECONDS),
+        (Resource::Core, 0),
+    ];
     limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
 }
 

@@ -123,10 +123,13 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
 /// Names the hosts between which data stays unacknowledged. Returns `None` if there are none.
 fn unanswered<'a>(me: &'a Status, peers: impl Iterator<Item = &'a Status> + Clone) -> Option<String> {
     let all = || peers.clone().filter(|status| status.pid != me.pid || status.host != me.host).chain([me]);
-    let owners = || all().flat_map(|status| status.own_addresses.iter().map(move |address| (address, status.host.as_str())));
+    let owners =
+        || all().flat_map(|status| status.own_addresses.iter().map(move |address| (address, status.host.as_str())));
     let owner_of: BTreeMap<_, _> = owners().collect();
     let mut pairs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (address, status) in all().flat_map(|status| status.silent_addresses.iter().map(move |address| (address, status))) {
+    for (address, status) in
+        all().flat_map(|status| status.silent_addresses.iter().map(move |address| (address, status)))
+    {
         let name = owner_of.get(address).map_or_else(|| address.to_string(), |host| host.to_string());
         pairs.entry(name.clone()).or_default().insert(status.host.clone());
         pairs.entry(status.host.clone()).or_default().insert(name);
