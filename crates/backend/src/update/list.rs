@@ -58,7 +58,7 @@ macro_rules! rules {
                 match self { $(Rule::$name(rule) => rule.adapts()),+ }
             }
 
-            /// Calls [`UpdateRule::second`].
+            /// Calls [`UpdateRule::second_pass`].
             pub fn second_pass(&self) -> Option<Self> {
                 match self { $(Rule::$name(rule) => rule.second_pass().map(Rule::$name)),+ }
             }

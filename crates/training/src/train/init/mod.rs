@@ -1,8 +1,8 @@
 //! `[init]`: starts a run from weights in a file instead of random ones.
 //!
-//! - [`begin`]: rank 0 reads the file, all ranks learn whether it fits, and the values are broadcast. Values from Keras
+//! - [`initial_weights`]: rank 0 reads the file, all ranks learn whether it fits, and the values are broadcast. Values from Keras
 //!   are converted to the network's order.
-//! - [`fit`]: matches the tensors of file and network by name and shape, and explains why nothing matches.
+//! - [`matching`]: matches the tensors of file and network by name and shape, and explains why nothing matches.
 //! - [`table`]: shows the result to the user, and checks what the file was trained on: classes, mean and standard
 //!   deviation.
 //! - [`whiten`]: computes a first convolution from the training images, by eigenvectors.
