@@ -14,7 +14,7 @@
 # third Ctrl-C ends them at once. -r N: restarts at most N times after a stop (code 75) that neither TERM nor Ctrl-C caused. Environment
 # variables: MPIRUN, MPIRUN_FLAGS, SSH [ssh], which mpirun uses, too, and LOST [540], the seconds after which a machine whose network does
 # not answer counts as lost, and mpirun ends. It must be less than --stall-abort: when a rank has ended the run, Open MPI's mpirun ignores
-# that ssh has lost a machine, and waits for it for a quarter of an hour.
+# that ssh has lost a machine, and waits for it for a quarter of an hour. MPICH's mpiexec ends only when a rank has ended the run as well.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
