@@ -4,17 +4,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use net::{Activation, Add, Id, Multiply, NetSpec, Op, Shape};
+use net::{Activation, Add, Conv, Id, Init, Multiply, NetSpec, Op, Shape};
 
-use super::channels;
 use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Graph, Node, Readers};
 use super::names::Names;
 use super::tensor::{Constant, Values};
-use crate::interop::ops::mapping;
 
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
+
+/// Returns true if no value of an op's output is negative. The flags say the same about each input.
+pub(crate) type SignRule = fn(&Op, &[bool]) -> bool;
 
 pub(crate) struct Build<'a> {
     pub graph: &'a Graph<'a>,
@@ -32,6 +33,7 @@ pub(crate) struct Build<'a> {
     names: Names,
     /// For each tensor, true if it has no negative elements for any input image.
     non_negative: Vec<bool>,
+    sign_rule: SignRule,
     /// Number of bytes that weights may still use.
     left: usize,
 }
@@ -47,7 +49,13 @@ const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Har
 
 impl<'a> Build<'a> {
     /// Creates a network without layers. The image has the name of the graph's input.
-    pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape, Layout), file_bytes: usize) -> Self {
+    pub fn new(
+        graph: &'a Graph<'a>,
+        name: &str,
+        image: (&'a str, Shape, Layout),
+        file_bytes: usize,
+        sign_rule: SignRule,
+    ) -> Self {
         let (image, shape, layout) = image;
         let view = View { id: Id(0), layout };
         let mut readers = Readers::new(graph);
@@ -63,6 +71,7 @@ impl<'a> Build<'a> {
             readers,
             names: Names::default(),
             non_negative: vec![false],
+            sign_rule,
             left: file_bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM),
         }
     }
@@ -165,7 +174,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(x, Padding { cells, fill: Fill::Zeros }) => {
-                let id = channels::framed(self, name, x, [0; 4], cells)?;
+                let id = self.framed(name, x, [0; 4], cells)?;
                 let view = View { id, ..x };
                 self.readers.name(view.id, name, 0);
                 self.values.insert(name, Value::Tensor(view));
@@ -221,7 +230,7 @@ impl<'a> Build<'a> {
             return Ok(View { id, ..base });
         }
         if let Some(factors) = function.affine() {
-            let id = channels::affine(self, &function.name, base, factors)?;
+            let id = self.affine(&function.name, base, factors)?;
             return Ok(View { id, ..base });
         }
         match &function.form {
@@ -313,10 +322,47 @@ impl<'a> Build<'a> {
         if !weights.is_empty() {
             self.weights.insert(name.clone(), weights);
         }
-        self.non_negative.push(mapping(&op).sign().is_non_negative(inputs.iter().map(|id| self.non_negative[id.0])));
+        let signs: Vec<bool> = inputs.iter().map(|id| self.non_negative[id.0]).collect();
+        self.non_negative.push((self.sign_rule)(&op, &signs));
         let id = self.net.join(&name, op, inputs);
         self.shapes.push(y);
         Ok(id)
+    }
+
+    /// Computes `scale * x + shift` with a depthwise 1x1 convolution.
+    pub fn affine(&mut self, label: &str, x: View, [scale, shift]: [f64; 2]) -> Result<Id, String> {
+        let channels = self.shapes[x.id.0].c;
+        let weights = vec![
+            ("weight", vec![channels, 1, 1, 1], vec![scale as f32; channels]),
+            ("bias", vec![channels], vec![shift as f32; channels]),
+        ];
+        self.layer((None, label), each_channel(channels), &[x.id], weights)
+    }
+
+    /// Removes `crop` cells at top, left, bottom and right of each channel, and adds cells of zeros. There is no layer type for this, so a
+    /// depthwise convolution is added. Its kernel has a single one.
+    pub fn framed(&mut self, label: &str, x: View, crop: [usize; 4], zeros: [usize; 4]) -> Result<Id, String> {
+        let channels = self.shapes[x.id.0].c;
+        let [top, left, bottom, right] = crop;
+        let [height, width] = [top + bottom + 1, left + right + 1];
+        let mut filter = vec![0.0; height * width];
+        filter[top * width + left] = 1.0;
+        let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
+        self.note_fixed("depthwise convolutions with a single one pad or crop images");
+        self.layer(
+            (None, label),
+            conv,
+            &[x.id],
+            vec![("weight", vec![channels, 1, height, width], filter.repeat(channels))],
+        )
+    }
+
+    /// Adds a note about layers whose weights should not be trained.
+    pub fn note_fixed(&mut self, what: &str) {
+        let note = format!("{what}; `freeze.patterns` keeps them from being trained");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Checks that all values are finite, and that the weights stay within the memory limit.
@@ -502,6 +548,11 @@ impl Layout {
             Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
         }
     }
+}
+
+/// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
+pub(crate) fn each_channel(channels: usize) -> Conv {
+    Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
 }
 
 /// Converts a node and returns its value. The error says why the node is not supported.

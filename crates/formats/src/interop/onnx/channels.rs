@@ -6,7 +6,7 @@ use std::rc::Rc;
 use half::{bf16, f16};
 use net::{Activation, Conv, Id, Init, LayerNorm, LayerScale, Norm, Op};
 
-use super::build::{Build, Layout, Moment, Value, View};
+use super::build::{Build, Layout, Moment, Value, View, each_channel};
 use super::function::Binary;
 use super::graph::Node;
 use super::tensor::{Constant, Values, number, type_name};
@@ -132,21 +132,6 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
     }
 }
 
-/// Computes `scale * x + shift` with a depthwise 1x1 convolution.
-pub(crate) fn affine(build: &mut Build<'_>, label: &str, x: View, [scale, shift]: [f64; 2]) -> Result<Id, String> {
-    let channels = build.shapes[x.id.0].c;
-    let weights = vec![
-        ("weight", vec![channels, 1, 1, 1], vec![scale as f32; channels]),
-        ("bias", vec![channels], vec![shift as f32; channels]),
-    ];
-    build.layer((None, label), each_channel(channels), &[x.id], weights)
-}
-
-/// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
-fn each_channel(channels: usize) -> Conv {
-    Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
-}
-
 /// Merges a batch norm that the file stores as a multiplication and an addition. The multiplication has already become the layer-scale
 /// layer `name`. Both are merged into the convolution or linear layer before them. If another node also reads that layer, they become a
 /// depthwise convolution.
@@ -195,40 +180,8 @@ pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usi
     let mut weight = vec![0.0; channels * from.len()];
     from.iter().enumerate().for_each(|(to, from)| weight[to * channels + from] = 1.0);
     let weights = vec![("weight", vec![from.len(), channels, 1, 1], weight)];
-    note_fixed(build, "1x1 convolutions of zeros and ones split or shuffle channels");
+    build.note_fixed("1x1 convolutions of zeros and ones split or shuffle channels");
     build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
-}
-
-/// Removes `crop` cells at top, left, bottom and right of each channel, and adds cells of zeros. There is no layer type for this, so a
-/// depthwise convolution is added. Its kernel has a single one.
-pub(crate) fn framed(
-    build: &mut Build<'_>,
-    label: &str,
-    x: View,
-    crop: [usize; 4],
-    zeros: [usize; 4],
-) -> Result<Id, String> {
-    let channels = build.shapes[x.id.0].c;
-    let [top, left, bottom, right] = crop;
-    let [height, width] = [top + bottom + 1, left + right + 1];
-    let mut filter = vec![0.0; height * width];
-    filter[top * width + left] = 1.0;
-    let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
-    note_fixed(build, "depthwise convolutions with a single one pad or crop images");
-    build.layer(
-        (None, label),
-        conv,
-        &[x.id],
-        vec![("weight", vec![channels, 1, height, width], filter.repeat(channels))],
-    )
-}
-
-/// Adds a note about layers whose weights should not be trained.
-fn note_fixed(build: &mut Build<'_>, what: &str) {
-    let note = format!("{what}; `freeze.patterns` keeps them from being trained");
-    if !build.notes.contains(&note) {
-        build.notes.push(note);
-    }
 }
 
 /// Checks that all weights of a layer are finite after a change.
@@ -380,7 +333,13 @@ mod tests {
 
     fn made(values: Values, kind: i64) -> Result<Values, String> {
         let graph = Graph::default();
-        let mut build = Build::new(&graph, "net", ("x", Shape::image(1, 1, 1), Layout::Image), 0);
+        let mut build = Build::new(
+            &graph,
+            "net",
+            ("x", Shape::image(1, 1, 1), Layout::Image),
+            0,
+            crate::interop::ops::is_non_negative,
+        );
         let constant = Rc::new(Constant { dims: vec![values.len()], values });
         match of_constant(&mut build, &constant, number(kind).unwrap(), kind)? {
             Value::Constant(constant) => Ok(constant.values.clone()),

@@ -89,7 +89,7 @@ fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
     check(&graph)?;
     let image = image(&graph)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut build = Build::new(&graph, &name, image, bytes.len());
+    let mut build = Build::new(&graph, &name, image, bytes.len(), crate::interop::ops::is_non_negative);
     let (mut unsupported, mut behind) = (Vec::new(), 0);
     for node in &graph.nodes {
         let made = step(&mut build, node);

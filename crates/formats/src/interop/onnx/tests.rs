@@ -234,7 +234,13 @@ fn functions_of_integers_are_exact() {
             *nodes = vec![node(op, inputs, "a")];
         });
         let graph = Graph::read(&bytes).unwrap();
-        let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), bytes.len());
+        let mut build = Build::new(
+            &graph,
+            "net",
+            ("x", Shape::image(2, 4, 4), Layout::Image),
+            bytes.len(),
+            crate::interop::ops::is_non_negative,
+        );
         match (make(&mut build, 0), expected) {
             (Ok(Value::Constant(made)), Ok(expected)) => {
                 assert_eq!(made.values, Values::Ints(expected.to_vec()), "{op}")
@@ -322,7 +328,8 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
         tensors.push(ints("many", &[1 << 31, 1 << 20]));
     });
     let graph = Graph::read(&bytes).unwrap();
-    let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), 0);
+    let mut build =
+        Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), 0, crate::interop::ops::is_non_negative);
     match [0, 1].map(|at| make(&mut build, at).unwrap()) {
         [Value::Constant(one), Value::Constant(other)] => assert!(Rc::ptr_eq(&one, &other)),
         other => panic!("{other:?}"),

@@ -76,6 +76,11 @@ impl Sign {
     }
 }
 
+/// Returns true if no value of this op's output is negative. `inputs` says the same about each input.
+pub(crate) fn is_non_negative(op: &Op, inputs: &[bool]) -> bool {
+    mapping(op).sign().is_non_negative(inputs.iter().copied())
+}
+
 macro_rules! mappings {
     ($($file:ident $name:ident,)*) => {
         $(pub(crate) mod $file;)*

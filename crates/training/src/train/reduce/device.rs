@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, Buffer, DeviceCodec, Draw, Reduction};
+use backend::{Backend, Buffer, DeviceCodec, Draw};
 use comm::World;
 use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 
@@ -155,16 +155,4 @@ impl<B: Backend> BucketSum<B> for MpiSum {
 fn no_region() -> backend::Error {
     let why = "no library can use this device's memory; use reduce.path = \"staged\"".into();
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
-}
-
-/// An f32 sum by a group of devices. It is only enqueued.
-pub struct NcclSum<B: Backend>(pub Arc<Group<B>>);
-
-impl<B: Backend> BucketSum<B> for NcclSum<B> {
-    fn sum(&mut self, _: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
-        let start = Instant::now();
-        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
-        self.0.lock().reduce(bucket, Reduction::SumF32)?;
-        Ok(Timed::in_place(start, bucket.len()))
-    }
 }

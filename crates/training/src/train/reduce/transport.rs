@@ -14,8 +14,8 @@ use recipe::TransportSetting;
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::device::{MpiSum, NcclSum};
+use crate::train::reduce::bucket_sum::{BucketSum, NcclSum, SumStep};
+use crate::train::reduce::device::MpiSum;
 use crate::train::reduce::group::{Group, first_reason};
 use crate::train::reduce::host::HostSum;
 

@@ -84,7 +84,7 @@ fn cropped<'a>(
             "it crops {crop:?} cells at top, left, bottom and right, but at most {MOST_CROPPED} are supported"
         ));
     }
-    let id = channels::framed(build, node.label(), x, crop, zeros)?;
+    let id = build.framed(node.label(), x, crop, zeros)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
 
