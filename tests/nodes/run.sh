@@ -115,7 +115,7 @@ no_ranks() {
 
 digest() { sed -n 's/.*"event":"end".*"digest":"\([^"]*\)".*/\1/p' "out/$1/metrics.jsonl" | tail -n 1; }
 
-# same OUT STEPS: fails unless the run has the bits of a run of so many steps with one rank on one node.
+# same OUT STEPS: fails if the digest differs from that of a run with one rank on one node and STEPS steps.
 same() {
     local whole=$WORK/digest-$2
     if [ ! -s "$whole" ]; then
@@ -323,7 +323,7 @@ test_interfaces() {
     same chosen 20
 }
 
-# A node whose clock is an hour ahead, and one whose clock is behind. Namespaces have no clock of their own, so a library changes the time.
+# One clock is an hour ahead, another is behind. Namespaces share the clock of the machine, so a preloaded library changes the time.
 test_clocks() {
     nodes_up 2 "$PWD"
     cc -shared -fPIC -O1 -o clock.so "$here/clock.c"

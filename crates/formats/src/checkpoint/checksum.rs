@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"TRIREME\0";
 pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
-/// An HDF5 file whose checksum matches, or that has none.
+/// An HDF5 file with a matching checksum, or without a checksum.
 #[derive(Debug)]
 pub(super) struct CheckedFile {
     pub(super) file: File,

@@ -50,7 +50,7 @@ pub enum Error {
     #[error("{} is not a trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
     Foreign {
         path: PathBuf,
-        /// The reason: what the file is, or what it lacks.
+        /// Says what the file is instead, or which part is missing.
         text: String,
     },
     /// A model or another file was given instead of a checkpoint.

@@ -22,7 +22,7 @@ pub struct Log {
     pub exchange: Option<ExchangeLine>,
     /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
     pub layers: Layers,
-    /// Evaluations of the weights themselves, not of their averages.
+    /// Evaluations of the trained weights. Those of the averages are separate.
     pub evals: Vec<EvalLine>,
     /// Scores of the averaged weights (EMA).
     pub averages: Vec<EvalLine>,

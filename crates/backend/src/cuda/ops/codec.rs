@@ -24,7 +24,7 @@ use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 use crate::{Collective, Reduction};
 
-/// The number of runs of a kind, the number of their codes, and the end of the last run.
+/// How many runs of one kind there are, how many codes they contain, and where the last run ends.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,

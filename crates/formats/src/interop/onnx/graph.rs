@@ -62,7 +62,7 @@ struct Attribute<'a> {
 /// Maximum number of nodes, and of weights.
 const MOST: usize = 20_000;
 
-/// Maximum number of inputs and of outputs per node, and of outputs per graph.
+/// Limit for the inputs of a node, the outputs of a node, and the outputs of the graph.
 const MOST_VALUES: usize = 256;
 
 /// Maximum number of attributes per node.
