@@ -58,7 +58,7 @@ pub use ring::options::{MOST_THREADS, Options};
 pub use ring::slot::Filling;
 pub use ring::stats::LoaderStats;
 pub use ring::{bench, stats};
-pub use spec::{ImageSpec, Images};
+pub use spec::{Dtype, ImageSpec, Images};
 pub use storage::dataset::Dataset;
 pub use storage::dataset::Split;
 pub use storage::mapping::Mapping;

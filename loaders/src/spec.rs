@@ -33,6 +33,50 @@ impl fmt::Display for ImageSpec {
     }
 }
 
+/// The type of a raw image's values, as data sets store them: little-endian, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Dtype {
+    #[default]
+    U8,
+    U16,
+    I16,
+    F32,
+}
+
+impl Dtype {
+    pub const ALL: [Self; 4] = [Self::U8, Self::U16, Self::I16, Self::F32];
+
+    /// Returns the name in records and in `dataset.json`, which is also NumPy's and TensorFlow's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "uint8",
+            Self::U16 => "uint16",
+            Self::I16 => "int16",
+            Self::F32 => "float32",
+        }
+    }
+
+    /// Returns the type with this name.
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name().as_bytes() == name)
+    }
+
+    /// Returns the size of a value in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The shapes of a split's images, or the shapes that a pipeline accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Images {
