@@ -69,6 +69,9 @@ const QUICK: &[&str] = &[
     "efficientnet_b0",
     "tf_efficientnet_lite0",
     "convnext_tiny",
+    "mnasnet0_5",
+    "efficientnet_v2_s",
+    "regnet_y_400mf",
 ];
 
 fn fnv(text: &str) -> u32 {
