@@ -72,6 +72,7 @@ const QUICK: &[&str] = &[
     "mnasnet0_5",
     "efficientnet_v2_s",
     "regnet_y_400mf",
+    "shufflenet_v2_x0_5",
 ];
 
 fn fnv(text: &str) -> u32 {

@@ -144,7 +144,7 @@ fn required_order(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>
             return None;
         }
         Op::Norm(_) | Op::Add(_) => r.x.iter().map(channels_last).collect(),
-        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(channels_last).collect(),
+        Op::Concat(_) | Op::Shortcut(_) | Op::Channels(_) if cpu.channels_last => r.x.iter().map(channels_last).collect(),
         _ if r.x.iter().all(|x| x.block == 1) => return None,
         _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
     })

@@ -5,8 +5,8 @@ use super::inception::Arrangement;
 use super::regnet::Stages;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
-    alexnet, convnext, densenet, efficientnet, googlenet, inception, mnasnet, mobilenet, regnet, resnet, small,
-    squeezenet, vgg,
+    alexnet, convnext, densenet, efficientnet, googlenet, inception, mnasnet, mobilenet, regnet, resnet, shufflenet,
+    small, squeezenet, vgg,
 };
 use crate::{NetSpec, Shape};
 
@@ -93,6 +93,10 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("mobilenet_v2", 224, VISION, mobilenet::v2),
     imagenet("mobilenet_v3_large", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::LARGE, 1280)),
     imagenet("mobilenet_v3_small", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::SMALL, 1024)),
+    imagenet("shufflenet_v2_x0_5", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X0_5)),
+    imagenet("shufflenet_v2_x1_0", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X1_0)),
+    imagenet("shufflenet_v2_x1_5", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X1_5)),
+    imagenet("shufflenet_v2_x2_0", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X2_0)),
     imagenet("mnasnet0_5", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 0.5)),
     imagenet("mnasnet0_75", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 0.75)),
     imagenet("mnasnet1_0", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 1.0)),

@@ -14,6 +14,7 @@ mod mnasnet;
 mod mobilenet;
 mod regnet;
 mod resnet;
+mod shufflenet;
 mod small;
 mod squeezenet;
 mod vgg;

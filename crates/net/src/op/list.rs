@@ -30,6 +30,7 @@ macro_rules! for_each_op {
             layer_scale LayerScale,
             drop_path DropPath,
             blur_pool BlurPool,
+            channels Channels,
         }
     };
 }

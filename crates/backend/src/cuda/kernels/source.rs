@@ -24,6 +24,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("shortcut.cu", include_str!("shortcut.cu")),
     ("fold.cu", include_str!("fold.cu")),
     ("concat.cu", include_str!("concat.cu")),
+    ("channels.cu", include_str!("channels.cu")),
     ("multiply.cu", include_str!("multiply.cu")),
     ("group_norm.cu", include_str!("group_norm.cu")),
     ("layer_scale.cu", include_str!("layer_scale.cu")),

@@ -1,7 +1,7 @@
 //! Operators that move or select values: reshapes, transpositions and splits. Also sizes of tensors, from which
 //! exporters compute the target shape of a reshape.
 
-use net::{GroupNorm, Shape};
+use net::{Channels, GroupNorm, Shape};
 
 use crate::interop::onnx::build::{Blocks, Build, Groups, Layout, Operator, Value, View};
 use crate::interop::onnx::channels;
@@ -56,7 +56,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     if let Value::Blocks(view, Blocks { count, exchanged: true }) = build.value(node, 0)? {
         let x = build.shapes[view.id.0];
         let fits = are_sizes(sizes.get(1..).unwrap_or_default(), [x.c, x.h, x.w]);
-        return if fits { shuffled(build, node, view, count) } else { refuse(x) };
+        return if fits { channels::picked(build, node, view, Channels::shuffle(x.c, count)) } else { refuse(x) };
     }
     let view = build.view(node, 0)?;
     let x = build.shapes[view.id.0];
@@ -155,14 +155,6 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
         ));
     }
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
-}
-
-/// Adds a channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
-fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
-    let channels = build.shapes[view.id.0].c;
-    let each = channels / blocks;
-    let from: Vec<usize> = (0..channels).map(|to| to % blocks * each + to / blocks).collect();
-    channels::picked(build, node, view, &from)
 }
 
 /// Moves the channels to the end or back to the second position.
@@ -287,7 +279,7 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut views = Vec::new();
     let mut from = 0;
     for (size, name) in sizes.iter().zip(&node.outputs) {
-        let id = channels::picked_as(build, name, x, &(from..from + size).collect::<Vec<_>>())?;
+        let id = build.layer((None, name), Channels::range(from, *size), &[x.id], Vec::new())?;
         views.push(View { id, ..x });
         from += size;
     }

@@ -1,5 +1,7 @@
 //! Pad and Slice: padding and strides that become part of the following layer.
 
+use net::Channels;
+
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
@@ -55,7 +57,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         }
         [_, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
             let part = range(starts[1], ends[1], shape.c);
-            channels::picked(build, node, x, &part.collect::<Vec<_>>())
+            channels::picked(build, node, x, Channels::range(part.start, part.len()))
         }
         [1, 1, 1, 1] if starts[..2] == [0, 0] && ends[0] >= i64::from(i32::MAX) && ends[1] >= whole[1] => {
             let (rows, columns) = (range(starts[2], ends[2], shape.h), range(starts[3], ends[3], shape.w));

@@ -1,6 +1,6 @@
 //! Graphs as written for old opsets and by the exporters of TensorFlow, Caffe2 and PyTorch.
 
-use net::{Activation, Conv, Op};
+use net::{Activation, Channels, Conv, Op};
 
 use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
@@ -16,6 +16,18 @@ fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     let names: Vec<&str> = net.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
     let tensor = net.tensors.iter().find(|tensor| tensor.0 == name);
     tensor.unwrap_or_else(|| panic!("{name} in {names:?}")).2.clone()
+}
+
+/// Imports a network and returns its selections of channels.
+fn channels(bytes: &[u8]) -> Vec<Channels> {
+    let nodes = network(bytes).unwrap().net.nodes;
+    nodes
+        .into_iter()
+        .filter_map(|node| match node.op {
+            Op::Channels(channels) => Some(channels),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Older opsets have attributes where newer opsets have inputs.
@@ -299,10 +311,9 @@ fn channel_shuffles_move_channels() {
         all[1] = floats("fc.weight", &[6, 3], &[0.5; 18]);
         own.splice(1..2, nodes.to_vec());
     });
-    let weight = values(&bytes, "b.weight");
-    let from: Vec<usize> = weight.chunks(6).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect();
-    assert_eq!(from, [0, 3, 1, 4, 2, 5]);
-    assert_eq!(weight.iter().sum::<f32>(), 6.0);
+    assert_eq!(channels(&bytes), [Channels::shuffle(6, 2)]);
+    let source: Vec<usize> = (0..6).map(|channel| Channels::shuffle(6, 2).source(channel)).collect();
+    assert_eq!(source, [0, 3, 1, 4, 2, 5]);
 }
 
 /// PyTorch's exporter flattens a single image to one dimension and gathers its features again.
@@ -336,24 +347,18 @@ fn a_list_of_all_features_is_parted_again() {
 }
 
 #[test]
-fn channels_are_split_by_convolutions_of_zeros_and_ones() {
+fn channels_are_split() {
     let join = node("Concat", &["q", "p"], "b");
     let half = Message::new().text(2, "q");
     let split = with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).join(half);
     let bytes = between(&[], &[split, join.clone()]);
-    assert_eq!(kinds(&bytes)[..4], ["conv", "conv", "conv", "concat"]);
-    let picked = |name: &str| {
-        values(&bytes, name).chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!((picked("p.weight"), picked("q.weight")), (vec![0, 1], vec![2, 3, 4]));
+    assert_eq!(kinds(&bytes)[..4], ["conv", "channels", "channels", "concat"]);
+    let parts = [Channels::range(0, 2), Channels::range(2, 3)];
+    assert_eq!(channels(&bytes), parts);
     let lists = [ints("one", &[1]), ints("zero", &[0]), ints("two", &[2]), ints("end", &[i64::MAX])];
     let slices =
         [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
-    let bytes = between(&lists, &slices);
-    assert_eq!(
-        values(&bytes, "q.weight").chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>(),
-        [2, 3, 4]
-    );
+    assert_eq!(channels(&between(&lists, &slices)), parts);
     let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
     refused(&between(&[], &[odd]), &["node /b/Split (Split): it splits 5 channels into [4] for 1 outputs"]);
     refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["along axis 2"]);
