@@ -22,6 +22,9 @@ mod format;
 mod guarded;
 mod label_sets;
 pub mod memory;
+#[cfg(test)]
+#[path = "../tests/loaders/common/mentions.rs"]
+mod mentions;
 mod mix;
 pub mod order;
 pub mod random;

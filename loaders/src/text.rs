@@ -151,7 +151,7 @@ mod nearest_tests {
         assert_eq!(nearest("random_corp", &["flip", "random_crop"]), Some("random_crop"));
         assert_eq!(nearest("transformer", &models), None);
         assert_eq!(nearest("xy", &["ab"]), None);
-        assert_eq!(did_you_mean("filp", &["flip"]), "; did you mean \"flip\"?");
+        assert!(did_you_mean("filp", &["flip"]).contains("\"flip\""));
         assert_eq!(did_you_mean("zzzzzz", &["flip"]), "");
     }
 }

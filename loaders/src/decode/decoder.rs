@@ -425,6 +425,7 @@ pub(super) fn advice(file: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn files_are_told_by_their_first_bytes() {
@@ -435,9 +436,10 @@ mod tests {
         assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some("a TIFF file"));
         assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some("a TIFF file"));
         assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some("a HEIC file"));
-        assert!(advice(b"GIF89a..").contains("it is a GIF file; "));
-        assert!(advice(b"%PDF-1.4").contains("it is a PDF file; save it as PNG or JPEG"));
-        assert!(advice(b"PK\x03\x04").contains("unpack it first"));
-        assert!(advice(b"").contains("empty") && advice(b"hello").contains("\"hello\""));
+        assert_mentions(&advice(b"GIF89a.."), &["a GIF file", "trireme data convert"]);
+        assert_mentions(&advice(b"%PDF-1.4"), &["a PDF file", "PNG or JPEG"]);
+        assert_mentions(&advice(b"PK\x03\x04"), &["a ZIP archive", "unzip"]);
+        assert_mentions(&advice(b""), &["empty", "0 bytes"]);
+        assert_mentions(&advice(b"hello"), &["\"hello\""]);
     }
 }

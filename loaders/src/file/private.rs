@@ -66,21 +66,26 @@ mod tests {
         make(&own).unwrap();
         make(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
-        let refused = |folder: &Path| make(folder).unwrap_err().to_string();
-        symlink(&own, parent.join("link")).unwrap();
-        assert!(refused(&parent.join("link")).contains("it is a link or a file"));
-        fs::write(parent.join("file"), "").unwrap();
-        assert!(refused(&parent.join("file")).contains("it is a link or a file"));
+        // Checks which directory is not private, and that the problem contains `part`.
+        let refused = |folder: &Path, wrong: &Path, part: &str| match make(folder).unwrap_err() {
+            Error::NotPrivate { dir, problem } if dir == wrong => assert!(problem.contains(part), "{problem}"),
+            other => panic!("not the error of {}: {other}", wrong.display()),
+        };
+        let (link, file) = (parent.join("link"), parent.join("file"));
+        symlink(&own, &link).unwrap();
+        refused(&link, &link, "a link");
+        fs::write(&file, "").unwrap();
+        refused(&file, &file, "a file");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(refused(&own).contains("(mode 750)"), "{}", refused(&own));
+        refused(&own, &own, "mode 750");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(refused(&own).contains("no sticky bit"));
+        refused(&own, &parent, "sticky bit");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         make(&own).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&own, Some(12_345), None).unwrap();
-            assert!(refused(&own).contains("it belongs to user 12345"), "{}", refused(&own));
+            refused(&own, &own, "user 12345");
         }
         fs::remove_dir_all(parent).unwrap();
     }
