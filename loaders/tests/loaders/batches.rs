@@ -32,7 +32,7 @@ fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, se
         let value = (batch.labels().to_vec(), batch.ids().to_vec(), bits);
         assert!(seen.insert(at, value).is_none(), "{at:?} twice");
     }
-    assert!(loader.next().unwrap().is_none(), "the end is not the end");
+    assert!(loader.next().unwrap().is_none(), "there is no batch after the end");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
         let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
         let error = loop {
             match loader.next() {
-                Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+                Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
                 Err(error) => break error,
             }
         };
@@ -250,13 +250,13 @@ fn ready_is_what_is_due() {
             let ready = loader.is_ready();
             let batch = loader.next().unwrap();
             let now = loader.stats().wait;
-            assert!(!ready || now == waited, "a batch that was ready was waited for");
+            assert!(!ready || now == waited, "the consumer waited for a batch that was ready");
             (waited, steps_ready) = (now, steps_ready + usize::from(ready));
             if batch.is_none() {
                 break;
             }
         }
-        assert!(steps_ready > 0, "nothing was ever ready for a slow consumer of {threads} threads");
+        assert!(steps_ready > 0, "no batch was ever ready, although the consumer of {threads} threads is slow");
     }
 }
 

@@ -99,7 +99,7 @@ fn a_shard_that_is_missing_ends_the_loader_by_name() {
         let mut loader = start(&data, split, Shuffle::Window(1), Options { io, buffer, ..Options::default() });
         let error = loop {
             match loader.next() {
-                Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+                Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
                 Err(error) => break error,
             }
         };
@@ -122,7 +122,7 @@ fn short_reads_are_errors() {
     OpenOptions::new().write(true).open(data.shard(0)).unwrap().set_len(4096).unwrap();
     let error = loop {
         match loader.next() {
-            Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+            Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
             Err(error) => break error,
         }
     };

@@ -1,5 +1,5 @@
 //! Small data sets in the temporary directory. They are removed when they are dropped.
-#![allow(dead_code)] // Each of the two test binaries uses only a part.
+#![allow(dead_code, unused_imports)] // Each of the two test binaries uses only a part.
 
 mod mentions;
 
@@ -14,7 +14,7 @@ use loaders::{
     Dataset, Draws, Error, Fault, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard,
 };
 
-pub use mentions::assert_mentions;
+pub use mentions::{assert_mentions, is_mentioned};
 
 pub const SPEC: ImageSpec = ImageSpec::new(8, 8, 3);
 
