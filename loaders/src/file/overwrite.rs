@@ -83,7 +83,7 @@ mod tests {
         assert_mentions(&refused("model.h5"), &[&path("model.h5"), "not a table"]);
         let own = checked("old.csv", &[&folder.join("./old.csv")]).unwrap_err();
         assert_mentions(&own, &[&path("old.csv"), "input files"]);
-        assert_mentions(&refused(""), &[&path(""), "a folder"]);
+        assert_mentions(&refused(""), &[&path(""), "is a folder"]);
         assert_mentions(&refused("no/new.csv"), &[&path("no/new.csv"), &format!("mkdir -p {}", path("no"))]);
         assert_mentions(&refused("old.csv/new.csv"), &[&path("old.csv/new.csv"), "a file", "not a folder"]);
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();

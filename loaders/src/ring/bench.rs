@@ -293,8 +293,9 @@ mod advice_tests {
         assert!(!local.contains("--stage"), "{local}");
         let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1, false);
         assert_mentions(&text, &["transform-bound", "640", "1,280", "1 more loader thread"]);
+        assert!(!text.contains("--"), "{text}");
         let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1, false);
-        assert_mentions(&text, &["decode-bound", "640 img/s", "more loader threads"]);
+        assert_mentions(&text, &["decode-bound", "640 img/s", "use more"]);
         let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1, false);
         assert_mentions(&text, &["read-bound", "in memory"]);
         let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1, false);
