@@ -137,7 +137,7 @@ fn lines_with_too_many_fields_are_refused() {
 fn labels_that_cannot_be_used_are_left_out_on_request() {
     let case = Case::new("on-bad-skip-labels");
     for (kind, source, more, train, left_out) in [
-        ("parquet", "null-label", &[][..], 8, ["row 4: ", "null"]),
+        ("parquet", "null-label", &[][..], 8, ["row 4: ", "is null"]),
         ("parquet", "minus-one", &[], 9, ["row 0: ", "label `-1`"]),
         ("webdataset", "wds", &["--classes", "cl.txt"], 6, ["s2.jpg: ", "label `emu`"]),
         ("recordio", "insightface", &[], 9, ["record 0 ", "byte 0"]),
@@ -231,7 +231,7 @@ fn graphs_of_other_programs_are_read() {
 }
 
 #[test]
-fn names_of_other_files_begin_no_lines() {
+fn names_in_files_cannot_begin_a_line_of_the_output() {
     let case = Case::new("forged-lines");
     let forged = |ended: &ProgramOutput| {
         let said = format!("{}{}", ended.stdout, ended.stderr);

@@ -365,7 +365,7 @@ mod slurm_tests {
     }
 
     #[test]
-    fn lone_ranks_of_a_step_are_fatal_and_the_text_holds_the_cure() {
+    fn lone_ranks_of_a_step_are_fatal_and_the_text_has_the_remedy() {
         let Verdict::Fatal(text) = verdict(&STEP, 1) else { panic!("four lone ranks passed") };
         assert!(text.contains("4 tasks") && text.contains("--mpi=pmix"), "{text}");
     }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_member_of_a_family_will_do() {
+    fn every_library_of_the_right_family_is_accepted() {
         for version in [CRAY, INTEL, MPICH, "MVAPICH2 Version      :\t2.3.7", "an MPI of 2040"] {
             assert_eq!(mismatch(Family::Mpich, version, by(Family::Mpich)), None, "{version}");
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_the_other_family_is_named_with_the_program_s_own() {
+    fn errors_name_the_programs_family_and_the_library() {
         let others = [CRAY, INTEL, MPICH].map(|version| (Family::OpenMpi, version));
         for (compiled, version) in others.into_iter().chain([(Family::Mpich, OPEN_MPI_5)]) {
             let text = mismatch(compiled, version, None).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_family_s_mpirun_is_refused_but_where_mpich_has_pmix() {
+    fn the_other_familys_mpirun_is_refused_unless_mpich_has_pmix() {
         let text = mismatch(Family::OpenMpi, OPEN_MPI_5, by(Family::Mpich)).unwrap();
         assert!(["its mpirun", "4 ranks", "MPICC="].iter().all(|part| text.contains(part)), "{text}");
         assert!(mismatch(Family::Mpich, MPICH, by(Family::OpenMpi)).is_some());

@@ -325,7 +325,7 @@ fn a_second_launch_is_an_error() {
 }
 
 #[test]
-fn refusals_come_back_as_errors() {
+fn errors_of_mpi_are_returned() {
     assert_eq!(succeed("errors", 2).matches("error of rank 1 right").count(), 1);
 }
 
@@ -342,7 +342,7 @@ fn a_panic_in_an_operation_of_the_caller_ends_all_ranks() {
 }
 
 #[test]
-fn what_is_run_waits_for_what_was_started() {
+fn an_operation_waits_for_those_started_before_it() {
     for ranks in [1, 2, 3] {
         assert_eq!(succeed("order", ranks).matches("in order").count(), ranks);
     }
@@ -375,7 +375,7 @@ fn die_works_before_mpi_is_up_and_after_its_end() {
 }
 
 #[test]
-fn one_rank_alone_is_not_numbered_and_only_the_first_failure_speaks() {
+fn a_single_rank_has_no_number_and_only_the_first_failure_is_printed() {
     let text = fail("many", 0, 5, "failure ");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.starts_with("failure "), "{text}");

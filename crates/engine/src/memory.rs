@@ -356,7 +356,7 @@ mod tests {
     use net::Shape;
 
     #[test]
-    fn what_does_not_fit_is_said_with_what_would() {
+    fn errors_about_memory_say_what_would_fit() {
         let net = NetSpec::new("net", Shape::vector(1));
         let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
         assert!(need.check(&net, 96, None).is_ok());

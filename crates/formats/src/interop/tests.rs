@@ -83,7 +83,7 @@ fn damaged_files_end_in_errors() {
 }
 
 #[test]
-fn other_files_are_told_what_is_read() {
+fn unknown_formats_are_refused_with_a_list_of_the_supported_ones() {
     let error = read_bytes(b"GIF89a", "gif").unwrap_err();
     let Error::Unknown { known, .. } = &error else { panic!("{error}") };
     assert!(["safetensors", ".pth", "model.h5"].iter().all(|format| known.contains(format)), "{known}");

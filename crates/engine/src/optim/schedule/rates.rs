@@ -328,7 +328,7 @@ mod tests {
 
     /// The note names the current rate of the plateau schedule.
     #[test]
-    fn what_has_fallen_stays_down() {
+    fn an_extended_run_keeps_the_lowered_rate_of_a_plateau() {
         let kind = ScheduleKind::Plateau(Plateau::default());
         let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();

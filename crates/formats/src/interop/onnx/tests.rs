@@ -169,7 +169,7 @@ fn cycles_are_written_out() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_told_with_both_sides() {
+fn shape_errors_have_the_expected_and_the_actual_shape() {
     let bytes = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 3, 1, 1], &[0.0; 15]));
     refused(&bytes, &["/a/Conv (Conv)", "weight", "[5, 2, 1, 1]", "2x4x4", "[5, 3, 1, 1]"]);
     let sum = changed(|tensors, nodes| {
@@ -185,7 +185,7 @@ fn shapes_that_do_not_fit_are_told_with_both_sides() {
 /// Exporters may compute the sizes of a reshape from a tensor, split a linear layer into two nodes, and end with a
 /// softmax.
 #[test]
-fn what_exporters_write_in_several_nodes_is_understood() {
+fn layers_that_exporters_write_as_several_nodes_are_recognised() {
     let bytes = changed(|tensors, nodes| {
         tensors.extend([
             ints("zero", &[0]),

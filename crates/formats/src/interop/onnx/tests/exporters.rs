@@ -360,7 +360,7 @@ fn channels_are_split_by_convolutions_of_zeros_and_ones() {
 }
 
 #[test]
-fn attention_is_called_so() {
+fn attention_is_refused_by_name() {
     let attention = [node("Relu", &["a"], "q"), node("MatMul", &["a", "q"], "b")];
     refused(&between(&[], &attention), &["/b/MatMul (MatMul)", "attention"]);
     let shares = [node("Softmax", &["a"], "s"), node("MatMul", &["s", "a"], "b")];

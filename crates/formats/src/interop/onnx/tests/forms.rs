@@ -35,7 +35,7 @@ pub fn kinds(bytes: &[u8]) -> Vec<&'static str> {
 }
 
 #[test]
-fn no_input_is_passed_over() {
+fn inputs_that_an_operator_does_not_read_are_refused() {
     let numbers = [floats("zero", &[], &[0.0]), floats("most", &[], &[0.7])];
     for op in ["Max", "Min"] {
         let bytes = between(&numbers, &[node(op, &["a", "zero", "most"], "b")]);
@@ -67,7 +67,7 @@ fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> 
 /// `auto_pad` depends on the size after the Pad node. With 4 + 2 rows, stride 2 needs one more row and stride 3 none.
 /// With 4 rows it would be one and two.
 #[test]
-fn cells_of_same_are_counted_behind_a_pad() {
+fn auto_pad_counts_the_cells_of_a_pad_node() {
     let both = [0, 0, 1, 1, 0, 0, 1, 1];
     for (op, weight) in [("Conv", &["own.weight"][..]), ("AveragePool", &[])] {
         assert_eq!(padded(op, weight, "SAME_UPPER", 2, &both), [1, 1, 2, 2], "{op}");
@@ -87,7 +87,7 @@ fn behind(nodes: &[Message]) -> Vec<u8> {
 }
 
 #[test]
-fn a_softmax_is_left_out_where_nobody_reads_it() {
+fn a_softmax_is_left_out_only_at_the_end() {
     for op in ["Softmax", "LogSoftmax"] {
         for axis in [1, -1] {
             assert!(network(&behind(&[with_int(node(op, &["z"], "y"), "axis", axis)])).is_ok(), "{op} {axis}");
@@ -185,7 +185,7 @@ fn casts_of_numbers_are_computed() {
 }
 
 #[test]
-fn what_a_gemm_adds_is_one_number_a_class() {
+fn the_bias_of_a_gemm_has_one_number_per_class() {
     let with = |dims: &[i64], values: &[f32]| {
         changed(|tensors, own| {
             tensors.push(floats("fc.bias", dims, values));
@@ -206,7 +206,7 @@ fn what_a_gemm_adds_is_one_number_a_class() {
 }
 
 #[test]
-fn functions_that_are_no_activation_are_named_with_a_cure() {
+fn unsupported_activations_are_named_with_a_remedy() {
     let bounds = [floats("least", &[], &[-1.0]), floats("most", &[], &[1.0])];
     for (op, inputs) in
         [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Max", &["a", "most"])]
@@ -219,7 +219,7 @@ fn functions_that_are_no_activation_are_named_with_a_cure() {
 }
 
 #[test]
-fn types_and_domains_are_named_with_a_cure() {
+fn unsupported_types_and_domains_are_named_with_a_remedy() {
     let graph = |kind: i64| {
         let tensor = IMAGE.iter().fold(Message::new(), |shape, _| shape.message(1, Message::new().int(1, 4)));
         let tensor = Message::new().message(1, Message::new().int(1, kind).message(2, &tensor));
