@@ -356,23 +356,22 @@ mod tests {
     use net::Shape;
 
     #[test]
-    fn what_does_not_fit_is_said_with_what_would() {
+    fn errors_about_memory_say_what_would_fit() {
         let net = NetSpec::new("net", Shape::vector(1));
         let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
         assert!(need.check(&net, 96, None).is_ok());
         assert!(need.check(&net, 96, Some(1_000_000_000)).is_ok());
-        let error = need.check(&net, 96, Some(540_000_000)).unwrap_err().to_string();
-        for part in [
-            "net at 96 images needs 1000 MB",
-            "gradients 40 MB",
-            "activations 960 MB",
-            "7 MB of work space",
-            "540 MB are free",
-            "about 50 images",
-        ] {
-            assert!(error.contains(part), "{part}: {error}");
-        }
-        let error = need.check(&net, 96, Some(30_000_000)).unwrap_err().to_string();
-        assert!(error.contains("not even one image"), "{error}");
+        let refused = |free, parts: [&str; 4]| {
+            let error = need.check(&net, 96, Some(free)).unwrap_err();
+            let Error::DeviceMemory { what, need, have } = &error else { panic!("{error}") };
+            assert_eq!(what, "net at 96 images");
+            assert!(
+                ["1000 MB", "gradients 40 MB", "activations 960 MB", "7 MB"].iter().all(|part| need.contains(part)),
+                "{need}"
+            );
+            parts.iter().for_each(|part| assert!(have.contains(part), "expected {part:?} in: {have}"));
+        };
+        refused(540_000_000, ["540 MB", "50 images", "batch", "ranks"]);
+        refused(30_000_000, ["30 MB", "not even one", "per rank", "free"]);
     }
 }

@@ -299,7 +299,7 @@ mod tests {
         assert!(extension(10, 5, 10).apply(&mut waiting).unwrap().contains("has not begun"));
         assert_eq!(waiting.stretched, None);
         let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
-        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as in the recipe"));
+        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("recipe"));
         assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
     }
 
@@ -328,10 +328,10 @@ mod tests {
 
     /// The note names the current rate of the plateau schedule.
     #[test]
-    fn what_has_fallen_stays_down() {
+    fn an_extended_run_keeps_the_lowered_rate_of_a_plateau() {
         let kind = ScheduleKind::Plateau(Plateau::default());
         let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
-        assert!(said.contains("as in the recipe") && said.contains("(lr 0.01)"), "{said}");
+        assert!(said.contains("recipe") && said.contains("(lr 0.01)"), "{said}");
     }
 }

@@ -335,7 +335,7 @@ mod tests {
         for (way, name) in
             ways.into_iter().zip(["os.system", "os.system", "builtins.eval", "torch.storage._load_from_bytes"])
         {
-            assert!(refused(way).starts_with(&format!("its pickle names {name},")), "{}", refused(way));
+            assert!(refused(way).contains(&format!("names {name},")), "{}", refused(way));
         }
         for (way, name) in [(b"(ios\nsystem\n".as_slice(), "INST"), (b"(os".as_slice(), "OBJ"), (b"))\x81", "NEWOBJ")] {
             assert!(refused(way).contains(name), "{}", refused(way));
@@ -348,19 +348,19 @@ mod tests {
     #[test]
     fn stacks_marks_and_memos_are_checked() {
         for (program, part) in [
-            (b"".as_slice(), "more from the stack"),
-            (b"t", "looks for a mark"),
-            (b"(K\x01(\x85", "more from the stack"),
-            (b"h\x03", "recalls value 3"),
-            (b"q\0", "where there is none"),
-            (b"}K\x01s", "where there is none"),
+            (b"".as_slice(), "stack at byte 3"),
+            (b"t", "mark at byte 3"),
+            (b"(K\x01(\x85", "stack at byte 7"),
+            (b"h\x03", "value 3"),
+            (b"q\0", "value at byte 4"),
+            (b"}K\x01s", "value at byte 6"),
             (b"K\x01K\x02a", "appends to Int(1)"),
             (b"}(K\x01u", "sets 1 items"),
-            (b"X\xff\xff\xff\x7fabc", "in the middle"),
+            (b"X\xff\xff\xff\x7fabc", "ends at byte 11"),
             (b"cabc", "without an end"),
-            (b"\x8a\x0912345678", "in the middle"),
+            (b"\x8a\x0912345678", "ends at byte 13"),
             (b"X\x01\0\0\0\xff", "not UTF-8"),
-            (b"K\x01Q", "expected a list or tuple"),
+            (b"K\x01Q", "list or tuple"),
             (b"]K\x01b", "sets attributes"),
         ] {
             assert!(refused(program).contains(part), "{program:?}: {}", refused(program));

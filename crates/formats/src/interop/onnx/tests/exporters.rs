@@ -113,7 +113,7 @@ fn batch_norms_in_training_mode_are_refused_by_name() {
     let stored = ["gamma", "beta", "mean", "var"].map(|name| floats(name, &[5], &[1.0; 5]));
     let norm = node("BatchNormalization", &["a", "gamma", "beta", "mean", "var"], "b");
     let training = between(&stored, &[with_int(norm.clone(), "training_mode", 1)]);
-    refused(&training, &["node /b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
+    refused(&training, &["/b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
     refused(&between(&stored, &[with_int(norm, "spatial", 0)]), &["spatial=0"]);
 }
 
@@ -162,7 +162,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     assert!(matches!(&net.nodes[3].op, Op::Pool(pool) if pool.pads == [0; 4]), "{net:?}");
     let weight = format!("{}.weight", net.nodes[2].name);
     assert_eq!(tensors.iter().find(|tensor| tensor.0 == weight).unwrap().2, [1.0; 5]);
-    assert!(notes.iter().any(|note| note.starts_with("depthwise convolutions with a single one")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("depthwise") && note.contains("`freeze.patterns`")), "{notes:?}");
 }
 
 /// No value is lower than -infinity, so these cells are a max pool's own padding.
@@ -177,9 +177,9 @@ fn cells_of_minus_infinity_are_padding_of_max_pools() {
         Op::Pool(pool) => assert_eq!(pool.pads, [1, 1, 0, 0]),
         other => panic!("{other:?}"),
     }
-    refused(&with(&tensors, "AveragePool"), &["node /b/AveragePool (AveragePool)", "padded with -infinity"]);
+    refused(&with(&tensors, "AveragePool"), &["/b/AveragePool (AveragePool)", "-infinity"]);
     let [cells, _] = tensors.clone();
-    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["node /p/Pad (Pad): it pads with values"]);
+    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["/p/Pad (Pad)", "-infinity"]);
 }
 
 /// Slices and negative pads crop images. A crop is a convolution that moves them.
@@ -204,9 +204,9 @@ fn crops_are_depthwise_convolutions() {
     let pads = conv(&[node("Pad", &["a", "pads"], "b")]);
     assert_eq!(pads, (([2, 3], [0, 0, 1, 0]), vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]));
     let all = [ints("pads", &[0, 0, -4, 0, 0, 0, 0, 0])];
-    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["node /b/Pad (Pad)"]);
+    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["/b/Pad (Pad)"]);
     let many = [ints("pads", &[0, 0, -9, 0, 0, 0, 0, 0])];
-    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["it crops [9, 0, 0, 0] cells"]);
+    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["/b/Pad (Pad)", "[9, 0, 0, 0]"]);
 }
 
 /// tf2onnx may write the Pad before the Transpose that a convolution needs.
@@ -233,7 +233,7 @@ fn readers_share_the_layer_that_pads() {
     let nodes = [node("Pad", &["a", "cells"], "p"), node("Tanh", &["p"], "t"), node("Add", &["p", "t"], "b")];
     assert_eq!(kinds(&between(&cells, &nodes))[..4], ["conv", "conv", "tanh", "add"]);
     let mirrored = node("Pad", &["a", "cells"], "p").message(5, Message::new().text(1, "mode").text(4, "reflect"));
-    refused(&between(&cells, &[mirrored, nodes[1].clone(), nodes[2].clone()]), &["padded with mirrored cells"]);
+    refused(&between(&cells, &[mirrored, nodes[1].clone(), nodes[2].clone()]), &["/t/Tanh (Tanh)", "mirrored"]);
 }
 
 /// Keras's Rescaling layer computes x * 2 / 255 - 1.
@@ -265,7 +265,7 @@ fn inputs_that_no_node_reads_are_left_out() {
     };
     assert!(network(&with(&nodes)).is_ok());
     let read = [&[node("Add", &["x", "mean"], "s")][..], &nodes].concat();
-    refused(&with(&read), &["the nodes read 2 inputs (x, mean), expected one, the images"]);
+    refused(&with(&read), &["2 inputs", "(x, mean)"]);
 }
 
 /// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
@@ -282,7 +282,7 @@ fn channels_may_come_last_from_the_input_on() {
         node("MatMul", &["d", "fc.weight"], "y"),
     ];
     let bytes = model(17, &[Err("N"), Ok(5), Ok(6), Ok(2)], &tensors, &nodes);
-    refused(&bytes, &["node /d/Reshape (Reshape): from 5x5x6 to [-1, 80]"]);
+    refused(&bytes, &["/d/Reshape (Reshape)", "5x5x6", "[-1, 80]"]);
     let bytes = model(17, &[Err("N"), Ok(8), Ok(2), Ok(2)], &tensors, &nodes);
     let net = network(&bytes).unwrap();
     assert_eq!(net.net.input, Shape::image(2, 8, 2));
@@ -342,8 +342,8 @@ fn a_list_of_all_features_is_parted_again() {
         let kinds = kinds(&with((0..5).collect(), dims));
         assert_eq!([kinds[0], kinds[kinds.len() - 1]], ["conv", "linear"], "{kinds:?}");
     }
-    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["node /p/Gather (Gather): its indices mix the features"]);
-    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): its indices have the shape [5, 1]"]);
+    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["/p/Gather (Gather)", "features"]);
+    refused(&with((0..5).collect(), &[5, 1]), &["/p/Gather (Gather)", "[5, 1]", "(N, 5)"]);
 }
 
 #[test]
@@ -360,18 +360,15 @@ fn channels_are_split() {
         [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
     assert_eq!(channels(&between(&lists, &slices)), parts);
     let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
-    refused(&between(&[], &[odd]), &["node /b/Split (Split): it splits 5 channels into [4] for 1 outputs"]);
-    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["along axis 2"]);
+    refused(&between(&[], &[odd]), &["/b/Split (Split)", "5 channels", "[4]", "1 outputs"]);
+    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["/b/Split (Split)", "axis 2"]);
 }
 
 #[test]
-fn attention_is_called_so() {
+fn attention_is_refused_by_name() {
     let attention = [node("Relu", &["a"], "q"), node("MatMul", &["a", "q"], "b")];
-    refused(&between(&[], &attention), &["node /b/MatMul (MatMul)", "attention is not supported"]);
+    refused(&between(&[], &attention), &["/b/MatMul (MatMul)", "attention"]);
     let shares = [node("Softmax", &["a"], "s"), node("MatMul", &["s", "a"], "b")];
-    refused(&between(&[], &shares), &["node /s/Softmax (Softmax)", "attention is not supported"]);
-    refused(
-        &between(&[], &[node("Attention", &["a"], "b")]),
-        &["node /b/Attention (Attention): attention is not supported"],
-    );
+    refused(&between(&[], &shares), &["/s/Softmax (Softmax)", "attention"]);
+    refused(&between(&[], &[node("Attention", &["a"], "b")]), &["/b/Attention (Attention)", "attention"]);
 }
