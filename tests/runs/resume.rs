@@ -311,11 +311,11 @@ fn a_run_that_would_compute_something_else_is_refused() {
         resume(
             ranks,
             &["--set", "optimizer.momentum=0.8", "--set", "batch=10"],
-            &["step-00000003.h5", "optimizer.momentum: 0.9 there, 0.8 here", "batch: 9 there, 10 here"],
+            &["step-00000003.h5", "optimizer.momentum: 0.9 ", " 0.8 ", "batch: 9 ", " 10 "],
         );
-        resume(ranks, &["--set", "model=lenet"], &["model: \"lenet-caffe\" there, \"lenet\" here"]);
-        resume(ranks, &["--set", "workers=4"], &["workers: 3 there, 4 here"]);
-        resume(ranks, &["--set", "ema.decay=0.9"], &["ema.decay: absent there, 0.9 here"]);
+        resume(ranks, &["--set", "model=lenet"], &["model: \"lenet-caffe\"", "\"lenet\""]);
+        resume(ranks, &["--set", "workers=4"], &["workers: 3 ", " 4 "]);
+        resume(ranks, &["--set", "ema.decay=0.9"], &["ema.decay: absent", " 0.9 "]);
     }
     resume(4, &[], &["step-00000003.h5", "3 workers", "4 ranks", "at most 3"]);
     let other = Images::new(&setting.folder.path().join("other"), DIGITS, 49, 20).arg();
