@@ -106,7 +106,7 @@ fn a_disk_that_is_full() {
 
 /// The learning rate jumps beyond f32 in the second epoch. The checkpoint of the first epoch must remain.
 #[test]
-fn a_loss_that_is_no_number() {
+fn a_loss_that_is_not_finite() {
     let (setting, _images) = SmallRun::new();
     let jump = RECIPE.replace("kind = \"constant\"", "kind = \"step\"\nmilestones = [1]\ngamma = 1e42");
     let recipe = setting.folder.write("jump.toml", &jump);
@@ -124,7 +124,7 @@ fn a_loss_that_is_no_number() {
 
 /// A step can make the weights infinite or NaN although its own loss is finite.
 #[test]
-fn weights_that_are_no_numbers() {
+fn weights_that_are_not_finite() {
     let (setting, _images) = SmallRun::new();
     let more = ["--set", "schedule.base_lr=1e39", "--max-steps", "1"];
     for ranks in [0, 2] {
@@ -137,7 +137,7 @@ fn weights_that_are_no_numbers() {
 /// The images have such large values that a variance overflows f32, while the loss stays finite. The running statistics
 /// would never recover.
 #[test]
-fn statistics_that_are_no_numbers() {
+fn statistics_that_are_not_finite() {
     let (setting, _images) = SmallRun::new();
     let far = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-21)\"]"));
     for ranks in [0, 2] {

@@ -184,11 +184,7 @@ fn devices_that_this_machine_lacks() {
         Err(_) => ["libcuda", "LD_LIBRARY_PATH"],
     };
     setting.refused(1, &["--device", "cuda"], &["--device cuda", why[0], why[1], "--device cpu"]);
-    setting.refused(
-        1,
-        &["--set", "precision=f16"],
-        &["precision = \"f16\"", "CPU", "f32", "bf16", "--device cuda"],
-    );
+    setting.refused(1, &["--set", "precision=f16"], &["precision = \"f16\"", "CPU", "f32", "bf16", "--device cuda"]);
     setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\"", "GPUs", "--device cuda"]);
 }
 
@@ -239,7 +235,7 @@ fn ranks_of_different_builds() {
 
 /// File names in JSON and HDF5 are UTF-8.
 #[test]
-fn an_output_folder_whose_name_is_no_text() {
+fn an_output_folder_whose_name_is_not_utf8() {
     use std::os::unix::ffi::OsStrExt;
     let (setting, _images) = SmallRun::new();
     let out = setting.folder.path().join(std::ffi::OsStr::from_bytes(b"w\xff"));

@@ -100,10 +100,7 @@ fn teachers_that_do_not_fit_are_refused() {
         &[&taught(&teacher), "augment.train=[\"flip\"]", "augment.eval=[]"],
         &["distill.teacher", "-2.27 to 2.27", "0 to 255"],
     );
-    refused(
-        &["augment.eval=[]"],
-        &["augment.train makes", "-2.27 to 2.27 ", "augment.eval makes", "0 to 255 "],
-    );
+    refused(&["augment.eval=[]"], &["augment.train makes", "-2.27 to 2.27 ", "augment.eval makes", "0 to 255 "]);
     let began = ["--set", &taught(&teacher), "--max-steps", "1"];
     setting.trained("began", 1, &began);
     setting.trained("teacher", 0, &["--max-steps", "2", "--resume", "auto"]);

@@ -77,8 +77,7 @@ fn an_imported_model_is_the_one_that_was_trained() {
     assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
     let missing = import(&[]);
     missing.failed(2, &["lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
-    import(&["--transform", "normalize"])
-        .failed(2, &["\"normalize\"", "net.safetensors", "no data set"]);
+    import(&["--transform", "normalize"]).failed(2, &["\"normalize\"", "net.safetensors", "no data set"]);
 }
 
 /// The number of classes comes from the file, all other settings from a recipe.

@@ -200,7 +200,11 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     let prefixed = file("prefixed.safetensors", &|name, _| Some(format!("module.{name}")));
     refused(2, &[&prefixed], &["8 tensors", r#"init.match = [["module\\.(.*)", "$1"]]"#]);
     refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\"", "matches nothing", "did you mean"]);
-    refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["init.match: \"backbone.(.*)\"", "matches no name"]);
+    refused(
+        2,
+        &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"],
+        &["init.match: \"backbone.(.*)\"", "matches no name"],
+    );
     refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "regular expression"]);
     refused(2, &["init.strict=false"], &["init.strict", "without init.from"]);
     refused(
@@ -249,14 +253,9 @@ fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     ];
     for ranks in [0, 2] {
         let text = setting.train("dry", ranks, &args(&sets, &["--dry-run"])).succeeded().stdout;
-        for part in [
-            "conv1.weight",
-            " taken ",
-            "excluded",
-            "4 of 8 tensors",
-            "25570 of 431080 parameters",
-            "first 1 epoch",
-        ] {
+        for part in
+            ["conv1.weight", " taken ", "excluded", "4 of 8 tensors", "25570 of 431080 parameters", "first 1 epoch"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("[[optimizer.groups]]\nmatch = [\"fc2.*\"]\nlr = 10\n"), "{text}");

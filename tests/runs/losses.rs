@@ -39,7 +39,10 @@ const LOSSES: &[(&str, &[&str])] = &[
     ("kind = \"bce\"\nover_classes = \"sum\"", &["binary cross-entropy", "sum over classes"]),
     ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", &["binary cross-entropy"]),
     ("kind = \"focal\"\ngamma = 1.5", &["focal", "gamma 1.5"]),
-    ("kind = \"sigmoid_focal\"\nover_classes = \"sum\"", &["sigmoid focal", "gamma 2", "alpha 0.25", "sum over classes"]),
+    (
+        "kind = \"sigmoid_focal\"\nover_classes = \"sum\"",
+        &["sigmoid focal", "gamma 2", "alpha 0.25", "sum over classes"],
+    ),
 ];
 
 #[test]

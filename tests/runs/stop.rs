@@ -223,7 +223,7 @@ fn limits_of_time_end_runs_in_time() {
 }
 
 #[test]
-fn a_time_limit_that_is_no_time() {
+fn an_invalid_time_limit() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
     ended.failed(2, &["--time-limit", "\"1h30m\"", "got \"soon\""]);
