@@ -127,7 +127,7 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
         // 27 halvings lead from 2^16 below 2^-10
         let parts = ["27 steps in a row", "Inf or NaN", "precision = \"bf16\"", "schedule.base_lr", "data stats"];
         let said = ended.failed(1, &parts).stderr;
-        assert!(!said.contains("the loss of step"), "{said}");
+        assert!(!said.contains("loss of step"), "{said}");
         let steps = events(&setting.folder.at(&out), "step");
         assert_eq!(steps.len(), 1 + 27 + 1, "the first step, the skipped steps and the last one");
         assert!(
@@ -143,5 +143,5 @@ fn a_loss_that_is_lost_in_f16_says_so() {
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-6)\"]"));
     let huge = ["--share-gpu", "--set", &lists[0], "--set", &lists[1]];
     let ended = gpu::train(&sized(LENET, 8), "out", 2, &huge, &[]);
-    ended.failed(1, &["the loss of step 1 is not finite", "the loss of every rank", "precision = \"bf16\"", "65,504"]);
+    ended.failed(1, &["step 1 ", "not finite", "every rank", "precision = \"bf16\"", "65,504"]);
 }

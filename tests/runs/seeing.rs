@@ -189,12 +189,12 @@ fn settings_that_never_act_are_warned_of() {
     let set = ["schedule.kind=step", "schedule.milestones=[82, 123]", "batch=32"].map(|key| ["--set", key]).concat();
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {
         let (_, stderr) = train(&setting, "out", &[&set[..], more].concat());
-        for warning in [
-            "warning: the learning rate never falls at epoch 82, 123, because the run has only 2 epochs: give --set \
-             schedule.milestones=[1.0, 1.5]",
-            "warning: batch = 32 is more than a third of the 80 training images",
+        for parts in [
+            ["warning: ", "epoch 82, 123", "2 epochs", "schedule.milestones=[1.0, 1.5]"],
+            ["warning: ", "batch = 32", "third", "80 training images"],
         ] {
-            assert_eq!(stderr.matches(warning).count(), 1, "{warning} in\n{stderr}");
+            let named = |line: &&str| parts.iter().all(|part| line.contains(part));
+            assert_eq!(stderr.lines().filter(named).count(), 1, "{parts:?} in\n{stderr}");
         }
     }
 }
