@@ -9,6 +9,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+/// A higher label is assumed not to be a class.
+pub(crate) const MAX_CLASS: i64 = 1 << 20;
+
 /// A split of a source, such as `train`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSplit {

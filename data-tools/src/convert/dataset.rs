@@ -9,12 +9,13 @@ use loaders::shard::index_path;
 use loaders::{Limits, Manifest, ShardManifest, SplitManifest, printable};
 use serde::{Deserialize, Serialize};
 
-use super::order::{TRAIN, Task};
+use super::order::Task;
 use super::shard_writer::explain_full;
 use super::summary::{SKIPPED, SampleStats};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::source::Source;
+use crate::splits::TRAIN;
 
 /// The manifest and left-out samples of a complete conversion.
 pub(super) struct ConvertedDataset {

@@ -9,9 +9,9 @@ use loaders::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::order::TRAIN;
 use crate::error::Error;
 use crate::image::moments::Moments;
+use crate::splits::TRAIN;
 use crate::text;
 
 /// File in a data set that lists the images that were left out, one per line.

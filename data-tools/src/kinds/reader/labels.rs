@@ -10,14 +10,12 @@
 use super::names;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
+use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
 use loaders::printable;
 use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// A higher number is not accepted as a class.
-const MAX_CLASS: i64 = 1 << 20;
 
 /// A label as the source states it, before it is mapped to a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -243,9 +241,6 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
     Ok((i64::from(least == 1)..=most).map(|number| number.to_string()).collect())
 }
 
-/// The highest valid label number.
-const MAX_NAMED_NUMBER: i64 = 1 << 20;
-
 /// Label numbers with their names and the place where each name was found.
 #[derive(Debug, Default)]
 pub(crate) struct NumberNames(BTreeMap<i64, (String, String)>);
@@ -328,14 +323,13 @@ impl NumberNames {
             (i64::from(!class_names.contains_key(&0)), class_names.keys().next_back().copied().unwrap_or(0));
         for label in labels {
             let Label::Number(number) = *label else { continue };
-            if (0..=MAX_NAMED_NUMBER).contains(&number) {
+            if (0..=MAX_CLASS).contains(&number) {
                 (least, most) = (least.min(number), most.max(number));
                 *label = Label::Name(name_of(&class_names, number));
             }
         }
-        let list = listed.or_else(|| {
-            Some((least..=most.min(MAX_NAMED_NUMBER)).map(|number| name_of(&class_names, number)).collect())
-        });
+        let list = listed
+            .or_else(|| Some((least..=most.min(MAX_CLASS)).map(|number| name_of(&class_names, number)).collect()));
         Ok(NamedClasses { list, notes })
     }
 }
