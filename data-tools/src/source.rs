@@ -2,8 +2,8 @@
 //! by index.
 
 use crate::error::Error;
+use base::text::push_decimal;
 use loaders::example::BoxLists;
-use loaders::text::push_decimal;
 use loaders::{Example, Format};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

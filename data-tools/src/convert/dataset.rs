@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
+use base::text::printable;
 use loaders::replace::replace;
 use loaders::shard::index_path;
-use loaders::{Limits, Manifest, ShardManifest, SplitManifest, printable};
+use loaders::{Limits, Manifest, ShardManifest, SplitManifest};
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;

@@ -89,7 +89,7 @@ impl fmt::Display for ConvertSummary {
             write!(f, "\n  kept {} of an earlier attempt", text::plural(self.resumed as u64, "shard"))?;
         }
         for note in &self.notes {
-            write!(f, "\n  {}", loaders::printable(note))?;
+            write!(f, "\n  {}", base::text::printable(note))?;
         }
         self.write_skipped(f)
     }
@@ -102,7 +102,7 @@ impl ConvertSummary {
         splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
         let words = splits.iter().map(|(name, s)| {
             let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{} {} in {shards}", loaders::shown(name), text::count(s.count))
+            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
         });
         words.collect::<Vec<_>>().join(", ")
     }

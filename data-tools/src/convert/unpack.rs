@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
+use base::text::printable;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use loaders::record::{HEADER, OVERHEAD, read_record, record_size};
 use loaders::replace::replace;
 use loaders::stall::during;
-use loaders::{Compression, Limits, example, printable, regular};
+use loaders::{Compression, Limits, example, regular};
 
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use base::text::printable;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::{Example, Manifest, ShardManifest, SplitManifest, printable, regular};
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, regular};
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};

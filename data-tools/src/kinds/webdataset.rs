@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loaders::{printable, regular};
+use base::text::printable;
+use loaders::regular;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_image;
@@ -150,7 +151,7 @@ fn list(
             let own = sample.label.labels.iter().map(|label| classes.class_in_split(split, label));
             let range = (sample.range.start, sample.range.end - sample.range.start);
             match own.collect::<Result<Vec<u32>, String>>() {
-                Err(what) => unusable.add(path, &format!("{}: {what}", loaders::printable(&sample.name)))?,
+                Err(what) => unusable.add(path, &format!("{}: {what}", base::text::printable(&sample.name)))?,
                 Ok(own) if several => listing.push_set(&sample.name, &own, range),
                 Ok(own) => listing.push(&sample.name, own[0], range),
             }

@@ -7,13 +7,13 @@
 //! Without a list, the classes are the numbers from 0 (or from 1, if 1 is the lowest) to the highest, or all names in
 //! sorted order.
 
+use base::text::{did_you_mean, printable};
+
 use super::names;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
-use loaders::printable;
-use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -168,7 +168,7 @@ impl Classes {
         match &self.train_classes {
             Some(train_classes) if split != TRAIN && !train_classes.contains(&class) => Err(format!(
                 "label `{}`: train has no image of this class, so a model cannot learn it",
-                loaders::printable(&label.text())
+                base::text::printable(&label.text())
             )),
             _ => Ok(class),
         }
@@ -208,7 +208,7 @@ impl Classes {
         };
         format!(
             "label `{}` is not one of the {} classes{train}{range}{}",
-            loaders::printable(&text),
+            base::text::printable(&text),
             names.len(),
             if label.number().is_some() { String::new() } else { did_you_mean(&text, &names) }
         )
@@ -230,7 +230,7 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
     if let Some(name) = labels.iter().find(|label| label.number().is_none()) {
         let what = format!(
             "labels are both numbers and names, such as {least} and `{}`; use only one kind",
-            loaders::printable(&name.text())
+            base::text::printable(&name.text())
         );
         return Err(Error::input(src, what));
     }
