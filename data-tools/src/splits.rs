@@ -246,7 +246,7 @@ impl SplitAssigner<'_> {
             text::first(&quoted),
             text::first(&all),
             if unknown.len() == 1 { "its split" } else { "a split for each" },
-            loaders::printable(unknown[0])
+            base::text::printable(unknown[0])
         );
         Error::input(self.src, what)
     }

@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use base::text::{nearest, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
 use crate::spec::Images;
-use crate::text::{nearest, printable};
 
 /// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \

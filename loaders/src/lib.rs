@@ -36,7 +36,6 @@ mod spec;
 pub mod stall;
 mod storage;
 mod sync;
-pub mod text;
 mod threads;
 pub mod transform;
 
@@ -68,7 +67,6 @@ pub use storage::mapping::Mapping;
 pub use storage::read_plan::Io;
 pub use storage::shard::Shard;
 pub use storage::{dataset, filesystem, shard, sigbus, stage};
-pub use text::{printable, printable_lines, shown};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};

@@ -5,7 +5,6 @@
 //! all of them. If a registered thread has used less than a millisecond of CPU time over a long period, it is waiting
 //! in a call. A thread that reads or computes slowly uses more.
 
-use crate::text::printable;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, process};
+
+use base::text::printable;
 
 /// A thread that uses less CPU time than this counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);

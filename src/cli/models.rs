@@ -104,7 +104,7 @@ fn survey(path: &Path) -> Result<onnx::Network, Failure> {
         return survey.network().map_err(Failure::usage);
     }
     let list = odd.iter().map(|node| format!("not supported: {node}\n")).collect::<String>();
-    Err(Failure::usage(loaders::printable_lines(list.trim_end())))
+    Err(Failure::usage(base::text::printable_lines(list.trim_end())))
 }
 
 /// The name of a network with its default input and classes.

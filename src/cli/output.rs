@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-use loaders::printable_lines;
+use base::text::printable_lines;
 use training::launch;
 
 /// Writes `text` and a line break to stdout, without control characters that a terminal would interpret. A closed pipe

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base::screen;
-use loaders::{overwrite, printable};
+use base::text::printable;
+use loaders::overwrite;
 use report::history::{EvalLine, KeyDifference, LossComparison, Run, State, compare};
 use report::{history, page};
 

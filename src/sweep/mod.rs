@@ -6,8 +6,8 @@ mod training;
 use std::collections::BTreeSet;
 
 use ::training::Error;
+use base::text::printable;
 use loaders::crc32c::crc32c;
-use loaders::printable;
 use report::history::{EvalLine, Run, State};
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Small helpers shared by the other crates: SIMD levels, bf16, the cores of this process, terminal output, the
-//! environment at startup, and types for crates that do not depend on each other.
+//! Small helpers shared by the other crates: text for display, SIMD levels, bf16, the cores of this process, terminal
+//! output, the environment at startup, and types for crates that do not depend on each other.
 
 pub mod bf16;
 pub mod code_spec;
@@ -10,3 +10,4 @@ pub mod run_state;
 pub mod screen;
 pub mod simd;
 pub mod sync;
+pub mod text;

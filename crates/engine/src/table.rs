@@ -21,7 +21,7 @@ pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError>
 /// Returns the table with a last column that `by` computes for each node.
 fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
     let layers = estimate::layers(net)?;
-    let width = layers.iter().map(|layer| loaders::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
+    let width = layers.iter().map(|layer| base::text::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
     let head = ["layer", "kind", "output", "parameters", "MMAC"];
     let last = if by.is_some() { "  by" } else { "" };
     let mut text =
@@ -29,7 +29,7 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
     for (node, Layer { name, kind, output, parameters, frozen, macs }) in layers.iter().enumerate() {
         let by = by.map_or_else(String::new, |by| format!("  {}", by(node)));
         let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
-        let name = loaders::shown(name);
+        let name = base::text::shown(name);
         let frozen = if *frozen { "  frozen" } else { "" };
         let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{by}{frozen}");
     }

@@ -1,10 +1,10 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
 
+use base::text::did_you_mean;
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName};
 use loaders::Shuffle;
-use loaders::text::did_you_mean;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 

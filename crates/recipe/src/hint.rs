@@ -1,6 +1,6 @@
 //! Hints for unknown keys and values: the most similar name, or the equivalent of a setting of PyTorch, Keras or timm.
 
-use loaders::text::{did_you_mean, nearest};
+use base::text::{did_you_mean, nearest};
 
 use super::keys::{KEYS, Key};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use loaders::text::nearest;
+use base::text::nearest;
 use schema::{KeyType, Problem, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 

@@ -157,7 +157,7 @@ impl LogFile {
             true => old.rewind().and_then(|()| io::copy(&mut old, &mut self.file)).map(drop),
             false => Ok(()),
         };
-        let path = loaders::printable(&self.path.to_string_lossy()).into_owned();
+        let path = base::text::printable(&self.path.to_string_lossy()).into_owned();
         screen::say(&match (removed, copied) {
             (true, Ok(())) => format!("warning: {path} was removed and has been restored with all lines so far"),
             (true, Err(error)) => format!("warning: {path} was removed, and its earlier lines are lost: {error}"),

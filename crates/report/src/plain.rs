@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime};
 
-use loaders::printable_lines;
+use base::text::printable_lines;
 
 use super::pace::TimeLeft;
 use super::pace::Window;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::dataset::{ConvertedDataset, Finished};
 use super::journal::Journal;
-use super::order::{self, Order, TRAIN, Task};
+use super::order::{self, Order, Task};
 use super::staging::Staging;
 use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
 use super::work::Conversion;
@@ -20,6 +20,7 @@ use super::{journal, pipeline, unpack};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
+use crate::splits::TRAIN;
 use crate::{kinds, text};
 
 /// Converts `src`, a source of a kind in [`crate::KINDS`], to a data set at `out`. The path `out` must not exist or

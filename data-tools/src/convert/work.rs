@@ -3,7 +3,7 @@
 use super::dataset::Finished;
 use super::journal;
 use super::journal::Journal;
-use super::order::{Order, TRAIN, Task};
+use super::order::{Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
@@ -12,6 +12,7 @@ use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
+use crate::splits::TRAIN;
 use crate::{dir, pool, text};
 use loaders::record::{OVERHEAD, append_record};
 use loaders::{Format, Limits, guarded_with};

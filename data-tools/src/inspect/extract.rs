@@ -114,7 +114,7 @@ impl ExtractSummary {
 
 impl fmt::Display for ExtractSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, class) = (text::path(&self.path), loaders::printable(&self.class));
+        let (path, class) = (text::path(&self.path), base::text::printable(&self.class));
         write!(
             f,
             "{path}: image {} of {}, {class}, {} x {} pixels",

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use base::text::printable;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::{Example, Manifest, ShardManifest, SplitManifest, printable, regular};
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, regular};
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
 use crate::error::Error;
 use crate::image::moments::Moments;
 use crate::options::OnBad;
+use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
 use crate::text;
-
-/// A higher label is assumed not to be a class.
-const MAX_CLASSES: i64 = 1 << 20;
 
 /// Makes the manifest from the scanned shards: splits, classes, mean and standard deviation.
 pub(super) fn make(
@@ -154,8 +153,8 @@ fn names_by_label<'a>(
     for (shard, scanned) in shards.iter().zip(scanned) {
         let path = dir.join(&shard.file);
         for (&label, seen) in &scanned.labels {
-            if !(0..=MAX_CLASSES).contains(&label) {
-                let what = format!("label {label}; expected a class from 0 to {MAX_CLASSES} in image/class/label");
+            if !(0..=MAX_CLASS).contains(&label) {
+                let what = format!("label {label}; expected a class from 0 to {MAX_CLASS} in image/class/label");
                 return Err(fault(&path, seen.first, what));
             }
             let first = names.entry(label).or_default();

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use base::text::push_decimal;
+
 use crate::error::Error;
 use crate::file::regular;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
-use crate::text::push_decimal;
 
 /// Maximum number of characters of a wrong line in a message.
 const MAX_QUOTED: usize = 80;

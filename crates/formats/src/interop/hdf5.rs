@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use loaders::printable;
+use base::text::printable;
 
 use super::weights::{Error, Format, Model, Weights};
 use crate::checkpoint;

@@ -24,7 +24,7 @@ mod tests;
 
 pub use catalogue::{CATALOGUE, Network};
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use crate::{NetSpec, Shape};
 

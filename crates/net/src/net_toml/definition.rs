@@ -1,7 +1,7 @@
 //! A network file that was read. It builds the network for any image shape and number of classes. The layer that
 //! computes the scores depends on the number of classes.
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::file::File;

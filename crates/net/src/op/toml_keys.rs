@@ -1,6 +1,6 @@
 //! The keys of a node and their types. An operation names each of its keys once, and both reading and writing use that.
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use super::shape::Shape;
 use super::spec::Init;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use loaders::{Split, printable};
+use base::text::printable;
+use loaders::Split;
 
 use crate::error::Error;
 use crate::train::evaluate::Selection;

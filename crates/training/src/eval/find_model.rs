@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use base::text::nearest;
 use formats::checkpoint::{Best, StateFile};
-use loaders::text::nearest;
 use loaders::{folder_of, regular};
 
 use super::request::ModelRequest;

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use base::text::printable;
 use engine::graph::BuildError;
 use formats::checkpoint::{LayerKind, LayerWeights, ModelFile};
 use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 

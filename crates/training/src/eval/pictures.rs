@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base::screen;
-use loaders::printable;
+use base::text::printable;
 
 use crate::error::Error;
 

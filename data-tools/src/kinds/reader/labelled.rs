@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::{Component, Path};
 use std::rc::Rc;
 
+use base::text::printable;
 use loaders::stall::during;
-use loaders::{Limits, printable, regular};
+use loaders::{Limits, regular};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;

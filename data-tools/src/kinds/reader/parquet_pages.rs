@@ -11,6 +11,7 @@ use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::ColumnChunkMetaData;
 use ::parquet::file::reader::{ChunkReader, Length};
 use bytes::Bytes;
+use loaders::protobuf::varint;
 
 use crate::text;
 
@@ -157,16 +158,7 @@ struct Varints<'a>(&'a [u8]);
 
 impl Varints<'_> {
     fn next(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        varint(&mut self.0).ok()
     }
 
     /// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.

@@ -6,7 +6,8 @@ use super::lines::{LineContent, Lines, MAX_FIELD};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
-use loaders::{printable, regular};
+use base::text::printable;
+use loaders::regular;
 use serde_json::Value;
 use std::path::Path;
 

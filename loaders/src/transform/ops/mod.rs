@@ -14,7 +14,8 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
-use crate::text::did_you_mean;
+use base::text::did_you_mean;
+
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, BuildResult, Context};

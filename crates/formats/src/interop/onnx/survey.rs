@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loaders::text::did_you_mean;
-use loaders::{printable, regular};
+use base::text::{did_you_mean, printable};
+use loaders::regular;
 use net::{NetSpec, Op, Shape};
 
 use super::build::{Build, Layout, Value};

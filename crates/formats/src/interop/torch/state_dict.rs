@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use loaders::printable;
+use base::text::printable;
 
 use super::pickle::Loaded;
 use super::values::{Storage, Value, Values, View};

@@ -190,7 +190,7 @@ pub fn stage(
     if let Some(staged) = staged.filter(|_| session.is_none_or(Session::is_root)) {
         let gb = |bytes: u64| bytes as f64 / 1e9;
         let (dir, copied, reused) = (staged.dir.display().to_string(), gb(staged.copied), gb(staged.reused));
-        let dir = loaders::printable(&dir);
+        let dir = base::text::printable(&dir);
         screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were already there"));
     }
     Ok(stage::place(data, under))

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use base::text::printable;
 use engine::graph::BuildError;
 use formats::interop::Weights;
-use loaders::printable;
 use net::NetSpec;
 use recipe::{Init, matches};
 

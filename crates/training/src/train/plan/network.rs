@@ -9,13 +9,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use base::text::nearest;
 use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
 use formats::interop::onnx::Network;
 use loaders::{ImageSpec, regular, why};
 use net::{NetSpec, Shape, models, net_toml};
-use recipe::{matches, nearest};
+use recipe::matches;
 
 use crate::error::Error;
 

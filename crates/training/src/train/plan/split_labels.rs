@@ -1,5 +1,6 @@
 //! The labels of a training split and the number of images per class, for recipes that weight or balance classes.
 
+use base::text::printable;
 use loaders::{Error, Split};
 use recipe::{ClassWeights, OnCorrupt, Recipe};
 
@@ -55,7 +56,7 @@ impl SplitLabels {
     pub fn describe(&self, names: &[String]) -> String {
         let mut classes: Vec<(&String, u64)> = names.iter().zip(self.counts.iter().copied()).collect();
         let text = |classes: &[(&String, u64)]| {
-            classes.iter().map(|(name, n)| format!("{} {n}", loaders::printable(name))).collect::<Vec<_>>().join(", ")
+            classes.iter().map(|(name, n)| format!("{} {n}", printable(name))).collect::<Vec<_>>().join(", ")
         };
         if classes.len() <= LISTED {
             return text(&classes);

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use base::environment;
+use base::text::printable;
 use formats::checkpoint::{LabelScores, ModelFile, Progress, Sums};
 use formats::interop::export::keras;
-use loaders::{Images, printable, safe_create};
+use loaders::{Images, safe_create};
 
 use crate::error::Error;
 use crate::train::agree::Session;
