@@ -326,8 +326,11 @@ mod tests {
         fs::write(second.dir().join("b"), "second").unwrap();
         let left = second.dir().to_path_buf();
         first.publish().unwrap();
-        let message = second.publish().unwrap_err().to_string();
-        assert!(message.contains("another process created it"), "{message}");
+        let error = second.publish().unwrap_err();
+        assert!(
+            matches!(&error, Error::OutTaken { path, what } if *path == out && what.contains("another process")),
+            "{error}"
+        );
         assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
         fs::remove_dir_all(&out).unwrap();
     }

@@ -29,7 +29,8 @@ fn lacks(kind: &str, src: &Path, name: &str) {
 fn missing() {
     let temp = Temp::new();
     for (kind, _) in KINDS {
-        refused(kind, &temp.path("nowhere"), &["nowhere: not found", "expected"]);
+        refused(kind, &temp.path("nowhere"), &["expected"]);
+        lacks(kind, &temp.path("nowhere"), "nowhere");
         fs::create_dir_all(temp.path("empty")).unwrap();
         refused(kind, &temp.path("empty"), &["empty", "found", "expected"]);
     }
@@ -68,7 +69,7 @@ fn idx_damaged() {
     mnist_with(labels_file, &idx_labels(&labels(53))[..40], &["cut short", "53 labels", "32"]);
     let mut wrong = labels(53);
     wrong[41] = 10;
-    mnist_with(labels_file, &idx_labels(&wrong), &["label 10 of sample 41", "0 to 9"]);
+    mnist_with(labels_file, &idx_labels(&wrong), &["label 10 ", "sample 41", "0 to 9"]);
 
     // A header that promises 2^32 images must not allocate memory for them.
     let mut huge = good;
@@ -104,7 +105,7 @@ fn gzip_damaged() {
     refused("mnist", &temp.path("src"), &["train-images-idx3-ubyte.gz", "damaged"]);
     // Not gzip despite its name. The content decides.
     fs::write(&path, b"not gzip at all, plain text").unwrap();
-    refused("mnist", &temp.path("src"), &["wrong magic number"]);
+    refused("mnist", &temp.path("src"), &["magic number"]);
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn cifar_damaged() {
     with("test_batch.bin", Vec::new(), &["0 bytes", "3073"]);
     let mut wrong = good;
     wrong[2 * 3073] = 10;
-    with("data_batch_5.bin", wrong, &["label 10 of record 2 at byte 6146", "0 to 9"]);
+    with("data_batch_5.bin", wrong, &["label 10 ", "record 2 ", "byte 6146", "0 to 9"]);
     with("batches.meta.txt", b"cat\ndog\n".to_vec(), &["2 class names", "CIFAR-10 has 10"]);
 }
 
@@ -151,11 +152,11 @@ fn archives_damaged() {
     }
     with(&archive[..9 * 512], &["c.tar.gz", "cut short"]);
     with(&gz(&archive[..9 * 512]), &["c.tar.gz", "cut short"]);
-    with(b"", &["archive is empty"]);
+    with(b"", &["c.tar.gz", "empty"]);
     with(&vec![b'x'; 3000], &[".tar or .tar.gz"]);
     let mut twice = cifar10_files();
     twice.push(twice[0].clone());
-    with(&tar("c", &twice), &["data_batch_1.bin twice"]);
+    with(&tar("c", &twice), &["data_batch_1.bin", "twice"]);
     let partial = &cifar10_files()[1..];
     fs::write(&path, tar("c", partial)).unwrap();
     lacks("cifar10", &path, "data_batch_1.bin");

@@ -25,7 +25,7 @@ fn digest(dir: &Path) -> u32 {
 
 /// The time spent must not exceed the time available to the threads.
 #[test]
-fn the_time_of_the_threads_is_told() {
+fn the_time_of_the_threads_is_reported() {
     let temp = Temp::new();
     mnist(&temp.path("src"), false, false);
     for jobs in [1, 3] {

@@ -22,7 +22,7 @@ fn file(salt: u32, size: (u32, u32), format: ImageFormat) -> Vec<u8> {
 }
 
 #[test]
-fn copies_are_found_whatever_became_of_them() {
+fn resized_and_recompressed_copies_are_found() {
     let temp = Temp::new();
     let (src, out) = (temp.path("src"), temp.path("out"));
     for i in 0..20 {

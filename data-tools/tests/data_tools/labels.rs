@@ -246,7 +246,7 @@ fn classes_that_only_the_test_split_has() {
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
     // Even if a list contains the class.
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
-    refused("csv", &src, &listing(temp.path("list.txt")), &["line 4: label `z`", "train has no image"]);
+    refused("csv", &src, &listing(temp.path("list.txt")), &["line 4: label `z`", "no image"]);
     let tars = temp.path("tars");
     tar_of(&tars.join("train-0.tar"), &[("0", r#"{"label": 1}"#), ("1", r#"{"label": 2}"#)]);
     tar_of(&tars.join("test-0.tar"), &[("2", r#"{"label": 0}"#), ("3", r#"{"label": 1}"#)]);
@@ -288,7 +288,7 @@ fn labels_that_no_class_has_are_left_out() {
 }
 
 #[test]
-fn archives_behind_each_other_are_read_as_one() {
+fn concatenated_archives_are_read_as_one() {
     let temp = Temp::new();
     tar_of(&temp.path("a.tar"), &[("0", r#"{"label": 0}"#), ("1", r#"{"label": 1}"#)]);
     tar_of(&temp.path("b.tar"), &[("2", r#"{"label": 0}"#)]);

@@ -49,7 +49,7 @@ fn temporary_names_lead_nowhere() {
 
 /// A finished data set that happens to have the name of the temporary folder, directly or through a link.
 #[test]
-fn a_finished_data_set_is_no_unfinished_conversion() {
+fn a_finished_data_set_is_not_an_unfinished_conversion() {
     let temp = Temp::new();
     let finished = made(&temp, "finished");
     let before = contents(&finished);

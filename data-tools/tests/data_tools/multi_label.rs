@@ -218,7 +218,7 @@ fn measures_summaries_and_single_images() {
 }
 
 #[test]
-fn records_that_say_something_else_are_named() {
+fn records_that_contradict_the_manifest_are_named() {
     let temp = Temp::new();
     let out = temp.path("out");
     convert("csv", &source(&temp), &out, &options()).unwrap();
@@ -253,7 +253,7 @@ fn records_that_say_something_else_are_named() {
 }
 
 #[test]
-fn other_data_sets_are_made_of_it() {
+fn reshaping_keeps_all_labels() {
     let temp = Temp::new();
     let out = temp.path("out");
     convert("csv", &source(&temp), &out, &options()).unwrap();

@@ -272,11 +272,11 @@ mod tests {
         let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255]))).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
         let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values))).unwrap_err();
-        assert!(error(good, &[1, 0, 2]).contains("size of 3 bytes"));
+        assert!(error(good, &[1, 0, 2]).contains("3 bytes"));
         assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
         assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
-        assert!(error("{}", &[]).contains("header cannot be read"));
+        assert!(error("{}", &[]).contains("header"));
         let whole = npy(good, &[1, 0, 2, 0]);
         assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec())).is_err()));
     }

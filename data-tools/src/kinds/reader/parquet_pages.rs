@@ -431,7 +431,7 @@ mod tests {
     fn long_lists_and_deep_structures_are_refused() {
         // A list with 2^31 structures.
         let error = read(&[0x19, 0xfc, 0x80, 0x80, 0x80, 0x80, 8, 0, 0]).unwrap_err().to_string();
-        assert!(error.contains("a list of 2147483648 elements in 2 bytes"), "{error}");
+        assert!(error.contains("2147483648 elements") && error.contains(" 2 bytes"), "{error}");
         assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("nested too deeply"));
         assert!(read(&[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).is_err());
     }
