@@ -446,6 +446,7 @@ pub(super) const SENTENCES: &[(&str, &str)] = &[
 mod tests {
     use super::*;
     use crate::keys;
+    use support::mentions;
 
     /// Tests that the keys and options that hints suggest exist.
     #[test]
@@ -466,28 +467,43 @@ mod tests {
         }
     }
 
+    /// Returns the name that a hint suggests, which is its only text in quotes.
+    fn suggested(hint: &str) -> Option<&str> {
+        hint.split('"').nth(1)
+    }
+
     #[test]
-    fn words_from_elsewhere() {
-        assert_eq!(of_key("lr"), "; here it is \"schedule.base_lr\"");
-        assert_eq!(of_key("optimizer.learning-rate"), "; here it is \"schedule.base_lr\"");
-        assert_eq!(of_key("optimiser"), "; here it is \"optimizer.kind\"");
-        assert_eq!(of_key("optimizer.momentun"), "; did you mean \"optimizer.momentum\"?");
-        assert_eq!(of_transform("RandomHorizontalFlip", &["flip"]), "; here it is \"flip\"");
-        assert_eq!(of_transform("filp", &["flip"]), "; did you mean \"flip\"?");
+    fn names_of_other_programs_and_typos_are_translated() {
+        for (theirs, ours) in [
+            ("lr", "schedule.base_lr"),
+            ("optimizer.learning-rate", "schedule.base_lr"),
+            ("optimiser", "optimizer.kind"),
+            ("early_stopping", "stop.patience"),
+            ("swa", "ema.swa_start"),
+            ("monitor", "checkpoint.best_by"),
+            ("loader.workers", "loader.threads"),
+        ] {
+            assert_eq!(equivalent(theirs), Some(Equivalent::Key(ours)), "{theirs}");
+            assert_eq!(suggested(&of_key(theirs)), Some(ours), "{theirs}");
+        }
+        for typo in ["optimizer.momentun", "momentum"] {
+            assert_eq!(equivalent(typo), None, "{typo}");
+            assert_eq!(suggested(&of_key(typo)), Some("optimizer.momentum"), "{typo}");
+        }
+        for name in ["RandomHorizontalFlip", "filp"] {
+            assert_eq!(suggested(&of_transform(name, &["flip"])), Some("flip"), "{name}");
+        }
         assert_eq!(of_kind("OneCycleLR"), Some("one_cycle"));
-        assert_eq!(of_key("foo"), "; `trireme train --help` lists the keys of a recipe");
-        assert_eq!(of_key("early_stopping"), "; here it is \"stop.patience\"");
-        assert_eq!(of_key("swa"), "; here it is \"ema.swa_start\"");
-        assert_eq!(of_key("monitor"), "; here it is \"checkpoint.best_by\"");
+        assert_eq!(suggested(&of_key("foo")), None);
+        mentions(of_key("foo"), &["`trireme train --help`"]);
         assert_eq!(of_option("--epochs"), Some(Equivalent::Key("epochs")));
         assert_eq!(of_option("--weight-decay"), Some(Equivalent::Key("optimizer.weight_decay")));
         assert_eq!(of_option("--workers"), Some(Equivalent::Key("loader.threads")));
         assert_eq!(of_option("--banana"), None);
-        assert_eq!(of_key("loader.workers"), "; here it is \"loader.threads\"");
-        assert_eq!(of_key("momentum"), "; did you mean \"optimizer.momentum\"?");
-        assert!(of_key("schedule.step_size").contains("schedule.milestones = [30, 60, 90]"));
-        assert!(of_key("num_classes").contains("is that of the data set"));
-        assert!(of_key("init.weights").contains("\"init.from\""));
+        mentions(of_key("schedule.step_size"), &["schedule.milestones = [30, 60, 90]"]);
+        assert!(matches!(equivalent("num_classes"), Some(Equivalent::Sentence(_))));
+        mentions(of_key("num_classes"), &["number of classes", "data set"]);
+        assert_eq!(suggested(&of_key("init.weights")), Some("init.from"));
     }
 
     const TORCHVISION: &str = "data-path model device batch-size epochs workers opt lr momentum weight-decay norm-weight-decay \
