@@ -197,6 +197,7 @@ fn show(size: &NetworkCost, as_json: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     /// Checks the table in docs/models.md. `TRIREME_BLESS=1 cargo test --lib cli::models` writes it.
     #[test]
@@ -221,8 +222,8 @@ mod tests {
     fn unknown_names_get_the_nearest() {
         let args = Args { name: Some("rasnet50".into()), toml: false, json: false };
         let failure = run(&args).unwrap_err();
-        assert!(failure.code == super::super::output::USAGE && failure.message.contains("resnet50"), "{failure}");
-        assert!(failure.message.contains("`trireme models` lists them"), "{failure}");
+        assert_eq!(failure.code, super::super::output::USAGE, "{failure}");
+        mentions(failure, &["rasnet50", "\"resnet50\"", "`trireme models`"]);
     }
 
     #[test]

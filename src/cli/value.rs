@@ -255,10 +255,10 @@ mod tests {
         assert!(positive("0").is_err() && positive("-1").is_err() && positive("x").is_err());
         assert_eq!((natural("0"), natural("7")), (Ok(0u64), Ok(7usize)));
         for bad in ["-1", "x", "99999999999999999999"] {
-            assert_eq!(natural::<u64>(bad).unwrap_err(), "expected an integer >= 0", "{bad}");
+            assert!(natural::<u64>(bad).is_err_and(|why| why.contains(">= 0")), "{bad}");
         }
         assert_eq!(search_steps("20"), Ok(20));
-        assert_eq!(search_steps("10").unwrap_err(), "expected an integer >= 20");
+        assert!(search_steps("10").is_err_and(|why| why.contains(">= 20")));
         assert_eq!(thread_count("1024"), Ok(1024));
         assert!(thread_count("99999").is_err_and(|why| why.contains("99999") && why.contains("1024")));
         assert_eq!((pixels("256"), percent("90"), fraction("0.1")), (Ok(256), Ok(90), Ok(0.1)));
