@@ -337,12 +337,8 @@ mod tests {
         let run = run(&[]);
         assert_eq!(find_unscored(&run, false, &log(&[])).unwrap(), Next::Wait);
         assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
-        assert!(
-            find_unscored(&run, true, &log(&[]))
-                .unwrap_err()
-                .to_string()
-                .contains("no model and no checkpoint there yet")
-        );
+        let error = find_unscored(&run, true, &log(&[])).unwrap_err();
+        support::mentions(error, &[&run.display().to_string(), "no checkpoint", "--follow", "--once"]);
         fs::remove_dir_all(&run).unwrap();
     }
 }

@@ -205,8 +205,8 @@ mod tests {
         let failure = |text: &str, host: &str| Some(Failure { code: 1, text: text.into(), host: host.into() });
         let text = |all: &[Option<Failure>]| first_failure(all.to_vec(), "n1").map(|first| first.text);
         assert_eq!(text(&[None, None]), None);
-        assert_eq!(text(&[None, failure("no data", "n1")]).unwrap(), "rank 1: no data");
-        assert_eq!(text(&[None, failure("no data", "n2"), failure("no disk", "n3")]).unwrap(), "rank 1 on n2: no data");
-        assert_eq!(text(&[failure("no data", "n1"), failure("no data", "n2")]).unwrap(), "no data");
+        assert_eq!(text(&[None, failure("broken", "n1")]).unwrap(), "rank 1: broken");
+        assert_eq!(text(&[None, failure("broken", "n2"), failure("full", "n3")]).unwrap(), "rank 1 on n2: broken");
+        assert_eq!(text(&[failure("broken", "n1"), failure("broken", "n2")]).unwrap(), "broken");
     }
 }

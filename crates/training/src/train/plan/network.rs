@@ -316,12 +316,16 @@ mod tests {
 #[cfg(test)]
 mod patterns_tests {
     use super::*;
+    use support::mentions;
 
     const NAMES: [&str; 6] =
         ["conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.conv1.weight", "fc.weight"];
 
-    fn refused(pattern: &str) -> String {
-        check_patterns("freeze.patterns", &[pattern.to_string()], &NAMES, "network x").unwrap_err().to_string()
+    /// Asserts that a pattern matches nothing, and that the error suggests these names.
+    #[track_caller]
+    fn refused(pattern: &str, suggestion: &str) {
+        let error = check_patterns("freeze.patterns", &[pattern.to_string()], &NAMES, "network x").unwrap_err();
+        mentions(error, &["freeze.patterns", &format!("\"{pattern}\""), "network x", suggestion]);
     }
 
     #[test]
@@ -332,24 +336,22 @@ mod patterns_tests {
         assert_eq!(expand_keywords(&list(&["bias"]), &parameters), ["bn1.bias"]);
         assert_eq!(expand_keywords(&list(&["bias"]), &parameters[..1]), ["bias"]);
         let told = describe_matches("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
-        assert_eq!(told.unwrap(), "optimizer.no_decay: of 6 tensors \"norm\" 2, \"bias\" 1, \"*conv1*\" 3");
+        mentions(told.unwrap(), &["optimizer.no_decay", "6 tensors", "\"norm\" 2", "\"bias\" 1", "\"*conv1*\" 3"]);
         assert_eq!(describe_matches("optimizer.no_decay", &[], &parameters), None);
     }
 
     #[test]
     fn a_pattern_that_names_nothing_is_told_the_nearest() {
-        assert!(refused("layr1.*").ends_with("\"layr1.*\" matches nothing in network x; did you mean \"layer1.*\"?"));
-        assert!(refused("layer1").contains("did you mean \"layer1.*\"?"));
-        assert!(refused("bn1.wieght").contains("did you mean \"bn1.weight\"?"));
-        assert!(refused("transformer.*").ends_with("each name begins with one of bn1, conv1, fc, layer1, layer2"));
+        refused("layr1.*", "\"layer1.*\"");
+        refused("layer1", "\"layer1.*\"");
+        refused("bn1.wieght", "\"bn1.weight\"");
+        refused("transformer.*", "bn1, conv1, fc, layer1, layer2");
         assert!(check_patterns("x", &["*.weight".into(), "bn?.bias".into()], &NAMES, "y").is_ok());
         let list: Vec<String> = ["*.weight", "*.bais", "gn.*"].map(Into::into).to_vec();
         let told = notes("optimizer.no_decay", &list, &NAMES, "network x");
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(
-            told[0].starts_with("warning: optimizer.no_decay: \"*.bais\" matches nothing in network x; "),
-            "{told:?}"
-        );
+        mentions(&told[0], &["warning: optimizer.no_decay: ", "\"*.bais\"", "network x"]);
+        mentions(&told[1], &["warning: optimizer.no_decay: ", "\"gn.*\"", "network x"]);
     }
 }
 
@@ -360,8 +362,8 @@ mod named_file_tests {
     #[test]
     fn what_leads_to_nothing_is_a_fault_of_the_recipe() {
         let error = check_exists("init.from: cannot read", Path::new("/nowhere.pth"), "name a file").unwrap_err();
-        let text = "init.from: cannot read /nowhere.pth: No such file or directory (os error 2); name a file";
-        assert_eq!((error.code(), error.to_string().as_str()), (2, text));
+        assert_eq!(error.code(), 2);
+        support::mentions(error, &["init.from: cannot read", "/nowhere.pth", "No such file", "name a file"]);
         assert!(check_exists("cannot read", Path::new("/"), "").is_ok());
     }
 }

@@ -109,7 +109,7 @@ mod tests {
         let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
         assert_eq!(split_labels(&[3, 1]).describe(&names(2)), "c0 3, c1 1");
         let many = split_labels(&(1..=30).rev().collect::<Vec<_>>()).describe(&names(30));
-        assert!(many.starts_with("30 classes, the median has 16 images; fewest: c29 1, c28 2, "), "{many}");
+        support::mentions(&many, &["30 classes", "median has 16", ": c29 1, c28 2, "]);
         assert!(many.ends_with("c1 29, c0 30"), "{many}");
     }
 }
