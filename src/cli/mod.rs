@@ -228,7 +228,7 @@ mod tests {
 
     /// Negative numbers must not be parsed as options.
     #[test]
-    fn negative_numbers_get_the_answer_that_other_wrong_ones_get() {
+    fn negative_numbers_are_values_not_options() {
         for (line, part) in [
             ("predict m.h5 a.png --top", "integer >= 1"),
             ("predict m.h5 a.png --limit-seconds", "seconds > 0"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_shown_with_its_parts_once() {
+    fn the_usage_of_merge_shows_each_argument_once() {
         let said = Cli::try_parse_from(["trireme", "data", "merge", "a", "b"]).unwrap_err().to_string();
         mentions(&said, &["<DIR> <DIR>... <OUT>"]);
         assert!(!said.contains("DIR DIR"), "{said}");

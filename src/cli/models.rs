@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_networks_are_known_by_their_ends() {
+    fn network_files_are_recognised_by_their_extensions() {
         let said = |name: &str| run(&Args { name: Some(name.into()), toml: false, json: false }).unwrap_err().message;
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile").display().to_string();
         assert!(said(&manifest).contains(".toml or .onnx"), "{}", said(&manifest));

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_grids_are_refused() {
         for words in [&["seed"][..], &["=1,2"], &["seed=1,,2"], &["seed=1,1"], &["seed=1", "seed=2"]] {
             assert!(grid(words).unwrap_err().to_string().contains("KEY=V1,V2"), "{words:?}");
         }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_taken_out_takes_its_keys_along() {
+    fn unsetting_a_kind_leaves_out_its_keys() {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.kind, recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, None, true));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_so_many_epochs_long_or_so_many_steps() {
+    fn the_length_of_a_run_is_in_epochs_or_steps() {
         let Loaded { recipe, notes, .. } = read("epochs = 3", &[]).unwrap();
         assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));
         let Loaded { recipe, notes, .. } = read("epochs = 3", &["steps=25"]).unwrap();
@@ -288,7 +288,7 @@ mod differ_tests {
     }
 
     #[test]
-    fn anything_else_differs_and_is_shown_as_it_stands() {
+    fn other_differences_are_shown_with_both_values() {
         let sgd = "[optimizer]\nkind = \"sgd\"\n";
         differ_in("eval.flip", &found(sgd, &format!("{sgd}[eval]\nflip = true")), "absent", "true");
         differ_in("ema.decay", &found(&format!("{sgd}[ema]\ndecay = 0.9"), sgd), "0.9", "absent");
@@ -300,7 +300,7 @@ mod differ_tests {
     }
 
     #[test]
-    fn transforms_are_compared_by_what_they_say() {
+    fn spellings_of_a_transform_are_equal() {
         let list = |train: &str| format!("[optimizer]\nkind = \"sgd\"\n[augment]\ntrain = [{train}]\neval = []");
         let [plain, spaced] = [r#""pad_crop(4)", "normalize""#, r#""pad_crop( 4 )", "normalize()""#].map(list);
         assert_eq!(found(&plain, &spaced), [""; 0]);

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn which_epochs_are_scored() {
+    fn epochs_are_scored_at_the_interval() {
         let scored = |lines: &str| {
             let eval = read(lines).unwrap().eval;
             (1..=9).filter(|epoch| eval.scores(*epoch)).collect::<Vec<_>>()
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_key() {
+    fn settings_that_contradict_each_other_are_refused_by_key() {
         refused("[eval]\nevery = 2\noffset = 2", "eval.offset", &["eval.every = 2", "got 2"]);
         refused("[eval]\nlimit = 0", "eval.limit", &[">= 1", "got 0"]);
         refused("[eval]\nema = true", "eval.ema", &["ema.decay", "ema.swa_start"]);

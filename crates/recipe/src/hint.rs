@@ -450,7 +450,7 @@ mod tests {
 
     /// Tests that the keys and options that hints suggest exist.
     #[test]
-    fn ours_exist() {
+    fn suggested_names_exist() {
         for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {
             assert!(keys::find(ours).is_some(), "{theirs} -> {ours}");
         }

@@ -365,7 +365,7 @@ mod text_tests {
     }
 
     #[test]
-    fn an_integer_that_toml_has_not_is_told_by_its_line() {
+    fn an_integer_beyond_64_bits_is_refused_with_its_line() {
         let refused = |text: &str| parse(text, "a.toml").unwrap_err();
         let large = "99999999999999999999";
         let error = refused(&format!("seed = 1\nbatch = {large}\n"));

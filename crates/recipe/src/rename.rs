@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_work_are_refused() {
+    fn invalid_rules_are_refused() {
         mentions(rule("backbone.(.*", "$1").unwrap_err(), &["\"backbone.(.*\"", "unclosed group"]);
         mentions(rule("x(.*)", "$1_y").unwrap_err(), &["\"$1_y\"", "\"1_y\"", "${1}"]);
         mentions(rule("x(.*)", "$2").unwrap_err(), &["\"$2\"", "\"2\"", "\"x(.*)\"", "1 groups"]);

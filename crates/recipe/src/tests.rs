@@ -316,7 +316,7 @@ fn bad_values_are_named() {
 }
 
 #[test]
-fn a_kind_that_changes_leaves_out_the_keys_of_the_old_one() {
+fn setting_a_kind_leaves_out_the_keys_of_the_old_one() {
     let Loaded { recipe, notes, .. } = changed(&["schedule.kind=cosine", "schedule.base_lr=0.2"], &[]).unwrap();
     assert_eq!((recipe.schedule.kind.name(), recipe.schedule.base_lr), ("cosine", 0.2));
     assert_eq!(notes.len(), 1, "{notes:?}");
@@ -329,10 +329,10 @@ fn a_kind_that_changes_leaves_out_the_keys_of_the_old_one() {
 }
 
 #[test]
-fn keys_can_be_taken_out() {
+fn keys_and_sections_can_be_unset() {
     let plain = changed(&[], &["optimizer.momentum", "optimizer.nesterov", "ema"]).unwrap().recipe;
     let sgd = OptimizerKind::Sgd(Default::default());
-    assert_eq!(plain.optimizer.kind, sgd, "what is not there is no mistake");
+    assert_eq!(plain.optimizer.kind, sgd, "an absent key can be unset");
     let set_after = changed(&["optimizer.momentum=0.5"], &["optimizer.momentum"]).unwrap().recipe;
     assert!(toml::to_string(&set_after).unwrap().contains("momentum = 0.5"));
     let refused = |unset: &str| changed(&[], &[unset]).unwrap_err();
@@ -418,12 +418,12 @@ fn weight_decay_spares_by_pattern() {
     assert_eq!(optimizer.decay_of("layer1.0.conv1.weight", &[16, 16, 3, 3]), 1e-4);
     assert_eq!(optimizer.decay_of("fc.bias", &[10]), 0.0);
     assert_eq!(optimizer.decay_of("layer1.0.bn2.weight", &[16]), 0.0);
-    assert!(optimizer.adapts("fc.bias", &[10]), "kinds other than lars ask for nothing of it");
+    assert!(optimizer.adapts("fc.bias", &[10]), "only lars has exceptions");
 }
 
 /// Biases and batch norm are exempt unless patterns say otherwise.
 #[test]
-fn lars_spares_what_has_one_dimension() {
+fn lars_leaves_out_parameters_with_one_dimension() {
     let lars = |no_adapt| OptimizerKind::Lars(Lars { no_adapt, ..Lars::default() });
     let mut optimizer = Optimizer { weight_decay: 1e-4, ..Optimizer::new(lars(None)) };
     for (name, shape, wanted) in [("fc.weight", &[10, 64][..], true), ("fc.bias", &[10], false)] {

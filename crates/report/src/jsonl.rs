@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_made_is_named() {
+    fn a_file_that_cannot_be_created_is_named() {
         let path = Path::new("/no/such/metrics.jsonl");
         let error = Jsonl::create(path, 1, Instant::now()).err().unwrap();
         assert_eq!((error.path.as_path(), error.source.kind()), (path, std::io::ErrorKind::NotFound));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_sink_is_heard() {
+    fn the_error_of_a_sink_is_returned() {
         let path = Path::new("/dev/full");
         let file = LogFile::from_file(std::fs::File::options().write(true).open(path).unwrap(), path);
         let full = Jsonl::from_file(file, 1, Instant::now());

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_told_where_they_are_large() {
+    fn large_waits_are_shown() {
         let start = Start { epochs: 3, last_step: 2814, ..Start::default() };
         let left = Some(Duration::from_secs(45));
         let line = step(&start, &some_step(), left, Verbosity::Normal);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_tells_the_steps_of_the_last_start() {
+    fn the_end_shows_the_steps_since_the_last_start() {
         let end = |step, before, img_per_s| {
             let model = "a.h5".into();
             end(&End { step, before, seconds: 16.52, img_per_s, model, ..End::default() })
@@ -349,7 +349,7 @@ mod tests {
 
     /// Lines that are not facts fit 80 columns. A quiet run prints only warnings.
     #[test]
-    fn few_words_unless_all_are_wanted() {
+    fn facts_are_shown_only_if_verbose() {
         let facts = [("out", "runs/try"), ("device", "cpu"), ("resumed", "runs/try/checkpoints/step-00001000.h5")];
         let facts = facts.map(|(name, fact)| (name.to_string(), fact.to_string())).into();
         let start = Start {

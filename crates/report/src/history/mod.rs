@@ -287,7 +287,7 @@ mod tests {
         mentions(&warnings[0], &["warning: ", &file("recipe.toml"), "TOML", "line 1"]);
         mentions(&warnings[1], &["warning: ", &file("metrics.jsonl"), "2 lines", "line 2"]);
         fs::remove_file(run.join("recipe.toml")).unwrap();
-        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a run without a recipe lacks nothing that is there");
+        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a missing recipe is no warning");
         // Opening a FIFO would block.
         for name in ["recipe.toml", "metrics.jsonl"] {
             let _ = fs::remove_file(run.join(name));

@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn names_that_several_classes_have_are_refused_where_they_matter() {
+    fn ambiguous_class_names_are_refused_if_both_sides_have_them() {
         let model = ["crane", "crane", "dog"];
         mentions(mapped(&model, &["dog", "crane"]).unwrap_err(), &["of the model", "\"crane\""]);
         let why = mapped(&["dog"], &["dog", "dog"]).unwrap_err();
-        mentions(why, &["of the data set", "\"dog\"", "data/dataset.json"]);
+        mentions(why, &["the data set", "\"dog\"", "data/dataset.json"]);
         assert_eq!(mapped(&model, &["dog", "x", "x"]), Ok(vec![Some(2), None, None]));
     }
 }

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_files_is_waited_for_but_not_once() {
+    fn a_run_without_files_is_waited_for_unless_once() {
         let run = run(&[]);
         assert_eq!(find_unscored(&run, false, &log(&[])).unwrap(), Next::Wait);
         assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);

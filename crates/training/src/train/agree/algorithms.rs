@@ -135,7 +135,7 @@ mod tests {
     use support::mentions;
 
     #[test]
-    fn other_devices_and_other_choices_have_reasons_of_their_own() {
+    fn the_reason_is_another_device_or_another_choice() {
         let of = |text: &str| Algorithms::parse(text);
         let given = of("A100, cuDNN 9.1\n3\tconv1\n4\tconv2\n");
         assert_eq!(refused(&given, &given), None);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ranks_on_one_gpu_are_an_error_unless_they_may() {
+    fn two_ranks_on_one_gpu_are_an_error_unless_allowed() {
         let gpu = |name: &str, uuid: &str, bus: &str| Gpu {
             host: "n1".into(),
             name: name.into(),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_is_refused_and_a_tight_one_warned_of() {
+    fn too_little_space_is_an_error_and_little_space_a_warning() {
         let need = DiskNeed { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
         let at = |free| judge(Path::new("runs/a"), "ext4", free, need);
         let error = at(14_999_999).unwrap_err();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_to_be_made_is_looked_for_above() {
+    fn the_space_for_a_new_folder_is_that_of_its_parent() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");

@@ -306,7 +306,7 @@ mod tests {
 
     /// The weight is stored as a 1x1 convolution, and the bias with a leading dimension of 1.
     #[test]
-    fn classes_are_counted_whatever_dimensions_of_one_stand_around() {
+    fn dimensions_of_one_do_not_count_as_classes() {
         for (classes, replaced) in [(5, 2), (10, 0)] {
             let file = weights(|name, shape| {
                 match name {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_apart() {
+    fn tensors_that_do_not_fit_have_different_results() {
         let mut file = weights(|name, shape| match name {
             "conv1.weight" => None,
             "layer1.0.conv1.weight" => {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_refused() {
+    fn mistakes_in_rules_and_patterns_are_refused() {
         let file = weights(|name, _| Some(name.into()));
         let refused =
             |exclude: &[&str], rules: &[[&str; 2]]| match_tensors(&net(), &file, &init(exclude, rules)).unwrap_err();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_weights_are_named() {
+    fn invalid_values_are_named() {
         let mut file = weights(|name, _| Some(name.into()));
         let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
         assert!(fitted.check_values(&file).is_ok());

@@ -199,7 +199,7 @@ mod tests {
     use support::mentions;
 
     #[test]
-    fn the_nearer_limit_counts() {
+    fn the_earlier_limit_counts() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
         let name = |limit, slurm| nearest(limit, now, slurm).map(|l: Limit| l.name);
         assert_eq!(name(None, None), None);

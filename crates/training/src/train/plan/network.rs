@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_that_are_too_small_are_told_the_least_size() {
+    fn images_that_are_too_small_get_the_smallest_size() {
         let of = |model, side| build_checked(model, ImageSpec::new(side, side, 3), 10);
         let error = of("alexnet", 32).unwrap_err();
         let text = error.to_string();
@@ -329,7 +329,7 @@ mod patterns_tests {
     }
 
     #[test]
-    fn kinds_stand_for_the_parameters_that_are_of_them() {
+    fn keywords_select_parameters() {
         let parameters = NAMES.map(|name| Parameter { name, norm: name.starts_with("bn") });
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
         assert_eq!(expand_keywords(&list(&["norm", "fc.*"]), &parameters), ["bn1.weight", "bn1.bias", "fc.*"]);
@@ -341,7 +341,7 @@ mod patterns_tests {
     }
 
     #[test]
-    fn a_pattern_that_names_nothing_is_told_the_nearest() {
+    fn a_pattern_without_a_match_gets_the_nearest_name() {
         refused("layr1.*", "\"layer1.*\"");
         refused("layer1", "\"layer1.*\"");
         refused("bn1.wieght", "\"bn1.weight\"");
@@ -360,7 +360,7 @@ mod named_file_tests {
     use super::*;
 
     #[test]
-    fn what_leads_to_nothing_is_a_fault_of_the_recipe() {
+    fn a_missing_file_is_a_usage_error() {
         let error = check_exists("init.from: cannot read", Path::new("/nowhere.pth"), "name a file").unwrap_err();
         assert_eq!(error.code(), 2);
         support::mentions(error, &["init.from: cannot read", "/nowhere.pth", "No such file", "name a file"]);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_acts_is_not_warned_of() {
+    fn settings_with_an_effect_get_no_warning() {
         let step = "kind = \"step\"\nbase_lr = 0.1\nmilestones = [1, 2]";
         assert_eq!(found("epochs = 3\nbatch = 10", step, None), [""; 0]);
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nreference_batch = 10\nwarmup_epochs = 2";
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn milestones_behind_the_end() {
+    fn milestones_after_the_end() {
         let step = |at: &str| format!("kind = \"step\"\nbase_lr = 0.1\nmilestones = {at}");
         one(
             found("epochs = 3\nbatch = 10", &step("[82, 123]"), None),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_behind_the_last_step() {
+    fn image_sizes_after_the_last_step() {
         let plain = "kind = \"constant\"\nbase_lr = 0.1";
         let grows = |steps| {
             let text = format!(
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_layers_that_are_not_there() {
+    fn settings_for_layers_that_the_network_lacks() {
         let plain = "kind = \"constant\"\nbase_lr = 0.1";
         let of = |lines: &str| found(&format!("epochs = 3\nbatch = 10\n{lines}"), plain, None);
         one(of("zero_init_residual = true"), &["zero_init_residual = true", "lenet", "residual branch"]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_set_that_nothing_is_scored_by() {
+    fn a_data_set_without_a_split_to_score() {
         let text = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 10\n[optimizer]\nkind = \"sgd\"\n\
                     [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
         let recipe = Recipe::from_toml(text).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_that_nothing_stops_by() {
+    fn a_stop_score_without_a_criterion() {
         let plain = "kind = \"constant\"\nbase_lr = 0.1\n[stop]";
         one(
             found("epochs = 3\nbatch = 10", &format!("{plain}\nscore = \"loss\""), None),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_were_scaled_too_far() {
+    fn learning_rates_that_are_scaled_too_high() {
         let linear = "kind = \"constant\"\nbase_lr = 0.1\nreference_batch = 10";
         one(found("epochs = 3\nbatch = 110", linear, None), &["scaled to 1.1", "11 times", "warmup_epochs=5"]);
         let high = "kind = \"constant\"\nbase_lr = 1\nreference_batch = 10\nwarmup_epochs = 1";
@@ -417,7 +417,7 @@ mod one_value_tests {
     }
 
     #[test]
-    fn one_value_per_channel_is_told_before_the_first_step() {
+    fn one_value_per_channel_gets_a_warning() {
         // for 32x32 images, the last stage of ResNet-18 has 1x1 maps
         let each = warned("resnet18", 257, 64, 64, false).unwrap();
         mentions(each, &["layer4.0.bn1 and ", "in each step", "1 image ", "1x1"]);

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_words() {
+    fn pixel_values_are_described() {
         mentions(values(&[]), &[" 0 to 255 "]);
         mentions(values(&["normalize(0.5, 0.25)"]), &[" -2 to 2 "]);
         mentions(values(&[IMAGENET]), &[" -2.12 to 2.25, -2.04 to 2.43, -1.8 to 2.64 "]);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_classes_count_more() {
+    fn rare_classes_have_larger_weights() {
         let split_labels = split_labels(&[8, 0, 2, 4]);
         assert_eq!((split_labels.labels.len(), split_labels.counts.as_slice()), (15, [8, 0, 2, 4].as_slice()));
         // the mean of 1/8, 1/2 and 1/4 is 7/24
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn few_classes_are_listed_and_many_are_summed_up() {
+    fn few_classes_are_listed_and_many_are_summarised() {
         let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
         assert_eq!(split_labels(&[3, 1]).describe(&names(2)), "c0 3, c1 1");
         let many = split_labels(&(1..=30).rev().collect::<Vec<_>>()).describe(&names(30));

@@ -491,7 +491,7 @@ mod tests {
     use support::mentions;
 
     #[test]
-    fn a_long_start_is_spoken_of_now_and_then() {
+    fn a_long_start_is_reported_at_growing_intervals() {
         let (mut first, s) = (FirstStep::default(), Duration::from_secs);
         let me = |activity: Activity| Status {
             activity: activity.to_string(),
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_a_limit_of_its_own() {
+    fn waits_for_the_network_have_a_shorter_limit() {
         let limits = Limits::default();
         let ends = |network| {
             let verdict = Verdict { text: String::new(), network };

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_wait_for_data_the_lowest_speaks() {
+    fn if_all_ranks_wait_for_data_the_lowest_reports() {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
         // seconds of work count a tenth
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_at_work_are_left_alone() {
+    fn ranks_that_work_are_not_reported() {
         let copying = Status { staging: true, ..busy(4, "copies the data set (--stage)", 300.0) };
         let left = Status { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
         for status in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, copying.clone()] {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_have_come_the_network_is_to_blame() {
+    fn if_all_ranks_have_arrived_the_network_is_the_cause() {
         let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
         mentions(text, &["all 2 ranks"]);
         // a rank that has already passed the operation does not excuse the wait
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_beat_again_is_no_sign_of_life() {
+    fn the_same_status_again_is_no_sign_of_life() {
         let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
         let mut peer = Peer::without_status(then);
         peer.update(Status { beat: 3, ..inside(5) }, then);
