@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use base::text::did_you_mean;
 use engine::optim::schedule::{ScheduleKind, Step};
 use engine::optim::{Lars, OptimizerKind};
 use support::mentions;
