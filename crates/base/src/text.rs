@@ -21,6 +21,22 @@ pub fn push_decimal(mut number: u64, out: &mut String) {
     out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
+/// Formats rows of cells as lines with aligned columns, two spaces apart.
+pub fn table(rows: &[impl AsRef<[String]>]) -> String {
+    let rows = || rows.iter().map(AsRef::as_ref);
+    let columns = rows().map(<[String]>::len).max().unwrap_or(0);
+    let width = |at: usize| rows().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows().map(line).collect::<Vec<_>>().join(
+        "
+",
+    )
+}
+
 // Makes untrusted text (class names, paths, records of a data set) safe for terminals. Characters that would move the
 // cursor, change colours, trigger an answer from the terminal or change the text direction are written as `\u001b`, as
 // in JSON.
@@ -102,6 +118,24 @@ mod tests {
             push_decimal(number, &mut text);
             assert_eq!(text, format!("n{number}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod table_tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let row = |first: &str, last: &str| [first, "lenet", last].map(String::from);
+        let text = table(&[row("run", "best"), row("a-long-näme", ""), row("b", "9 %")]);
+        assert_eq!(
+            text,
+            "run          lenet  best
+a-long-näme  lenet
+b            lenet  9 %"
+        );
+        assert_eq!(table(&[[]; 0]), "");
     }
 }
 

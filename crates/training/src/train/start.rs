@@ -431,8 +431,7 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
 
 /// Names the newest checkpoint of a run, as the last part of a message. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
-    let of = |folder: &Path| output::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
-    let found = of(&run.join("checkpoints")).or_else(|| of(run));
+    let found = output::newest(&run.join("checkpoints")).or_else(|| output::newest(run));
     found.map_or_else(String::new, |path| format!("; the newest checkpoint in {} is {}", run.display(), path.display()))
 }
 
