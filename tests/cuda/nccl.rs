@@ -3,42 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use loaders::ImageSpec;
 use support::gpu;
 use support::numerics::assert_close;
 use support::program::{self, PATIENCE, ProgramOutput, assert_gone, signal, start};
 use support::setting::Setting;
 
-const RECIPE: &str = r#"
-model = "resnet20"
-data = "given with --data"
-epochs = 1
-seed = 7
-batch = 8
-workers = 4
-deterministic = true
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(1)", "flip", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "float"
-bucket_mb = 0.2
-"#;
-
-/// Creates a data set with 26 training images. The last batch has 2 images, so two of four workers have none.
 fn setting() -> Setting {
-    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
+    gpu::resnet("[reduce]\ncodec = \"float\"\nbucket_mb = 0.2\n", [26, 8])
 }
 
 const NCCL: &str = "reduce.path=nccl";

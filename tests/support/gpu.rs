@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use backend::Queue;
 use backend::cuda::Cuda;
+use loaders::ImageSpec;
 
 use super::emulator;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
@@ -57,6 +58,36 @@ pub fn run(command: Command) -> ProgramOutput {
     let ended = start(if looks { see(command) } else { find(command) }).wait(PATIENCE);
     assert!(may || !ended.stderr.contains(NOT_RECORDED), "a pass was not recorded:\n{}", ended.stderr);
     ended
+}
+
+/// A recipe with batch normalisation and random transforms.
+pub const RESNET: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+/// Creates a run of [`RESNET`] with more of its recipe, and the numbers of training and test images. 8x8 pixels are enough
+/// for the three stages. With 26 training images, the last batch of an epoch has 2, so two of the four workers have none.
+pub fn resnet(more: &str, images: [usize; 2]) -> Setting {
+    Setting::new(&format!("{RESNET}{more}"), ImageSpec::new(8, 8, 3), images)
 }
 
 /// Environment variable that makes the emulated driver refuse to capture.
