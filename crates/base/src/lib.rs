@@ -9,5 +9,12 @@ pub mod environment;
 pub mod run_state;
 pub mod screen;
 pub mod simd;
-pub mod sync;
 pub mod text;
+
+/// The synchronisation primitives of protocols that `tests/loom` tests with every interleaving. In those tests, the
+/// same names refer to loom's types.
+pub mod sync {
+    pub use crossbeam_channel::{Receiver, Sender, bounded};
+    pub use std::sync::{Condvar, Mutex};
+    pub use std::thread::{Builder, JoinHandle};
+}

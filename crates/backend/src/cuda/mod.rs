@@ -6,21 +6,46 @@
 
 mod backend;
 mod chosen;
-mod clock;
 mod cublaslt;
-mod cudnn;
 mod device;
-mod driver;
 mod kernels;
 mod layout;
 mod nccl;
 mod ops;
 mod pass;
-mod queue;
 mod record;
 mod settings;
 mod shared;
 mod step;
+
+/// cuDNN: its handle, and convolutions with its graph API, channels last.
+mod cudnn {
+    pub mod candidates;
+    pub mod choice;
+    pub mod convolution;
+    pub mod descriptor;
+    pub mod fastest;
+    #[cfg(test)]
+    mod tests;
+}
+
+/// The CUDA driver: contexts, streams and events, device memory, page-locked memory, the compiler for kernels, and the
+/// search for NVIDIA's libraries. Every failed call becomes an error that names the call.
+mod driver {
+    pub mod cache;
+    pub mod calls;
+    pub mod compile;
+    pub mod context;
+    pub mod library;
+    pub mod load;
+    pub mod memory;
+    pub mod pinned;
+    pub mod search;
+    pub mod slice;
+    pub mod status;
+    pub mod stream;
+    pub mod switches;
+}
 
 pub use crate::Precision;
 pub use device::{Cuda, CudaDevice, visible};

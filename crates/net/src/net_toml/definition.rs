@@ -5,10 +5,9 @@ use base::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::file::File;
-use super::ops::{self, Operation};
-use crate::op::toml_keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};
+use crate::op::toml_keys::{Context, Keys, Reading, TomlOp, Word, is_attention, operation_elsewhere};
 use crate::op::toml_value::{Error, Fault, Table};
-use crate::{Id, NetSpec, Op, Shape};
+use crate::{Id, NetSpec, Op, Shape, for_each_op};
 
 /// A network from a file, for any image shape and number of classes.
 #[derive(Clone, Debug)]
@@ -91,8 +90,8 @@ impl Layer {
     fn read(node: &Flat, context: &Context) -> Result<Self, Fault> {
         let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "the node has neither op nor block"))?;
         let name = word.text()?;
-        let operation = ops::operation(name).ok_or_else(|| {
-            let words = ops::words();
+        let operation = operation(name).ok_or_else(|| {
+            let words = words();
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("here it is {ours}"),
                 None if is_attention(name) => "attention is not supported".into(),
@@ -103,7 +102,7 @@ impl Layer {
         let mut op = (operation.plain)(name);
         let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();
         let mut keys = Keys::Read(Reading { keys, context, line: node.line, known: Vec::new(), fault: None });
-        ops::keys(&mut op, &mut keys);
+        operation_keys(&mut op, &mut keys);
         if let Keys::Read(reading) = keys {
             reading.finish(name)?;
         }
@@ -177,4 +176,35 @@ pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
         }
     }
     changed
+}
+
+/// An operation as a value, see [`TomlOp`].
+pub(super) struct Operation {
+    pub words: &'static [&'static str],
+    pub cure: &'static str,
+    pub plain: fn(&str) -> Op,
+}
+
+macro_rules! operations {
+    ($($file:ident $name:ident,)*) => {
+        const OPERATIONS: &[Operation] = &[$(Operation {
+            words: crate::$name::WORDS,
+            cure: crate::$name::CURE,
+            plain: |word| crate::$name::plain(word).into(),
+        },)*];
+
+        /// Connects the keys with the operation's fields.
+        pub(super) fn operation_keys(op: &mut Op, keys: &mut Keys<'_>) {
+            match op { $(Op::$name(op) => op.keys(keys),)* }
+        }
+    };
+}
+for_each_op!(operations);
+
+pub(super) fn operation(word: &str) -> Option<&'static Operation> {
+    OPERATIONS.iter().find(|operation| operation.words.contains(&word))
+}
+
+fn words() -> Vec<&'static str> {
+    OPERATIONS.iter().flat_map(|operation| operation.words).copied().collect()
 }

@@ -3,8 +3,8 @@
 use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /

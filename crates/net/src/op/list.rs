@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::shape::Shape;
 use super::spec::OpSpec;
-use super::stored::Stored;
+use super::spec::Stored;
 
 /// Calls the macro `$then` with a line for each operation: the name of its file, here and in each backend, and its
 /// type. Messages list kinds of layers in this order.

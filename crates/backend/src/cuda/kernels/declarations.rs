@@ -87,7 +87,7 @@ kernels! {
         x: [Activation; n], y: [Activation; n], n: u64,
     }
 
-    // bias.cu
+    // linear.cu
 
     /// Adds a bias to y, then applies ReLU if `with_relu` is set.
     bias_forward: BiasForward over columns(rows, channels) {

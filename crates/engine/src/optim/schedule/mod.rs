@@ -2,7 +2,6 @@
 
 mod decay;
 mod rates;
-mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -10,5 +9,4 @@ pub use decay::{
     AfterWarmup, Anneal, Constant, Cosine, Decay, Exponential, OneCycle, Plateau, Polynomial, ScheduleError, Step,
     WarmRestarts, WarmupFrom,
 };
-pub use rates::{Extension, Schedule};
-pub use spec::{ScheduleKind, ScheduleSpec};
+pub use rates::{Extension, Schedule, ScheduleKind, ScheduleSpec};
