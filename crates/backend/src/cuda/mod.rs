@@ -8,7 +8,6 @@ mod backend;
 mod chosen;
 mod cublaslt;
 mod device;
-mod kernels;
 mod layout;
 mod nccl;
 mod ops;
@@ -45,6 +44,21 @@ mod driver {
     pub mod status;
     pub mod stream;
     pub mod switches;
+}
+
+/// Our kernels: their sources, loading them, and their declarations, with which the host launches them. An operation's
+/// own kernels are declared in its file in `ops`, the optimizer's in `update`, and all others in `declarations`.
+mod kernels {
+    #[cfg(test)]
+    mod assembly;
+    pub mod declarations;
+    pub mod kernel;
+    pub mod module;
+    mod source;
+    pub mod update;
+
+    #[cfg(test)]
+    pub use source::signature;
 }
 
 pub use crate::Precision;
