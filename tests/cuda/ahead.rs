@@ -68,9 +68,13 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 fn steps_ahead_are_those_that_are_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
-    for (clip, name) in [(&[][..], "plain"), (&["--set", "optimizer.clip_norm=0.5"], "clipped")] {
+    for (sets, name) in [
+        (&[][..], "plain"),
+        (&["--set", "optimizer.clip_norm=0.5"], "clipped"),
+        (&["--set", "precision=f16"], "scaled"),
+    ] {
         let [ahead, at_once] = [format!("{name} ahead"), format!("{name} at once")];
-        let more = [clip, &["--max-steps", "8"]].concat();
+        let more = [sets, &["--max-steps", "8"]].concat();
         train(&setting, &ahead, &more);
         train(&setting, &at_once, &[&more[..], &["--trace", &trace]].concat());
         assert_eq!(setting.losses(&ahead).len(), 8);
@@ -197,10 +201,11 @@ fn the_host_is_ahead_of_gpus_that_sum() {
     };
     let one = record("one", 1, &["--set", "workers=1"]);
     let two = record("two", 2, &["--set", "reduce.path=nccl"]);
+    let scaled = record("scaled", 2, &["--set", "reduce.path=nccl", "--set", "precision=f16"]);
     let staged = record("staged", 2, &["--set", "reduce.path=staged"]);
     // the third step is the first one that is replayed
     for step in 2..4 {
-        one.iter().chain(&two).for_each(|rank| assert_eq!(rank.waits(step), [""; 0], "step {step}"));
+        one.iter().chain(&two).chain(&scaled).for_each(|rank| assert_eq!(rank.waits(step), [""; 0], "step {step}"));
         let launches = [&one, &two].map(|ranks| ranks[0].launches(step));
         println!("step {step}: {launches:?} launches");
         assert!(10 * launches[1] <= 11 * launches[0], "{launches:?} launches");

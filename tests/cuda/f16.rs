@@ -97,6 +97,33 @@ fn steps_skipped_in_f16_are_logged() {
     assert!(line.get("loss_scale").is_none() && line.get("lost_steps").is_none(), "{line}");
 }
 
+/// The host reads the scale of each step although it has enqueued later ones, with and without NCCL. A traced run reads
+/// each step at once.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn skipped_steps_are_those_that_are_read_at_once() {
+    let setting = sized(LENET, 8);
+    let trace = setting.out("trace.json");
+    let float = ["--set", "reduce.codec=float"];
+    for ranks in [1, 2] {
+        let train = |out: &str, more: &[&str]| {
+            let more = [&float[..], more].concat();
+            let said = gpu::train(&setting, out, ranks, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded().stderr;
+            let keys = ["step", "loss", "loss_scale", "lost_steps"];
+            let steps = events(&setting.out(out), "step");
+            let steps: Vec<String> = steps.iter().map(|s| keys.map(|key| s[key].to_string()).join(" ")).collect();
+            let skipped: Vec<String> =
+                said.lines().filter(|line| line.contains("skipped: a gradient")).map(String::from).collect();
+            (steps, skipped, setting.digest(out))
+        };
+        let [ahead, at_once] = ["ahead", "at once"].map(|name| format!("{name} {ranks}"));
+        let got = train(&ahead, &[]);
+        assert_eq!(got, train(&at_once, &["--trace", &trace]), "{ranks} ranks");
+        assert_eq!(got.0.len(), 22, "an epoch of 43 images");
+        assert!(got.1.len() > 2, "few steps were skipped: {got:?}");
+    }
+}
+
 /// Sets a weight that becomes -Inf in f16, after an activation that is always 1. ReLU turns the score of -Inf into 0,
 /// so the loss stays finite. The activation's gradient is 0 times -Inf, which is NaN at any loss scale.
 fn poison(checkpoint: &Path) {

@@ -364,9 +364,17 @@ impl LossScaling<Cuda> for Cuda {
         update::inspect(&self.shared, gradients)
     }
 
+    fn count_update(&self) {
+        self.shared.blocks.borrow_mut().updates += 1;
+    }
+
     fn scale(&self) -> Result<LossScale, Error> {
         self.shared.settle()?;
-        Ok(self.shared.blocks.borrow().scale())
+        Ok(self.scale_before(0))
+    }
+
+    fn scale_before(&self, updates: u64) -> LossScale {
+        self.shared.blocks.borrow().scale(updates)
     }
 
     fn set_scale(&self, scale: LossScale) -> Result<(), Error> {
