@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use backend::Precision;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use loaders::Limits;
 use loaders::MOST_THREADS;
 use recipe::scoring::duration as duration_of;
@@ -52,6 +53,11 @@ pub(super) fn search_steps(text: &str) -> Result<u64, String> {
         Ok(steps @ 20..) => Ok(steps),
         _ => Err("expected an integer >= 20".into()),
     }
+}
+
+/// Parses a number format.
+pub(super) fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
 }
 
 /// Parses a number of threads. The maximum is a number that certainly fits into memory.

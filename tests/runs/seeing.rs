@@ -144,6 +144,10 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
     assert_eq!(of("ranks"), [1, 2, 8, 64]);
     assert_eq!(of("forecast"), [false, false, true, true]);
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}"));
+    assert!(
+        lines.iter().all(|line| (&line["path"], &line["precision"]) == (&"host".into(), &"f32".into())),
+        "{lines:?}"
+    );
     let alone = number(&lines[0]["step_ms"]);
     for line in &lines[..2] {
         let (step, comm) = (number(&line["step_ms"]), number(&line["comm_ms"]));

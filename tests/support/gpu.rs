@@ -84,8 +84,9 @@ train = ["pad_crop(1)", "flip", "normalize"]
 eval = ["normalize"]
 "#;
 
-/// Creates a run of [`RESNET`] with more of its recipe, and the numbers of training and test images. 8x8 pixels are enough
-/// for the three stages. With 26 training images, the last batch of an epoch has 2, so two of the four workers have none.
+/// Creates a setting with [`RESNET`], followed by `more` keys, and these numbers of training and test images. Images of 8x8
+/// pixels are large enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of
+/// the four workers have no image.
 pub fn resnet(more: &str, images: [usize; 2]) -> Setting {
     Setting::new(&format!("{RESNET}{more}"), ImageSpec::new(8, 8, 3), images)
 }

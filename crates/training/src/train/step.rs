@@ -283,8 +283,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(self.batches.unread(batch, turn))
     }
 
-    /// Finishes the gradients of the newest step, which is the one after `at`, and enqueues the optimizer's step, before
-    /// the sums of its passes are read.
+    /// Finishes the gradients of the step after `at` and enqueues its update before the sums of its passes are read.
     fn update_early(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
@@ -393,7 +392,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// notice if the device skipped that step. Returns an error if halving the scale has not helped.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64, later: u64, has_images: bool) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
-        // the sums of a pass were read, which came after the update of `done`
+        // otherwise a pass was read, which the device begins after the update of `done`
         if !has_images {
             scaling.scale()?;
         }

@@ -201,7 +201,7 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Sums the weights of a step's images over the ranks. `own` has a value for each of this rank's passes. With an integer
-    /// codec, the result has the bits of the sum in the metrics.
+    /// codec, the sum has the same bits as the one in the metrics.
     pub fn sum_weights(&mut self, own: &[f64]) -> Result<f64, Error> {
         let wait = Instant::now();
         let vectors = std::iter::once(0.0).chain(own.iter().copied()).map(|weight| vec![weight]).collect();
