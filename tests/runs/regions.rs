@@ -56,8 +56,8 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     }
 }
 
-/// Tensors between convolutions and batch norms are stored in bf16, so memory moves half as many bytes. With AMX, convolutions work on f32
-/// tensors, so the test does without it.
+/// In bf16, tensors between convolutions and batch norms take half as many bytes as in f32. The test turns AMX off,
+/// because with AMX convolutions read and write f32 tensors.
 #[test]
 fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
     if let Err(why) = Cpu::bf16() {

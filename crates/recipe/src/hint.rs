@@ -379,7 +379,10 @@ pub(super) const SENTENCES: &[(&str, &str)] = &[
         "an epoch is a pass over the training split; the length of a run is epochs or steps, --max-steps N ends it early, and \
          `trireme data sample` makes a smaller data set",
     ),
-    ("min_epochs min_steps", "a run is epochs or steps long; stop.patience ends it earlier"),
+    (
+        "min_epochs min_steps",
+        "the length of a run is epochs or steps, with no minimum; stop.patience ends a run earlier",
+    ),
     ("max_time", "it is an option: `trireme train RECIPE --time-limit 1h30m`"),
     (
         "validation_split validation_data validation_fraction train_split val_fraction",

@@ -149,7 +149,7 @@ pub enum Sync {
     Easgd {
         /// tau, the number of steps between two synchronisations.
         period: u64,
-        /// alpha, the share of the distance that each moves.
+        /// alpha: the rank and the centre each move by this fraction of their distance.
         alpha: f64,
     },
 }

@@ -14,7 +14,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// The channels of `image` must fill their blocks.
+    /// Creates the layout. The number of channels of `image` must be a multiple of its block size.
     pub fn new(outputs: usize, image: &TensorDesc) -> Self {
         Self { outputs, image: TensorDesc { n: 1, ..*image } }
     }

@@ -177,7 +177,8 @@ impl Inbox {
         differ
     }
 
-    /// Lets a kernel that `launch` enqueues copy the whole inbox.
+    /// Copies the whole inbox to the GPU with a kernel. `launch` must enqueue this kernel. It gets the host's words to
+    /// read and the GPU's words to write.
     pub fn send_by(
         &mut self,
         stream: &Stream,

@@ -44,7 +44,10 @@ impl OpSpec for Channels {
         let Self { first, count, groups } = *self;
         let x = x[0];
         if count == 0 || first.saturating_add(count) > x.c {
-            return Err(format!("{count} channel(s) from number {first} on are not possible, its input has {}", x.c));
+            return Err(format!(
+                "it takes {count} channel(s) starting at channel {first} (counted from 0), but its input has {}",
+                x.c
+            ));
         }
         if groups == 0 || !count.is_multiple_of(groups) {
             return Err(format!("{count} channels cannot be divided into {groups} groups of equal size"));

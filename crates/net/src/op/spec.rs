@@ -140,7 +140,7 @@ pub struct StoredTensor {
     /// PyTorch's name. Parameters have this name in memory.
     pub torch: &'static str,
     pub keras: &'static str,
-    /// Keras's order of its elements.
+    /// The order in which Keras stores the elements.
     pub order: KerasOrder,
     /// Whether it is a running statistic, which has no gradient.
     pub running: bool,

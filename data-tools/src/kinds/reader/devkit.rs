@@ -116,7 +116,7 @@ fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synse
         };
         let text = |name: &str| match field(name) {
             Some(Value::Text(text)) => Ok(text.clone()),
-            other => Err(Error::input(path, format!("synset {at}: `{name}` is {other:?}, expected a text"))),
+            other => Err(Error::input(path, format!("synset {at}: `{name}` is {other:?}, expected a string"))),
         };
         if number("num_children")? > 0 {
             continue;

@@ -1,4 +1,4 @@
-// The shortcut without parameters as an operation of its own.
+// The shortcut without parameters, as a separate operation.
 
 extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* shortcut, u64 n) {
     Shortcut s = *shortcut;

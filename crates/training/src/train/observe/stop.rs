@@ -184,7 +184,7 @@ fn slurm_end() -> Option<Duration> {
 
 /// Returns the earlier of the two limits.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
-    // a time that the clock cannot represent is no limit
+    // ignore a limit that is so late that the clock cannot represent it
     let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
         Some(Limit { at: from.checked_add(time?)?, name: name.into() })
     };

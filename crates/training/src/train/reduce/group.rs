@@ -124,7 +124,8 @@ impl<B: Backend> Group<B> {
         let _ = Builder::new().name("nccl".into()).spawn(look);
     }
 
-    /// Declares that no sum follows. Then a rank that leaves the group is no failure. Collective.
+    /// Ends the watch over the group after the last sum, so that a rank that leaves the group is not reported as a failure.
+    /// Collective.
     pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
         self.watched.store(false, Ordering::Relaxed);
         comm.run("end of NCCL", World::barrier)

@@ -120,7 +120,7 @@ impl OutLock {
         )))
     }
 
-    /// Returns true if the directory does not exist any more. Other errors of the file system are no proof.
+    /// Returns true if the directory does not exist any more. Returns false if the file system reports another error.
     pub fn is_gone(&self) -> bool {
         fs::metadata(self.folder()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }

@@ -131,7 +131,7 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let axes = axes(build, node, 4)?;
     if axes.is_empty() {
         return Err(
-            "without axes, it would also remove the dimension of a single image; state axes 2 and 3, or use x.flatten(1)"
+            "without axes, it would also remove the batch dimension of a single image; state axes 2 and 3, or use x.flatten(1)"
                 .into(),
         );
     }
@@ -226,7 +226,7 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
     };
     match at.ints().into_iter().eq(0..at.values.len() as i64) {
         true => Ok(Value::Tensor(View { layout, ..view })),
-        false => Err("its indices mix the features of images".into()),
+        false => Err("its indices change the order of the features; only indices that keep it are supported".into()),
     }
 }
 

@@ -307,7 +307,7 @@ pub struct Limits {
     pub warn: Option<Duration>,
     /// Wait after which the watchdog ends the run. `None` means never.
     pub abort: Option<Duration>,
-    /// The same if ranks wait only for MPI or the network.
+    /// Like `abort`, for waits in which ranks wait only for MPI or the network.
     pub network: Option<Duration>,
 }
 
@@ -478,7 +478,7 @@ impl FirstStep {
             _ => "a smaller batch or more --threads make steps shorter; `trireme bench step` measures them",
         };
         Some(format!(
-            "note: no step is done {:.0} s after the start: this rank {}; {why}",
+            "note: no step has finished {:.0} s after the start: this rank {}; {why}",
             elapsed.as_secs_f64(),
             me.last()
         ))
