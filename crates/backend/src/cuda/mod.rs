@@ -1,6 +1,6 @@
 //! The CUDA backend. cuDNN computes convolutions, cuBLASLt computes matrix products, and our own kernels compute
-//! everything else. NVRTC compiles them for the GPU at hand. Images are stored channels last. All computation is
-//! enqueued on one stream, and the host waits only for the sums of a pass.
+//! everything else. NVRTC compiles them for the GPU at hand. Images are stored channels last. Passes and updates are
+//! enqueued on one stream, copies and codecs on others, see `Queues`. The host waits only for the sums of a pass.
 //!
 //! NVIDIA's libraries are loaded when a GPU is requested, so the same binary runs with and without them.
 

@@ -318,7 +318,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
         let first = found.next().filter(|_| found.next().is_none());
-        first.ok_or_else(|| Fault::layout(address, format!("expected exactly one {what} of an array")))
+        first.ok_or_else(|| Fault::layout(address, format!("an array must have exactly one {what}")))
     };
     let space = one(kind::DATASPACE, "shape")?;
     let shape = object::parse_shape(space)?
