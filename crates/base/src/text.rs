@@ -106,6 +106,15 @@ pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
     nearest(word, candidates).map(|found| format!("; did you mean \"{found}\"?")).unwrap_or_default()
 }
 
+/// Appends advice to a problem: `problem; advice`, or `problem? Advice` if the problem ends with a question.
+pub fn with_advice(problem: &str, advice: &str) -> String {
+    let mut letters = advice.chars();
+    match letters.next().filter(|_| problem.ends_with('?')) {
+        Some(first) => format!("{problem} {}{}", first.to_uppercase(), letters.as_str()),
+        None => format!("{problem}; {advice}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +196,11 @@ mod nearest_tests {
         assert_eq!(nearest("xy", &["ab"]), None);
         assert!(did_you_mean("filp", &["flip"]).contains("\"flip\""));
         assert_eq!(did_you_mean("zzzzzz", &["flip"]), "");
+    }
+
+    #[test]
+    fn advice_after_a_question_is_a_sentence() {
+        assert_eq!(with_advice("no file", "name another"), "no file; name another");
+        assert_eq!(with_advice("did you mean x?", "name another"), "did you mean x? Name another");
     }
 }

@@ -79,7 +79,7 @@ fn arguments_out_of_range_are_refused_with_the_range_and_the_argument() {
         ("gaussian_blur(4)", &["odd", "4"]),
         ("gaussian_blur(17)", &["17x17", "8x8x3"]),
         ("gaussian_blur(3, 0, 1)", &["0 < low <= high", "0 and 1"]),
-        ("posterize(9)", &["0 to 8", "9 bits"]),
+        ("posterize(9)", &["bits from 0 to 8", "9"]),
         ("posterize", &["1 or 2", "0"]),
         ("solarize(256)", &["0 to 255", "256"]),
         ("equalize(2)", &["0 to 1", "2"]),
