@@ -84,7 +84,8 @@ impl Op {
     /// Returns the output's shape for these inputs. The error describes the mismatch.
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.arity() {
-            Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
+            Some(1) if x.len() != 1 => Err(format!("{} takes 1 input, got {}", self.kind(), x.len())),
+            Some(arity) if x.len() != arity => Err(format!("{} takes {arity} inputs, got {}", self.kind(), x.len())),
             None if x.is_empty() => Err(format!("{} needs at least one input, got none", self.kind())),
             _ => self.deref().output(x),
         }

@@ -289,6 +289,7 @@ fn first_of(nodes: &[String]) -> String {
     let first = nodes.first().map_or("", String::as_str);
     match nodes.len() {
         0 | 1 => first.to_string(),
+        2 => format!("{first}; 1 more node is not supported: `trireme models FILE` lists both"),
         n => format!("{first}; {} more nodes are not supported: `trireme models FILE` lists all", n - 1),
     }
 }
