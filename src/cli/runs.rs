@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base::screen;
-use base::text::{printable, table};
+use base::text::{printable, table, with_advice};
 use loaders::overwrite;
 use report::history::{EvalLine, KeyDifference, LossComparison, Run, State, compare};
 use report::{history, page};
@@ -84,7 +84,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Opens a run that the command line names.
 fn open(folder: &Path) -> Result<Run, Failure> {
     Run::open(folder).map_err(|error| match error {
-        history::Error::Read { .. } => Failure::failed(format!("{error}; give the output folder of a run")),
+        history::Error::Read { .. } => {
+            Failure::failed(with_advice(&error.to_string(), "give the output folder of a run"))
+        }
         error @ history::Error::NoRun(_) => Failure::failed(error),
     })
 }

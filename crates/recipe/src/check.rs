@@ -203,7 +203,7 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be shared by {workers} workers; use a batch of at least {workers} or fewer workers"
+        "a batch of {batch} cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
     ))
 }
 

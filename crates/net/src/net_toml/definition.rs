@@ -113,7 +113,7 @@ impl Layer {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
             weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
         });
-        Ok(Self { operation, op, head: head.transpose()? })
+        Ok(Self { op, head: head.transpose()? })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use comm::codec::{Bucket, Key, Settings, Share, Tensor};
+use comm::codec::{Bucket, Entry, Key, Settings, Share, Tensor};
 use comm::{Comm, World, codec};
 use loaders::Draws;
 
@@ -49,6 +49,11 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
         Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {}", codec::NAMES.join(", ")))
     })?;
     let session = Session::join(Comm::launch())?;
+    let result = measure(&session, sizes, bucket, codec, entry);
+    session.conclude(result)
+}
+
+fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry: &Entry) -> Result<Vec<Sums>, Error> {
     let options = format!("trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}");
     session.same_start("none", &options)?;
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
@@ -99,7 +104,6 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
             library: session.world.library.clone(),
         });
     }
-    session.comm.finish()?;
     if !session.is_root() {
         results.clear();
     }
