@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use base::text::{nearest, printable};
+use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
@@ -149,7 +149,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A sample id is not below the number of samples of the split.
-    #[error("split `{split}` has {len} samples, so there is no sample {id}")]
+    #[error("split `{split}` has {}, so there is no sample {id}", plural(len, "sample"))]
     NoSample {
         split: String,
         id: u64,
