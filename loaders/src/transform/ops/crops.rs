@@ -215,7 +215,10 @@ pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> B
 impl Transform for Shift {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         if self.rows.unsigned_abs() >= input.height || self.columns.unsigned_abs() >= input.width {
-            return Err(format!("an image of {input} cannot be shifted by {} x {} pixels", self.rows, self.columns));
+            return Err(format!(
+                "an image of {input} cannot be shifted by {} rows and {} columns; expected less than {} rows and {} columns",
+                self.rows, self.columns, input.height, input.width
+            ));
         }
         Ok(input)
     }
