@@ -135,7 +135,11 @@ impl Schedule {
         }
         if self.warmup_steps > 0 {
             let (from, steps) = (rounded(self.from), self.warmup_steps);
-            line += &format!(", warm-up from {from} over {} ({})", plural(spec.warmup_epochs, "epoch"), plural(steps, "step"));
+            line += &format!(
+                ", warm-up from {from} over {} ({})",
+                plural(spec.warmup_epochs, "epoch"),
+                plural(steps, "step")
+            );
         }
         line + &spec.kind.settings().describe(self.scale)
     }
@@ -181,7 +185,10 @@ impl Extension {
                 format!("the rest of the decay is stretched to the new end, from epoch {} on (lr {is})", rounded(at))
             }
             true if over => {
-                format!("the decay had ended (lr {was}); it continues as in a run of {} (lr {is})", plural(epochs, "epoch"))
+                format!(
+                    "the decay had ended (lr {was}); it continues as in a run of {} (lr {is})",
+                    plural(epochs, "epoch")
+                )
             }
             true => format!("the decay has not begun and will run to the new end (lr {is})"),
         };
