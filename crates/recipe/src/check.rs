@@ -203,7 +203,7 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "a batch of {batch} cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
     ))
 }
 

@@ -313,7 +313,7 @@ fn bad_values_are_named() {
         invalid_last(sets, parts);
     }
     // The batch is too small for this number of workers.
-    invalid(&refusal(&["workers=129"]), "small.toml: batch", &["batch of 128", "129 workers"]);
+    invalid(&refusal(&["workers=129"]), "small.toml: batch", &["128 images", "129 workers"]);
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn resolving_settles_workers() {
     recipe.resolve(2).unwrap();
     assert_eq!(recipe.workers, Some(3));
     invalid(&recipe.resolve(4).unwrap_err(), "workers", &["4 ranks", "3 workers"]);
-    invalid(&with(&["batch=2"]).unwrap().resolve(3).unwrap_err(), "batch", &["batch of 2 ", "3 workers"]);
+    invalid(&with(&["batch=2"]).unwrap().resolve(3).unwrap_err(), "batch", &["2 images", "3 workers"]);
 }
 
 #[test]

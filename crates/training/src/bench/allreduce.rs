@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use base::text::did_you_mean;
 use comm::codec::{Bucket, Entry, Key, Settings, Share, Tensor};
 use comm::{Comm, World, codec};
 use loaders::Draws;
@@ -46,7 +47,8 @@ const TRAFFIC: usize = 1 << 29;
 /// all of them equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
     let entry = codec::find(codec).ok_or_else(|| {
-        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {}", codec::NAMES.join(", ")))
+        let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
+        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
     })?;
     let session = Session::join(Comm::launch())?;
     let result = measure(&session, sizes, bucket, codec, entry);
