@@ -129,7 +129,9 @@ fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synse
         };
         let text = |name: &str| match field(name) {
             Some(Value::Text(text)) => Ok(text.clone()),
-            other => Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a string", describe(other)))),
+            other => {
+                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a string", describe(other))))
+            }
         };
         if number("num_children")? > 0 {
             continue;
