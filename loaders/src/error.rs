@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use base::text::{nearest, printable};
+use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
@@ -68,9 +68,9 @@ pub enum Error {
     },
     /// The directory is not a data set.
     #[error(
-        "{dir} is not a data set: {problem}; make one with `trireme data convert`, \
-         or index existing TFRecords with `trireme data index {dir}`",
-        dir = line(dir.display()),
+        "{path} is not a data set: {problem}; make one with `trireme data convert`{}",
+        index_advice(dir),
+        path = line(dir.display()),
         problem = line(problem)
     )]
     NoDataset { dir: PathBuf, problem: String },
@@ -149,7 +149,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A sample id is not below the number of samples of the split.
-    #[error("split `{split}` has {len} samples, so there is no sample {id}")]
+    #[error("split `{split}` has {}, so there is no sample {id}", plural(len, "sample"))]
     NoSample {
         split: String,
         id: u64,
@@ -165,6 +165,8 @@ pub enum Error {
         text: String,
         /// What is wrong and what to try.
         problem: String,
+        /// True if the only problem is that the images have various sizes.
+        is_about_sizes: bool,
     },
     /// The resulting images have various sizes.
     #[error(
@@ -212,6 +214,14 @@ fn line(text: impl Display) -> String {
     printable(&text.to_string()).into_owned()
 }
 
+/// Returns the advice to index the TFRecords in a directory. Empty if there is no such directory.
+fn index_advice(dir: &Path) -> String {
+    match dir.is_dir() {
+        true => format!(", or index existing TFRecords with `trireme data index {}`", line(dir.display())),
+        false => String::new(),
+    }
+}
+
 /// Formats a number of bytes for display.
 fn size(bytes: u64) -> String {
     match bytes as f64 {
@@ -231,7 +241,7 @@ impl Error {
     pub fn is_about_sizes(&self) -> bool {
         match self {
             Error::VariousSizes { .. } => true,
-            Error::Transform { problem, .. } => problem == VARIOUS_SIZES,
+            Error::Transform { is_about_sizes, .. } => *is_about_sizes,
             _ => false,
         }
     }
@@ -247,7 +257,8 @@ impl Error {
 const NAMES: usize = 10_000;
 
 /// Returns the system's error message with extra help. For a missing path, it names the missing directory and suggests
-/// a similar name. If too many files are open, it says how many are allowed.
+/// a similar name. If too many files are open, it says how many are allowed. The text can end with a question: append
+/// advice with [`base::text::with_advice`].
 pub fn why(path: &Path, error: &io::Error) -> String {
     let cause = match error.kind() {
         _ if error.raw_os_error() == Some(libc::EMFILE) => open_files(),
@@ -258,7 +269,7 @@ pub fn why(path: &Path, error: &io::Error) -> String {
                 format!("; {} is a file, not a folder", printable(&file.to_string_lossy()))
             })
         }
-        ErrorKind::IsADirectory => "; it is a folder, expected a file".into(),
+        ErrorKind::IsADirectory => return "it is a folder, not a file".into(),
         _ => String::new(),
     };
     format!("{error}{cause}")
@@ -359,7 +370,7 @@ mod tests {
         assert_mentions(&said("phots/a/b.png"), &[&gone, &meant]);
         let file = at("photos/kitten.png");
         assert_mentions(&said("photos/kitten.png/a"), &[&file, "not a folder"]);
-        assert_mentions(&said("photos"), &["os error 21", "a folder"]);
+        assert_mentions(&said("photos"), &["a folder", "not a file"]);
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base::text::plural;
+
 /// Height, width and channels of an image. Bytes are interleaved (H, W, C), and floats are planar (C, H, W).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageSpec {
@@ -109,7 +111,7 @@ impl fmt::Display for Images {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(spec) => spec.fmt(f),
-            Self::Varied { channels } => write!(f, "various sizes and {channels} channels"),
+            Self::Varied { channels } => write!(f, "various sizes and {}", plural(channels, "channel")),
         }
     }
 }

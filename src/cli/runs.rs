@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base::screen;
-use base::text::{printable, table};
+use base::text::{printable, table, with_advice};
 use loaders::overwrite;
 use report::history::{EvalLine, KeyDifference, LossComparison, Run, State, compare};
 use report::{history, page};
@@ -48,7 +48,7 @@ const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training"
 /// Lists the runs, one per line. Returns an error that names the runs that cannot be read.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
-    let find = |error| Failure::failed(format!("{error}; give the folder that contains your runs"));
+    let find = |error| Failure::failed(with_advice(&error.to_string(), "give the folder that contains your runs"));
     for folder in history::find(&args.dir).map_err(find)? {
         match Run::open(&folder) {
             Ok(run) => {
@@ -84,7 +84,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Opens a run that the command line names.
 fn open(folder: &Path) -> Result<Run, Failure> {
     Run::open(folder).map_err(|error| match error {
-        history::Error::Read { .. } => Failure::failed(format!("{error}; give the output folder of a run")),
+        history::Error::Read { .. } => {
+            Failure::failed(with_advice(&error.to_string(), "give the output folder of a run"))
+        }
         error @ history::Error::NoRun(_) => Failure::failed(error),
     })
 }

@@ -1,6 +1,7 @@
 //! `trireme bench scale`: its arguments, a table for users, and JSON lines for programs.
 
 use backend::Precision;
+use base::text::plural;
 use serde_json::{Value, json};
 use training::bench::scale::{
     BEST, Forecast, ForecastCheck, Link, Point, ScaleRequest, ScaleResult, StepTime, WORST, forecast, messages,
@@ -164,10 +165,11 @@ impl ScaleReport<'_> {
         let ScaleResult { threads, bytes, buckets, memory_mb, path, .. } = self.measured;
         let mut lines = vec![
             format!(
-                "{}, {}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums ({path}); {}",
+                "{}, {}, batch {}, {} and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums ({path}); {}",
                 self.args.model,
                 self.args.precision,
                 self.args.batch,
+                plural(threads, "compute thread"),
                 *bytes as f64 / 1e6,
                 bench::processor()
             ),

@@ -249,7 +249,7 @@ fn doctor_tries_device_memory_in_a_job_of_its_own() {
     doctor(&[], &[]).failed(1, &["ranks 0 and 1 ", "same GPU", "--share-gpu"]);
     let no = doctor(&["--share-gpu"], &[]);
     assert!(!no.status.success(), "{}", no.stderr);
-    mentions(&no.stderr, &["MPI_Allreduce", "over 2 rank(s)", "If a signal", "touched device memory"]);
+    mentions(&no.stderr, &["MPI_Allreduce", "over 2 ranks", "If a signal", "touched device memory"]);
     let yes = doctor(&["--share-gpu"], &[("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     mentions(&yes.stdout, &["cuda-aware: ", "sums are right"]);
 }

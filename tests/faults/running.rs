@@ -112,10 +112,10 @@ fn startup_checks_are_printed() {
     let case = Case::new();
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
-        "launch     4 rank(s)",
+        "launch     4 ranks",
         "sums are correct",
         "program, recipe, data set",
-        "rank(s) 0-3; cores ",
+        "ranks 0-3; cores ",
         "room       ",
         "a checkpoint takes ",
     ] {
@@ -123,7 +123,7 @@ fn startup_checks_are_printed() {
     }
     let doctor = run(4, &["doctor"]);
     let library = format!("cpu ({}, ", backend::cpu::library());
-    for part in ["rank(s) 0-3; cores ", &library] {
+    for part in ["ranks 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
     // as in training, a single rank computes on all of its cores

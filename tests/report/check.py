@@ -187,7 +187,7 @@ def odd_runs(page, root, made):
     check([[int(r[0]), int(r[2]), int(r[4])] for r in rows] == found["confusion"], "the CSV file has all cells")
     opened(page, made["lost"])
     said = page.js("document.body.innerText")
-    for part in ["2 line(s) of metrics.jsonl", "not finite", "No split", "evaluation.json"]:
+    for part in ["2 lines of metrics.jsonl", "not finite", "No split", "evaluation.json"]:
         check(part in said, f"the page of a damaged run does not say: {part}")
     opened(page, made["compare"])
     said = page.js("document.body.innerText")

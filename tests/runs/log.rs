@@ -173,7 +173,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     let said = run(0, &["report", &a, &b, "-o", &both]).succeeded().stdout;
     assert_eq!(said.trim(), both);
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
-    run(0, &["report", &root]).failed(1, &[&root, "no metrics.jsonl", "--out"]);
+    run(0, &["report", &root]).failed(1, &[&root, "no metrics.jsonl", "output folder"]);
     run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere", "your runs"]);
     // under mpirun, a command that does not use ranks runs completely on each rank and prints a warning
     let warning = |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("warning: `trireme runs`").count();

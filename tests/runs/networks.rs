@@ -94,7 +94,7 @@ fn errors_in_a_network_are_reported_before_anything_is_written() {
     let line = format!("own.toml:{last}: node ");
     setting.refused(2, &[], &[&line, "3, ", "10 scores"]);
     setting.folder.write("own.toml", &text.replace("kernel = 5", "kernel = 50"));
-    setting.refused(2, &[], &["own.toml:4: node ", "[50, 50]", "1x28x28"]);
+    setting.refused(2, &[], &["own.toml:4: node ", "50x50", "1x28x28"]);
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
     setting.refused(2, &[], &["the network", "own.toml", "No such file"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));

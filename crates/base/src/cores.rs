@@ -110,9 +110,11 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     })?;
     let m = &masks[crowded];
     Some(format!(
-        "warning: rank {crowded} shares its core(s) {:?} on {} with other ranks: start fewer ranks per node, or spread them \
+        "warning: rank {crowded} shares its {} {:?} on {} with other ranks: start fewer ranks per node, or spread them \
          (Open MPI: --bind-to none or --map-by slot:PE=n; srun: --cpus-per-task=n)",
-        m.cpus, m.host
+        if m.cpus.len() == 1 { "core" } else { "cores" },
+        m.cpus,
+        m.host
     ))
 }
 

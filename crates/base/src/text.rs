@@ -1,7 +1,7 @@
 //! Text for display: decimal digits, untrusted names made safe for terminals, and spelling suggestions.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// Number of digits of `u64::MAX`.
 const MOST: usize = 20;
@@ -106,6 +106,26 @@ pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
     nearest(word, candidates).map(|found| format!("; did you mean \"{found}\"?")).unwrap_or_default()
 }
 
+/// Formats a number with its noun, such as `1 rank`, `2 ranks` or `3 classes`.
+pub fn plural(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let end = match noun.ends_with("ss") || noun.ends_with("ch") {
+        _ if number == "1" => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{end}")
+}
+
+/// Appends advice to a problem: `problem; advice`, or `problem? Advice` if the problem ends with a question.
+pub fn with_advice(problem: &str, advice: &str) -> String {
+    let mut letters = advice.chars();
+    match letters.next().filter(|_| problem.ends_with('?')) {
+        Some(first) => format!("{problem} {}{}", first.to_uppercase(), letters.as_str()),
+        None => format!("{problem}; {advice}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +207,17 @@ mod nearest_tests {
         assert_eq!(nearest("xy", &["ab"]), None);
         assert!(did_you_mean("filp", &["flip"]).contains("\"flip\""));
         assert_eq!(did_you_mean("zzzzzz", &["flip"]), "");
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!([plural(1, "rank"), plural(2, "rank")], ["1 rank", "2 ranks"]);
+        assert_eq!([plural("1", "class"), plural(0, "batch")], ["1 class", "0 batches"]);
+    }
+
+    #[test]
+    fn advice_after_a_question_is_a_sentence() {
+        assert_eq!(with_advice("no file", "name another"), "no file; name another");
+        assert_eq!(with_advice("did you mean x?", "name another"), "did you mean x? Name another");
     }
 }

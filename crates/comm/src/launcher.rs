@@ -4,6 +4,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use base::text::plural;
+
 pub use base::environment::variable;
 
 /// A group of MPI libraries with the same binary interface.
@@ -273,7 +275,11 @@ fn lone_ranks(tasks: usize) -> String {
 }
 
 fn mismatch(what: &str, tasks: usize, size: usize) -> String {
-    format!("MPI sees {size} rank(s), but Slurm started {what} {tasks} task(s); training continues with {size}")
+    format!(
+        "MPI sees {}, but Slurm started {what} {}; training continues with {size}",
+        plural(size, "rank"),
+        plural(tasks, "task")
+    )
 }
 
 /// Checks the number of ranks that MPI sees against the launcher's variables and against Slurm's.
@@ -398,7 +404,7 @@ mod slurm_tests {
         // A batch script that calls the program without srun or mpirun.
         let batch = [("SLURM_JOB_ID", "9"), ("SLURM_NTASKS", "4")];
         let Verdict::Warning(text) = verdict(&batch, 1) else { panic!("no warning") };
-        assert!(text.contains("1 rank(s)") && text.contains("4 task(s)"), "{text}");
+        assert!(text.contains("1 rank,") && text.contains("4 tasks"), "{text}");
         assert_eq!(verdict(&batch, 4), Verdict::Ok);
     }
 

@@ -374,7 +374,11 @@ impl<B: Backend> Graph<B> {
     /// Formats the memory format of each parameter as a line. All ranks must have equal lines, because otherwise sums
     /// of gradients would mix different elements.
     pub fn format_lines(&self) -> String {
-        self.params().iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
+        let line = |p: &Param<B>| {
+            let (bucket, at, format) = (p.slot.bucket, p.slot.range(), p.format.describe());
+            format!("{}: bucket {bucket}, elements {} to {}, {format}\n", p.name, at.start, at.end)
+        };
+        self.params().iter().map(line).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use backend::{Backend, Traffic};
+use base::text::plural;
 use net::{NetSpec, SpecError};
 
 use super::estimate::{self, Layer};
@@ -45,12 +46,12 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let params: usize = graph.layout().buckets.iter().sum();
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
-        (format!("activations, {batch} images"), memory.activation_elems * 4),
+        (format!("activations, {}", plural(batch, "image")), memory.activation_elems * 4),
         ("extra memory for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} buckets", graph.layout().buckets.len()), params * each),
+        (format!("parameters, {}", plural(graph.layout().buckets.len(), "bucket")), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
-        (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
+        (format!("optimizer, {}", plural(slots, "slot")), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),
     ];
     // with one worker per rank, there are no separate gradients of workers

@@ -1,6 +1,6 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
 
-use base::text::did_you_mean;
+use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName};
@@ -203,7 +203,7 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be shared by {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
     ))
 }
 
@@ -218,7 +218,10 @@ impl Recipe {
         let workers = *self.workers.get_or_insert(ranks);
         if ranks > workers {
             let why = format!(
-                "{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more"
+                "{} for {}; start at most {}, or set workers to {ranks} or more",
+                plural(ranks, "rank"),
+                plural(workers, "worker"),
+                plural(workers, "rank")
             );
             return refuse("workers", why);
         }
@@ -236,7 +239,10 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
 /// Checks settings that need one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
-        "needs one worker per rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or remove `workers` from the recipe"
+        "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
+        plural(workers, "worker"),
+        plural(ranks, "rank"),
+        plural(workers, "rank")
     );
     if recipe.sync_bn && workers != ranks {
         return refuse("sync_bn", format!("batch normalisation over the whole batch {cure}"));
@@ -406,9 +412,10 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         (Some(_), _) if ema.decay.is_some() => {
             Err(("ema.swa_start", "cannot be combined with ema.decay; choose one of the two".into()))
         }
-        (Some(start), Some(epochs)) if start > epochs => {
-            Err(("ema.swa_start", format!("the run has {epochs} epochs, so nothing would be averaged; got {start}")))
-        }
+        (Some(start), Some(epochs)) if start > epochs => Err((
+            "ema.swa_start",
+            format!("the run has {}, so nothing would be averaged; got {start}", plural(epochs, "epoch")),
+        )),
         (None, _) if ema.swa_every.is_some() => {
             Err(("ema.swa_every", "has no meaning without ema.swa_start, the first epoch that is averaged".into()))
         }

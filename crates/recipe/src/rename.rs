@@ -1,5 +1,6 @@
 //! The renaming rules in `init.match`, which convert tensor names in a file to names in the network.
 
+use base::text::plural;
 use regex::{Regex, RegexBuilder};
 
 /// Maximum size of a compiled rule in bytes.
@@ -28,9 +29,9 @@ impl Rename {
             whole.map_err(|e| format!("{pattern:?} is not a regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
             return Err(format!(
-                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {} groups; if a letter or _ follows the number, \
+                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {}; if a letter or _ follows the number, \
                  write ${{1}}",
-                whole.captures_len() - 1
+                plural(whole.captures_len() - 1, "group")
             ));
         }
         Ok(Self { text: pattern.clone(), whole, replacement: replacement.clone() })
@@ -99,7 +100,7 @@ mod tests {
     fn invalid_rules_are_refused() {
         mentions(rule("backbone.(.*", "$1").unwrap_err(), &["\"backbone.(.*\"", "unclosed group"]);
         mentions(rule("x(.*)", "$1_y").unwrap_err(), &["\"$1_y\"", "\"1_y\"", "${1}"]);
-        mentions(rule("x(.*)", "$2").unwrap_err(), &["\"$2\"", "\"2\"", "\"x(.*)\"", "1 groups"]);
+        mentions(rule("x(.*)", "$2").unwrap_err(), &["\"$2\"", "\"2\"", "\"x(.*)\"", "1 group;"]);
         assert!(rule("x", "$$").is_ok() && rule("x", "a$").is_ok());
         mentions(rule("(a{1000}){1000}", "").unwrap_err(), &["\"(a{1000}){1000}\"", "size limit"]);
     }

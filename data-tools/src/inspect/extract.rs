@@ -165,7 +165,12 @@ pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageForm
 fn encode(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(Vec::new());
     let written = picture.write_to(&mut file, format);
-    written.map_err(|e| Error::input(path, format!("cannot be encoded as {format:?}: {e}")))?;
+    written.map_err(|e| {
+        Error::input(
+            path,
+            format!("cannot be encoded as {}: {e}", format.extensions_str().first().copied().unwrap_or_default()),
+        )
+    })?;
     Ok(file.into_inner())
 }
 

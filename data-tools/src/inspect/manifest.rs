@@ -224,7 +224,11 @@ pub(super) fn missing_in_train(
         let what = format!(
             "label {label} ({} of {split}): train has no such label{}; train has labels {}, {split} {}",
             text::plural(*count, "record"),
-            if missing.len() > 1 { format!(", nor {} others", missing.len() - 1) } else { String::new() },
+            if missing.len() > 1 {
+                format!(", nor {}", text::plural(missing.len() as u64 - 1, "other"))
+            } else {
+                String::new()
+            },
             range(train),
             range(labels)
         );

@@ -239,7 +239,8 @@ impl<'a> Check<'a> {
             self.fault(what);
         }
         if self.checked != self.expected.count {
-            self.fault(format!("dataset.json lists {} records, but {} were found", self.expected.count, self.checked));
+            let expected = text::plural(self.expected.count, "record");
+            self.fault(format!("dataset.json lists {expected}, found {}", self.checked));
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use base::text::with_advice;
+
 use crate::error::{folder_of, why};
 
 use super::regular;
@@ -35,10 +37,10 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     }
     NewFile::beside(path).map(drop).map_err(|error| {
         let cure = match error.kind() {
-            ErrorKind::NotFound => format!("; make it with `mkdir -p {}`", folder_of(path).display()),
-            _ => "; choose another name".into(),
+            ErrorKind::NotFound => format!("make it with `mkdir -p {}`", folder_of(path).display()),
+            _ => "choose another name".into(),
         };
-        format!("cannot write {}: {}{cure}", path.display(), why(path, &error))
+        format!("cannot write {}: {}", path.display(), with_advice(&why(path, &error), &cure))
     })
 }
 
@@ -48,6 +50,9 @@ fn check_existing(path: &Path, there: &Metadata, content: &Content, inputs: &[&P
     let id = |file: &Metadata| (file.dev(), file.ino());
     if inputs.iter().any(|input| fs::metadata(input).is_ok_and(|input| id(&input) == id(there))) {
         return refuse("is one of the input files, so it is not overwritten");
+    }
+    if there.is_dir() {
+        return Err(format!("{} is a folder; choose the name of a file", path.display()));
     }
     let mut head = Vec::new();
     let read = regular::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));

@@ -58,7 +58,13 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         if offset != end {
             return Err(format!("line {number}: expected offset {end}, got {offset}"));
         }
-        end = offset.checked_add(size).filter(|&end| size >= OVERHEAD && end <= file).ok_or_else(|| {
+        if size < OVERHEAD {
+            return Err(format!(
+                "line {number}: a record of {size} bytes at {offset} is too small: expected at least {OVERHEAD} bytes, the length and \
+                 checksums of a record without data"
+            ));
+        }
+        end = offset.checked_add(size).filter(|&end| end <= file).ok_or_else(|| {
             format!("line {number}: a record of {size} bytes at {offset} does not fit into the shard, which has {file} bytes")
         })?;
         offsets.push(offset);
@@ -85,7 +91,7 @@ mod tests {
             ("0 20\n20 x\n", &["line 2", "offset size", "20 x"]),
             ("0 20 20\n", &["line 1", "offset size", "0 20 20"]),
             ("0 41\n", &["line 1", "41", "0", "40"]),
-            ("0 5\n", &["line 1", "5", "0", "40"]),
+            ("0 5\n", &["line 1", "5", "0", "16"]),
             ("0 18446744073709551615\n", &["line 1", "18446744073709551615", "0", "40"]),
         ] {
             assert_mentions(&parse_index(text, 40).unwrap_err(), parts);

@@ -172,6 +172,14 @@ pub(super) fn only_probability(arguments: &[f64], default: f64) -> Result<f64, S
     }
 }
 
+/// Parses the optional probability after another argument. Returns `default` if there is no probability.
+pub(super) fn probability_after_one(rest: &[f64], default: f64) -> Result<f64, String> {
+    match rest.len() {
+        0 | 1 => only_probability(rest, default),
+        n => Err(format!("expected 1 or 2 arguments, got {}", n + 1)),
+    }
+}
+
 /// Returns an error if there are arguments.
 pub(super) fn no_arguments(arguments: &[f64]) -> Result<(), String> {
     match arguments.len() {

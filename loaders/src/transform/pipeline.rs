@@ -246,7 +246,8 @@ impl Pipeline {
                 "follows a transform that turns bytes into floats; if batches contain bytes, that must be the last transform",
             );
         }
-        Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
+        let text = self.list().transforms[index].to_string();
+        Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
     /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not
@@ -312,7 +313,7 @@ mod tests {
     /// Returns the problem of the transform at `wrong`. Panics unless the error names this transform.
     fn problem_at(wrong: usize, ops: &[&str], input: ImageSpec) -> String {
         match pipeline(ops, input).unwrap_err() {
-            Error::Transform { index, text, problem } if (index, &*text) == (wrong, ops[wrong]) => problem,
+            Error::Transform { index, text, problem, .. } if (index, &*text) == (wrong, ops[wrong]) => problem,
             other => panic!("not the error of transform {wrong}: {other}"),
         }
     }

@@ -21,6 +21,7 @@ fn missing_and_empty_folders() {
         assert_mentions(&error.to_string(), &[command]);
     };
     refused(&absent, "no such folder", "trireme data convert");
+    assert!(!Dataset::open(&absent).unwrap_err().to_string().contains("data index"), "a folder that does not exist");
     refused(&dir, "empty", "trireme data convert");
     fs::write(dir.join("x.tfrecord"), b"").unwrap();
     refused(&dir, "dataset.json", "trireme data index");

@@ -19,6 +19,13 @@ impl Panels {
         Self { outputs, image: TensorDesc { n: 1, ..*image } }
     }
 
+    /// Describes the layout for messages.
+    pub fn describe(&self) -> String {
+        let TensorDesc { n: _, shape, block, bf16 } = self.image;
+        let number = if bf16 { "bf16" } else { "f32" };
+        format!("panels for {} outputs from {shape} in {number}, blocks of {block} channels", self.outputs)
+    }
+
     /// Returns the number of elements in memory.
     pub fn elems(&self) -> usize {
         self.outputs.next_multiple_of(PANEL) * self.image.sample_elems()

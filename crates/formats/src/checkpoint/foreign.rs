@@ -349,7 +349,8 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
             attribute.read_raw::<FixedUnicode<MAX_NAME_BYTES>>().map(strings)
         }
         other => {
-            Err(format!("a list of names has type {other:?}, expected strings of at most {MAX_NAME_BYTES} bytes")
+            let kind = other.map_or_else(|| "unknown".into(), |other| other.to_string());
+            Err(format!("a list of names has the type {kind}, expected strings of at most {MAX_NAME_BYTES} bytes")
                 .into())
         }
     }

@@ -75,12 +75,15 @@ impl Definition {
         let source = |id: &Id| id.0.checked_sub(1).map_or("the image", |at| self.nodes[at].name.as_str());
         let each = node.inputs.iter().zip(&context.x).map(|(id, x)| format!("{} of {x}", source(id)));
         let (kind, reads) = (layer.op.kind(), each.collect::<Vec<_>>().join(" and "));
-        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}; {}", layer.operation.cure))
+        let cure = match operation_cure(&layer.op, &context.x) {
+            "" => String::new(),
+            cure => format!("; {cure}"),
+        };
+        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}{cure}"))
     }
 }
 
 struct Layer {
-    operation: &'static Operation,
     op: Op,
     /// The weight of its loss, if it is an auxiliary classifier's last node.
     head: Option<f32>,
@@ -110,7 +113,7 @@ impl Layer {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
             weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
         });
-        Ok(Self { operation, op, head: head.transpose()? })
+        Ok(Self { op, head: head.transpose()? })
     }
 }
 
@@ -181,7 +184,6 @@ pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
 /// An operation as a value, see [`TomlOp`].
 pub(super) struct Operation {
     pub words: &'static [&'static str],
-    pub cure: &'static str,
     pub plain: fn(&str) -> Op,
 }
 
@@ -189,9 +191,13 @@ macro_rules! operations {
     ($($file:ident $name:ident,)*) => {
         const OPERATIONS: &[Operation] = &[$(Operation {
             words: crate::$name::WORDS,
-            cure: crate::$name::CURE,
             plain: |word| crate::$name::plain(word).into(),
         },)*];
+
+        /// Returns advice for a node that does not fit its inputs. Empty if there is none.
+        fn operation_cure(op: &Op, x: &[Shape]) -> &'static str {
+            match op { $(Op::$name(op) => op.cure(x),)* }
+        }
 
         /// Connects the keys with the operation's fields.
         pub(super) fn operation_keys(op: &mut Op, keys: &mut Keys<'_>) {

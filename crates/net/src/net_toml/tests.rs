@@ -149,7 +149,9 @@ fn a_shape_that_does_not_fit_is_told_with_both_sides() {
     let parts = ["add: ", "b of 4x4x4", "a of 4x8x8", "kernel = 1"];
     refused_at(&of_nodes(&[CONV, small, sum, END]), 6, "c", &parts);
     let large = r#"{ name = "b", op = "conv", channels = 4, kernel = 11 },"#;
-    refused_at(&of_nodes(&[CONV, large, END]), 5, "b", &["conv: ", "11", "4x8x8", "pad"]);
+    refused_at(&of_nodes(&[CONV, large, END]), 5, "b", &["conv: ", "11x11", "4x8x8", "smaller kernel"]);
+    let grouped = r#"{ name = "b", op = "conv", channels = 4, kernel = 3, pad = 1, groups = 3 },"#;
+    refused_at(&of_nodes(&[CONV, grouped, END]), 5, "b", &["conv: ", "3 groups", "groups must divide"]);
     refused_at(&of_nodes(&[CONV]), 4, "a", &["4x8x8", "10 scores"]);
 }
 

@@ -1,5 +1,7 @@
 //! A range of channels, and the channel shuffle.
 
+use base::text::plural;
+
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
@@ -45,7 +47,8 @@ impl OpSpec for Channels {
         let x = x[0];
         if count == 0 || first.saturating_add(count) > x.c {
             return Err(format!(
-                "it takes {count} channel(s) starting at channel {first} (counted from 0), but its input has {}",
+                "it takes {} starting at channel {first} (counted from 0), but its input has {}",
+                plural(count, "channel"),
                 x.c
             ));
         }
@@ -58,8 +61,16 @@ impl OpSpec for Channels {
 
 impl TomlOp for Channels {
     const WORDS: &'static [&'static str] = &["channels"];
-    const CURE: &'static str =
-        "first + channels must be at most the number of input channels, and groups must divide channels";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if self.first.saturating_add(self.count) > x.c => {
+                "first + channels must be at most the number of input channels"
+            }
+            [_] => "groups must divide channels",
+            _ => "",
+        }
+    }
 
     fn plain(_: &str) -> Self {
         Self { first: 0, count: 0, groups: 1 }

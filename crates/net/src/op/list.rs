@@ -3,6 +3,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use base::text::plural;
+
 use super::shape::Shape;
 use super::spec::OpSpec;
 use super::spec::Stored;
@@ -84,8 +86,8 @@ impl Op {
     /// Returns the output's shape for these inputs. The error describes the mismatch.
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.arity() {
-            Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
-            None if x.is_empty() => Err(format!("{} needs at least one input, got none", self.kind())),
+            Some(arity) if x.len() != arity => Err(format!("expected {}, got {}", plural(arity, "input"), x.len())),
+            None if x.is_empty() => Err("expected at least one input, got none".into()),
             _ => self.deref().output(x),
         }
     }

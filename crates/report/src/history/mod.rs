@@ -30,7 +30,7 @@ const DEPTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder is not the output folder of a run.
-    #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
+    #[error("{}: no metrics.jsonl in it; give the output folder of a run", .0.display())]
     NoRun(PathBuf),
     /// The operating system cannot read a file or folder.
     #[error("cannot read {}: {}", path.display(), why(path, source))]

@@ -73,6 +73,11 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 /// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let mut session = Session::join(Comm::launch())?;
+    let result = measure(device, &mut session, request);
+    session.conclude(result)
+}
+
+fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let ScaleRequest { model, batch, seconds, precision, share_gpu, device: _, threads: _ } = request;
     let options = format!(
         "trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--precision {precision}\n--share-gpu {share_gpu}"
@@ -86,7 +91,7 @@ pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<Scale
     let setting = Setting { batch, threads, precision: *precision, tf32: false, node_rank, exchanged: true };
     let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
-    let checked = gpus::check(&session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
+    let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = MIN_STEPS;
@@ -112,7 +117,6 @@ pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<Scale
     }
     let mut memory = [super::memory_mb()];
     session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
-    session.comm.finish()?;
     let buckets = &work.trainer.graph.layout().buckets;
     let (bytes, buckets) = (4 * buckets.iter().sum::<usize>(), buckets.len());
     let library = session.world.library.clone();

@@ -46,7 +46,10 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let saved = weights.model.clone();
     let saved = saved.as_ref();
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
-        Error::Usage("the network is not known. Give --model NAME (`trireme models` lists them), or --recipe".into())
+        let file = request.file.display();
+        Error::Usage(format!(
+            "{file}: the network is not known. Give --model NAME (`trireme models` lists them), or --recipe"
+        ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
     let pipeline = pipeline(&name, expected, transforms, &weights)?;

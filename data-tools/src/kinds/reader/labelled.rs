@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Component, Path};
 use std::rc::Rc;
 
-use base::text::printable;
+use base::text::{printable, with_advice};
 use loaders::stall::during;
 use loaders::{Limits, regular};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -262,7 +262,8 @@ impl List<'_> {
                 Ok(_) => {}
             }
         }
-        if wrong.is_empty() { Ok(classes.into_iter().collect()) } else { Err(wrong.join("; ")) }
+        let wrong = wrong.into_iter().reduce(|all, next| with_advice(&all, &next));
+        wrong.map_or_else(|| Ok(classes.into_iter().collect()), Err)
     }
 }
 
@@ -432,7 +433,7 @@ impl SkippedSamples {
     /// Returns an error unless bad samples should be skipped.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
-            return Err(Error::input(path, format!("{what}; leave such images out with `--on-bad skip`")));
+            return Err(Error::input(path, with_advice(what, "leave such images out with `--on-bad skip`")));
         }
         self.lines.push(format!("{}: {what}", path.display()));
         Ok(())

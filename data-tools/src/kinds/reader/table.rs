@@ -329,6 +329,9 @@ fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
         ErrorKind::Utf8 { err, .. } => {
             Error::input(path, format!("line {line}: not UTF-8 ({err}); save the table as UTF-8"))
         }
-        other => Error::input(path, format!("line {line}: {other:?}")),
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            Error::input(path, format!("line {line}: expected {expected_len} fields, got {len}"))
+        }
+        other => Error::input(path, format!("line {line}: the CSV parser failed ({other:?})")),
     }
 }

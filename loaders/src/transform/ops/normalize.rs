@@ -27,14 +27,15 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
         0 if channels == 1 && is_grey(context.mean) && is_grey(context.std) => (&context.mean[..1], &context.std[..1]),
         0 => {
             return Err(format!(
-                "dataset.json has {} values of `mean` and `std`, but the image has {channels} channels \
-                 (`trireme data stats` measures them)",
+                "the number of values of `mean` and `std` in dataset.json is {}, but the number of channels of the image is {channels} \
+                 (`trireme data stats` measures `mean` and `std`)",
                 context.mean.len()
             ));
         }
         n if n == 2 || n == 2 * channels => arguments.split_at(n / 2),
         n => {
-            return Err(format!("expected 0, 2 or {} arguments, got {n}", 2 * channels));
+            let expected = if channels == 1 { "0 or 2".into() } else { format!("0, 2 or {}", 2 * channels) };
+            return Err(format!("expected {expected} arguments, got {n}"));
         }
     };
     if let Some((channel, bad)) = std.iter().enumerate().find(|(_, std)| **std <= 0.0) {

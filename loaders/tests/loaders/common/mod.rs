@@ -202,7 +202,7 @@ pub fn record_fault(error: &Error) -> (&str, u64, &Fault) {
 #[track_caller]
 pub fn transform_problem(error: &Error) -> (usize, &str, &str) {
     match error {
-        Error::Transform { index, text, problem } => (*index, text, problem),
+        Error::Transform { index, text, problem, .. } => (*index, text, problem),
         other => panic!("not the error of a transform: {other}"),
     }
 }

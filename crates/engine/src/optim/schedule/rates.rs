@@ -1,6 +1,7 @@
 //! The learning rates of a run. They depend only on the step. The plateau schedule also depends on how often the rate
 //! was lowered. Checkpoints contain this number. So a resumed run has the same rates as an uninterrupted run.
 
+use base::text::plural;
 use schema::{Range, Section, check_section, kinds, number_text, section};
 
 use super::decay::{
@@ -134,7 +135,11 @@ impl Schedule {
         }
         if self.warmup_steps > 0 {
             let (from, steps) = (rounded(self.from), self.warmup_steps);
-            line += &format!(", warm-up from {from} over {} epochs ({steps} steps)", spec.warmup_epochs);
+            line += &format!(
+                ", warm-up from {from} over {} ({})",
+                plural(spec.warmup_epochs, "epoch"),
+                plural(steps, "step")
+            );
         }
         line + &spec.kind.settings().describe(self.scale)
     }
@@ -180,7 +185,10 @@ impl Extension {
                 format!("the rest of the decay is stretched to the new end, from epoch {} on (lr {is})", rounded(at))
             }
             true if over => {
-                format!("the decay had ended (lr {was}); it continues as in a run of {epochs} epochs (lr {is})")
+                format!(
+                    "the decay had ended (lr {was}); it continues as in a run of {} (lr {is})",
+                    plural(epochs, "epoch")
+                )
             }
             true => format!("the decay has not begun and will run to the new end (lr {is})"),
         };

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use base::text::plural;
+
 use super::super::checksum::CheckedFile;
 use super::super::error::Error;
 use super::heap::{self, GlobalHeap, Heap, TreeType};
@@ -305,7 +307,7 @@ impl Attribute {
     fn checked(&self, datatype: Datatype, dimensions: usize) -> Result<&[u8], Fault> {
         let have = self.shape.as_ref().map_or(0, Vec::len);
         expect((self.datatype, have) == (datatype, dimensions), self.at, || {
-            format!("expected {datatype:?} in {dimensions} dimensions, got {:?} in {have}", self.datatype)
+            format!("expected {datatype:?} in {}, got {:?} in {have}", plural(dimensions, "dimension"), self.datatype)
         })?;
         Ok(&self.bytes)
     }

@@ -185,7 +185,8 @@ fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
 pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["saturate", "to"])?;
     let kind = node.int("to", 1);
-    let to = number(kind).ok_or_else(|| format!("to {}: only numbers are supported", type_name(kind)))?;
+    let to =
+        number(kind).ok_or_else(|| format!("it casts to {}, but only numeric types are supported", type_name(kind)))?;
     let value = build.value(node, 0)?;
     match (&value, to) {
         (Value::Constant(constant), _) => of_constant(build, constant, to, kind),

@@ -136,7 +136,7 @@ pub fn all<'a>(
         let storage = storage_of(same[0]);
         if let Some(other) = same.iter().map(|&i| storage_of(i)).find(|other| *other != storage) {
             return damaged(format!(
-                "its pickle describes storage {} as {} values of type {:?} and as {} values of type {:?}, which torch.save never does",
+                "its pickle describes storage {} as {} values of type {} and as {} values of type {}, which torch.save never does",
                 printable(&storage.key),
                 storage.len,
                 storage.number,

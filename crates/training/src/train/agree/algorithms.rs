@@ -90,7 +90,10 @@ fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     for (rank, reason) in reasons.into_iter().enumerate() {
         reason.into_iter().for_each(|reason| ranks.entry(reason).or_default().push(rank.to_string()));
     }
-    let note = |(reason, ranks): (String, Vec<String>)| format!("note: rank(s) {} {reason}", ranks.join(", "));
+    let note = |(reason, ranks): (String, Vec<String>)| match ranks.as_slice() {
+        [rank] => format!("note: rank {rank} {reason}"),
+        ranks => format!("note: ranks {} {reason}", ranks.join(", ")),
+    };
     ranks.into_iter().map(note).collect()
 }
 

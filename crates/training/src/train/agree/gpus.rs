@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
+use base::text::plural;
 use comm::launcher;
 use engine::graph::BuildError;
 use serde::{Deserialize, Serialize};
@@ -169,9 +170,9 @@ fn shared(ranks: &[VisibleGpus]) -> Option<String> {
     }
     let (host, (count, gpus)) = nodes.into_iter().find(|(_, (count, gpus))| (1..*count).contains(&gpus.len()))?;
     Some(format!(
-        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one per rank (sbatch --gpus-per-node=N \
-         --gpu-bind=none), or start fewer ranks",
-        gpus.len()
+        "the {count} ranks on {host} share {}, {}: ask for one per rank (sbatch --gpus-per-node=N --gpu-bind=none), or start fewer ranks",
+        plural(gpus.len(), "GPU"),
+        gpus.iter().copied().collect::<Vec<_>>().join(", ")
     ))
 }
 
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(warning(&["a 0", "a 1", "b 0", "b 1"]), None);
         assert_eq!(warning(&["a 0 1", "a 0 1"]), None);
         let text = warning(&["a 0", "a 1", "b 0", "b 0"]).unwrap();
-        mentions(text, &["2 ranks on b ", " 1 GPU(s)", "--gpu-bind=none"]);
-        mentions(warning(&["a 0 1", "a 0 1", "a 0 1"]).unwrap(), &["3 ranks on a ", " 2 GPU(s)"]);
+        mentions(text, &["2 ranks on b ", " 1 GPU,", "--gpu-bind=none"]);
+        mentions(warning(&["a 0 1", "a 0 1", "a 0 1"]).unwrap(), &["3 ranks on a ", " 2 GPUs,"]);
     }
 }

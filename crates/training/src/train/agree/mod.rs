@@ -188,10 +188,13 @@ pub fn stage(
         None => staged?,
     };
     if let Some(staged) = staged.filter(|_| session.is_none_or(Session::is_root)) {
-        let gb = |bytes: u64| bytes as f64 / 1e9;
-        let (dir, copied, reused) = (staged.dir.display().to_string(), gb(staged.copied), gb(staged.reused));
+        let size = |bytes: u64| match bytes as f64 {
+            bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+            bytes => format!("{:.2} MB", bytes / 1e6),
+        };
+        let (dir, copied, reused) = (staged.dir.display().to_string(), size(staged.copied), size(staged.reused));
         let dir = base::text::printable(&dir);
-        screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were already there"));
+        screen::say(&format!("staged in {dir}: {copied} copied, {reused} were already there"));
     }
     Ok(stage::place(data, under))
 }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use base::cores::affinity;
+use base::text::plural;
 use comm::launcher;
 use loaders::crc32c::crc32c_append;
 use loaders::filesystem::FileSystem;
@@ -35,7 +36,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
     let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
-    let mut rows = vec![format!("launch     {size} rank(s), {started}; MPI sums are correct{equal}")];
+    let mut rows = vec![format!("launch     {}, {started}; MPI sums are correct{equal}", plural(size, "rank"))];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)
@@ -49,7 +50,7 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
-    Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
+    Some(format!("slurm      job {job}, {step}: {} for {}", plural(tasks, "task"), plural(size, "rank")))
 }
 
 /// Returns a line for each host.
@@ -80,7 +81,8 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     };
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
-    format!("{host:<10} rank(s) {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
+    let rank = if seats.len() == 1 { "rank" } else { "ranks" };
+    format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
 /// Formats the number, or the range if the numbers differ.
@@ -216,7 +218,7 @@ mod tests {
         let job = |name: &str| {
             [("SLURM_JOB_ID", "9"), ("SLURM_NTASKS", "4")].iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string())
         };
-        mentions(slurm(job, 2).unwrap(), &["slurm ", "job 9", "batch script", "4 task(s)", "2 rank(s)"]);
+        mentions(slurm(job, 2).unwrap(), &["slurm ", "job 9", "batch script", "4 tasks", "2 ranks"]);
     }
 
     #[test]

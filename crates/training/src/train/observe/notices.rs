@@ -65,7 +65,10 @@ impl Notices {
 /// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
-        Ok(Some(origin)) => Error::NotFinite { step: done + 1, origin, lr, f16: precision == Precision::F16 },
+        Ok(Some(origin)) => {
+            let in_loss = origin != ALL_FINITE;
+            Error::NotFinite { step: done + 1, in_loss, origin, lr, f16: precision == Precision::F16 }
+        }
         Ok(None) => Error::OtherRank { code: 1 },
         Err(error) => error.into(),
     }
@@ -116,6 +119,9 @@ pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     )
 }
 
+/// The text for a value that is not finite although all losses are finite.
+const ALL_FINITE: &str = "all losses are finite";
+
 /// Returns, on rank 0, which ranks have a loss that is not finite.
 fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     let all = comm.gather("search for losses that are not finite", &own.is_finite())?;
@@ -125,8 +131,8 @@ fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
 fn name(finite: &[bool]) -> String {
     let ranks: Vec<String> = (0..finite.len()).filter(|&rank| !finite[rank]).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {
-        [] => "all losses are finite, so it is a parameter or a running statistic".into(),
-        all if all.len() == finite.len() => "the loss of every rank".into(),
+        [] => ALL_FINITE.into(),
+        all if all.len() == finite.len() => "it comes from every rank".into(),
         [rank] => format!("it comes from rank {rank}"),
         ranks => format!("it comes from ranks {}", ranks.join(", ")),
     }
@@ -175,7 +181,7 @@ mod diagnose_tests {
     fn the_ranks_it_comes_from_are_named() {
         assert!(name(&[true, false, true]).ends_with(" rank 1"), "{}", name(&[true, false, true]));
         assert!(name(&[false, false, true]).ends_with(" ranks 0, 1"), "{}", name(&[false, false, true]));
-        mentions(name(&[true, true]), &["parameter", "running statistic"]);
+        assert_eq!(name(&[true, true]), super::ALL_FINITE);
         for all in [&[false, false][..], &[false]] {
             mentions(name(all), &["every rank"]);
         }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use base::text::nearest;
+use base::text::{nearest, with_advice};
 use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
@@ -289,7 +289,7 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
 pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(Error::Usage(format!("{cannot} {}: {}; {cure}", path.display(), why(path, &error))))
+            Err(Error::Usage(format!("{cannot} {}: {}", path.display(), with_advice(&why(path, &error), cure))))
         }
         _ => Ok(()),
     }

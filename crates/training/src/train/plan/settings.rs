@@ -1,5 +1,6 @@
 //! Warnings about settings that are allowed but will not have the expected effect, each with a remedy.
 
+use base::text::plural;
 use engine::optim::Schedule;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::Measure;
@@ -73,10 +74,10 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     // suggest milestones in the same proportions, the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the learning rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more \
+        "the learning rate never falls at epoch {}, because the run has only {}: give --set schedule.milestones=[{}], or more \
         epochs",
         late.join(", "),
-        epochs,
+        plural(epochs, "epoch"),
         scaled.join(", ")
     ))
 }

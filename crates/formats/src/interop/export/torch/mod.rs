@@ -44,9 +44,9 @@ const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 pub(super) fn unfit_name(code: &Path) -> Option<String> {
     let stem = code.file_stem()?.to_string_lossy();
     let why = if IMPORTED.contains(&&*stem) {
-        "has the name of a module that it imports"
+        format!("would hide the Python module {stem}, which it imports")
     } else if !module::is_name(&stem) {
-        "has a name that Python cannot import"
+        "has a name that Python cannot import".into()
     } else {
         return None;
     };

@@ -36,7 +36,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let refuse = |x: Shape| {
         let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
         Err(format!(
-            "from {x} to [{}] is not supported, only vectors (N, -1), images of one pixel, and groups of channels",
+            "it reshapes {x} to [{}]; supported are vectors (N, -1), images of one pixel, and groups of channels",
             shown.join(", ")
         ))
     };
@@ -274,7 +274,8 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     let total = sizes.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
     if sizes.len() != parts || total != Some(channels) || sizes.contains(&0) {
-        return Err(format!("it splits {channels} channels into {sizes:?} for {parts} outputs"));
+        let outputs = if parts == 1 { "1 output".into() } else { format!("{parts} outputs") };
+        return Err(format!("it splits {channels} channels into {sizes:?}, but it has {outputs}"));
     }
     let mut views = Vec::new();
     let mut from = 0;

@@ -18,7 +18,11 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     let Some(given) = given else { return Ok(usual) };
     let mut all = usual;
     if given.len() != axes.len() {
-        return Err(format!("{} numbers for {} axes", given.len(), axes.len()));
+        return Err(format!(
+            "the number of its starts, ends or steps is {}, but the number of its axes is {}",
+            given.len(),
+            axes.len()
+        ));
     }
     for (axis, number) in axes.iter().zip(given) {
         let axis =

@@ -360,7 +360,7 @@ fn channels_are_split() {
         [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
     assert_eq!(channels(&between(&lists, &slices)), parts);
     let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
-    refused(&between(&[], &[odd]), &["/b/Split (Split)", "5 channels", "[4]", "1 outputs"]);
+    refused(&between(&[], &[odd]), &["/b/Split (Split)", "5 channels", "[4]", "1 output"]);
     refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["/b/Split (Split)", "axis 2"]);
 }
 
