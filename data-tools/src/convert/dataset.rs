@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use loaders::replace::replace;
 use loaders::shard::index_path;
-use loaders::{Limits, Manifest, ShardManifest, SplitManifest, printable};
+use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest, printable};
 use serde::{Deserialize, Serialize};
 
 use super::order::{TRAIN, Task};
@@ -51,10 +51,11 @@ impl ConvertedDataset {
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
-            version: Manifest::version_for(source.multi_label()),
+            version: Manifest::version_for(source.multi_label(), &Bands::default()),
             multi_label: source.multi_label(),
             classes: source.classes().to_vec(),
             label_offset: source.label_offset(),
+            bands: Bands::default(),
             mean,
             std,
             splits: names.zip(splits.into_iter().map(|split| split.manifest)).collect(),

@@ -37,7 +37,7 @@ pub(super) fn make(
         split.shards.push(ShardManifest { file: shard.file.clone(), count, bytes: scanned.bytes });
     }
     let (mean, std) = total.finish();
-    Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
+    Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits, ..Manifest::default() })
 }
 
 /// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell

@@ -313,8 +313,9 @@ fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Resu
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
-    let version = Manifest::version_for(multi_label);
-    Ok(Manifest { version, multi_label, classes, label_offset, mean, std, splits: named })
+    let bands = first.bands.clone();
+    let version = Manifest::version_for(multi_label, &bands);
+    Ok(Manifest { version, multi_label, classes, label_offset, bands, mean, std, splits: named })
 }
 
 /// Options of the commands that rewrite a data set.

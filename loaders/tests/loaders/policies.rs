@@ -174,6 +174,7 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
                 height,
                 width,
                 channels,
+                dtype: Default::default(),
                 label: 0,
                 text,
                 filename,

@@ -156,8 +156,7 @@ fn unknown(model: &str) -> Error {
 
 /// Returns an empty manifest, for transforms that do not depend on a data set.
 fn manifest() -> Manifest {
-    let (mean, std, splits) = Default::default();
-    Manifest { version: 1, multi_label: false, classes: Vec::new(), label_offset: 0, mean, std, splits }
+    Manifest { version: 1, ..Manifest::default() }
 }
 
 /// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in

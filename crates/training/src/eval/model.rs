@@ -116,11 +116,9 @@ fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
         classes: model.classes.clone(),
-        multi_label: false,
-        label_offset: 0,
         mean: model.mean.clone(),
         std: model.std.clone(),
-        splits: Default::default(),
+        ..Manifest::default()
     }
 }
 
