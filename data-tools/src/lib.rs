@@ -17,6 +17,7 @@ pub mod npy;
 mod options;
 mod pool;
 mod progress;
+pub mod raw;
 mod reshape;
 mod source;
 mod splits;
