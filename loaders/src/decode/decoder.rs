@@ -239,7 +239,7 @@ impl Decoder {
         if let Kind::Raw(spec) = stored.kind {
             let part = whole(spec);
             if spec.channels == channels {
-                return Ok(part.with_bytes(example.encoded));
+                return Ok(Decoded { dtype: example.dtype, ..part.with_bytes(example.encoded) });
             }
             scratch.clear();
             scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));

@@ -48,8 +48,12 @@ impl Bands {
         self.dtype != Dtype::U8 || self.channels.is_some_and(|channels| channels != 1 && channels != 3)
     }
 
-    /// Returns what is wrong with the keys, if anything.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks the keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the first wrong key.
+    pub fn check(&self) -> Result<(), String> {
         if self.need_version() && self.channels.is_none() {
             return Err(format!("`channels` is missing: a data set of {} needs it", self.dtype));
         }

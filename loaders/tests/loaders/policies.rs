@@ -109,7 +109,7 @@ fn arguments_out_of_range_are_refused_in_the_words_of_a_recipe() {
     let two = ImageSpec::new(8, 8, 2);
     for op in ["rand_augment", "trivial_augment", "auto_augment", "equalize", "grayscale"] {
         let error = Pipeline::new(&[op.to_owned()], two, &data.manifest, 1).unwrap_err().to_string();
-        assert_contains(&error, &["expected images of 1 or 3 channels, got 2"]);
+        assert_contains(&error, &["needs images of uint8 with 1 or 3 channels, but these are uint8 with 2"]);
     }
 }
 

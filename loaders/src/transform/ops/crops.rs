@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::bytes::shift_reflected;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
@@ -173,7 +172,7 @@ impl Transform for PadCrop {
         let mut offset = || draws.below(2 * self.padding + 1) as i32 - self.padding as i32;
         let (down, right) = (offset(), offset());
         match self.reflects {
-            true => shift_reflected(image.byte_image(), down, right),
+            true => image.shift_reflected(down, right),
             false => image.shift(down, right),
         }
     }
@@ -217,7 +216,7 @@ impl Transform for Shift {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        shift_reflected(image.byte_image(), self.rows, self.columns);
+        image.shift_reflected(self.rows, self.columns);
     }
 }
 
@@ -306,7 +305,7 @@ mod random_crop_tests {
 #[cfg(test)]
 mod pad_crop_tests {
     use super::*;
-    use crate::transform::testing::{draws, run_any};
+    use crate::transform::testing::{UNKNOWN, draws, run_any};
 
     #[test]
     fn every_offset_occurs_and_pads_with_zero() {
@@ -348,13 +347,13 @@ mod pad_crop_tests {
         );
     }
 
-    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), mean: &[], std: &[] };
+    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), statistics: &UNKNOWN };
 }
 
 #[cfg(test)]
 mod shift_tests {
     use super::*;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::{UNKNOWN, run_any};
 
     #[test]
     fn the_window_moves_over_the_mirrored_image() {
@@ -367,7 +366,7 @@ mod shift_tests {
 
     #[test]
     fn a_shift_must_be_whole_and_smaller_than_the_image() {
-        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), mean: &[], std: &[] };
+        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), statistics: &UNKNOWN };
         let built = |call: &str| build_shift(&crate::transform::call::parse(call).unwrap().arguments, CONTEXT);
         for call in ["shift(1)", "shift(1, 2, 3)", "shift(0.5, 0)", "shift(1, 1, reflect)"] {
             assert!(built(call).is_err(), "{call}");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
-use crate::transform::call::{Arguments, grey_or_rgb, no_arguments, whole};
+use crate::transform::call::{Arguments, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 use crate::transform::policy::{
@@ -27,14 +27,13 @@ struct AutoAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     no_arguments(arguments.no_size()?).map_err(|_| "expected only names")?;
     let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
     let (name, policy) = named.unwrap_or(POLICIES[0]);
     let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(AutoAugment { name, policy, sampling }))
 }
 
@@ -80,7 +79,7 @@ struct RandAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_rand_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (n, magnitude, bins) = match *arguments.no_size()? {
         [] => (2.0, 9.0, 31.0),
         [n, m] => (n, m, 31.0),
@@ -90,7 +89,6 @@ pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>
     let operations = whole(n, 0, MAX_OPERATIONS).map_err(|problem| format!("operations: {problem}"))?;
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
 }
 
@@ -129,14 +127,13 @@ struct TrivialAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let bins = match *arguments.no_size()? {
         [] => 31.0,
         [bins] => bins,
         ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
     };
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
 }
 
@@ -181,7 +178,7 @@ struct AugMix {
     sampling: Sampling,
 }
 
-pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_augmix(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let given = arguments.no_size()?;
     let mut numbers = [3.0, 3.0, -1.0, 1.0];
     if given.len() > numbers.len() {
@@ -194,7 +191,6 @@ pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> B
     }
     let partial = arguments.words.first() == Some(&"partial");
     let words = arguments.words[usize::from(partial)..].to_vec();
-    grey_or_rgb(context.input)?;
     Ok(Box::new(AugMix {
         severity: whole(severity, 1, BINS).map_err(|problem| format!("severity: {problem}"))?,
         chains: whole(chains, 1, MAX_CHAINS as u32).map_err(|problem| format!("chains: {problem}"))? as usize,
