@@ -190,6 +190,13 @@ impl RawImage {
         ImageSpec::new(self.height, self.width, self.channels)
     }
 
+    /// Replaces pixels without data by the value of each band.
+    pub fn fill_nodata(&mut self, fill: &[f64]) {
+        let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
+        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
+        values.replace(&mut self.bytes, nodata, fill);
+    }
+
     /// Selects the bands and checks that all values are finite, except those of pixels without data.
     pub(crate) fn prepared(mut self, options: &RawOptions) -> Result<Self, String> {
         self.nodata = options.nodata.or(self.nodata);

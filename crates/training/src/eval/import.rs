@@ -10,7 +10,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
@@ -106,7 +106,7 @@ fn import_graph(
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
 fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
-    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), weights)).flatten()
+    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
 }
 
 /// Uses the class numbers as class names, and adds a note about it.
@@ -236,6 +236,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
         classes,
         multi_label: false,
         preprocess: ops,
+        bands: Bands::default(),
         mean,
         std,
         recipe: recipe.to_string(),
@@ -306,6 +307,7 @@ impl ImportSettings {
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },
+                stem: None,
                 whiten: None,
             },
         })

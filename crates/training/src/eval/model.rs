@@ -116,6 +116,7 @@ fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
         classes: model.classes.clone(),
+        bands: model.bands.clone(),
         mean: model.mean.clone(),
         std: model.std.clone(),
         ..Manifest::default()
