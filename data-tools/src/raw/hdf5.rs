@@ -107,7 +107,7 @@ impl Hdf5File {
 }
 
 /// Reads the image in a file, or the one in the array that the options name.
-pub(super) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let file = Hdf5File::open(path)?;
     let is_image = |array: &Described| (2..=3).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
     let number = file.array(options.images.as_deref(), "images", is_image)?;

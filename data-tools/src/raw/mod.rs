@@ -3,7 +3,7 @@
 
 pub(crate) mod hdf5;
 pub(crate) mod layout;
-mod npy;
+pub(crate) mod npy;
 mod png;
 mod tiff;
 pub(crate) mod values;
@@ -12,14 +12,13 @@ use std::io::Read;
 use std::path::Path;
 
 use loaders::stall::during;
-use loaders::{Dtype, ImageSpec, Limits, guarded_with, regular};
+use loaders::{Dtype, Limits, guarded_with, regular};
 
 use crate::error::Error;
-use layout::Layout;
+pub use layout::{Layout, layout};
+use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// The highest number of bands of an image.
-pub const MAX_BANDS: usize = 1024;
 /// The limit for the size of an image file.
 const MAX_FILE: u64 = 1 << 29;
 
@@ -72,7 +71,7 @@ pub fn bands(text: &str) -> Result<Vec<u32>, String> {
     let numbers: Option<Vec<u32>> =
         text.split(',').map(|number| number.trim().parse().ok().filter(|&number| number > 0)).collect();
     match numbers {
-        Some(numbers) if numbers.len() <= MAX_BANDS => Ok(numbers),
+        Some(numbers) if numbers.len() <= MAX_CHANNELS as usize => Ok(numbers),
         _ => Err("expected band numbers from 1, such as --bands 4,3,2 (GDAL counts bands from 1, too)".into()),
     }
 }
@@ -91,8 +90,6 @@ pub struct RawOptions {
     pub layout: Option<Layout>,
     /// Name of the data set of images in an HDF5 file. `None` if the file has only one.
     pub images: Option<String>,
-    /// Name of the data set of labels in an HDF5 file.
-    pub labels: Option<String>,
 }
 
 impl RawOptions {
@@ -104,6 +101,7 @@ impl RawOptions {
             ("nan", self.nan_as_zero),
             ("page", self.page != Page::default()),
             ("layout", self.layout.is_some()),
+            ("images", self.images.is_some()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
     }
@@ -186,10 +184,6 @@ pub(crate) fn is_hdf5(path: &Path) -> bool {
 pub(crate) const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
 
 impl RawImage {
-    pub(crate) fn spec(&self) -> ImageSpec {
-        ImageSpec::new(self.height, self.width, self.channels)
-    }
-
     /// Selects the bands and checks that all values are finite, except those of pixels without data.
     pub(crate) fn prepared(mut self, options: &RawOptions) -> Result<Self, String> {
         self.nodata = options.nodata.or(self.nodata);
@@ -214,8 +208,8 @@ impl RawImage {
 
 /// Returns an error if an image has no bands or too many.
 fn check_bands(bands: usize) -> Result<(), String> {
-    match bands {
-        1..=MAX_BANDS => Ok(()),
-        _ => Err(format!("an image of {bands} bands; expected 1 to {MAX_BANDS}")),
+    match bands > 0 && bands <= MAX_CHANNELS as usize {
+        true => Ok(()),
+        false => Err(format!("an image of {bands} bands; expected 1 to {MAX_CHANNELS}")),
     }
 }

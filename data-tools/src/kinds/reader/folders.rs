@@ -12,18 +12,19 @@ use super::files::{Listing, Place};
 use crate::dir::{Entry, entries};
 use crate::error::Error;
 use crate::pool;
+use crate::raw::HDF5_ENDINGS;
 
 /// Extensions of image files, in lower case.
-const ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+const ENDINGS: [&str; 9] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "npy"];
 /// The extensions, for messages.
-pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif or .tiff";
+pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy or an ending of HDF5";
 /// The limit for nested folders, because links can form a cycle.
 const DEPTH: usize = 32;
 
 /// Returns true if the file name has the extension of an image.
 pub(crate) fn is_image(name: &str) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
-    ending.is_some_and(|e| ENDINGS.contains(&e.as_str()))
+    ending.is_some_and(|e| ENDINGS.contains(&e.as_str()) || HDF5_ENDINGS.contains(&e.as_str()))
 }
 
 /// The image files in a folder and its subfolders.
