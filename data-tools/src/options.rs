@@ -190,7 +190,9 @@ impl ConvertOptions {
     /// Returns an error if an option for images of bands is set. `kind` has none.
     fn check_bands(&self, kind: &str) -> Result<(), Error> {
         let name = self.bands.given().or((!self.band_names.is_empty()).then_some("band-names"));
-        name.map_or(Ok(()), |name| Err(Error::Usage(format!("--{name} does not apply to {kind}, whose images are fixed"))))
+        name.map_or(Ok(()), |name| {
+            Err(Error::Usage(format!("--{name} does not apply to {kind}, whose images are fixed")))
+        })
     }
 
     /// Returns an error if a label option is set that `kind` does not support.

@@ -85,7 +85,13 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
     ];
-    Ok(entries.into_iter().chain(mapped).chain(to_8bit).chain(bands).map(|(key, value)| (key.to_string(), value)).collect())
+    Ok(entries
+        .into_iter()
+        .chain(mapped)
+        .chain(to_8bit)
+        .chain(bands)
+        .map(|(key, value)| (key.to_string(), value))
+        .collect())
 }
 
 struct Attempt<'a> {

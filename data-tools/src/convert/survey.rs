@@ -12,7 +12,7 @@ use super::{dataset, shard_writer};
 use crate::error::Error;
 use crate::image::band_stats::BandStats;
 use crate::image::recode::{Recoder, Target};
-use crate::options::ConvertOptions;
+use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::raw::values::Values;
 use crate::source::{Sample, Source};
@@ -33,7 +33,7 @@ pub(super) struct Survey {
     pub needed: u64,
     /// For each split: one in this many samples is measured.
     pub strides: Vec<u64>,
-    /// The kind of the first image. All others must have it.
+    /// The kind of the first usable image. All others must have it. `None` only if the conversion will fail.
     pub kind: Option<Kind>,
 }
 
@@ -70,7 +70,9 @@ impl Kind {
                 found.dtype
             ));
         }
-        let word = |nodata: Option<f64>| nodata.map_or("no nodata value".into(), |nodata| format!("the nodata value {nodata}"));
+        let word = |nodata: Option<f64>| {
+            nodata.map_or("no nodata value".into(), |nodata| format!("the nodata value {nodata}"))
+        };
         match found.nodata {
             Some(nodata) if self.nodata.map(f64::to_bits) != Some(nodata.to_bits()) => Err(format!(
                 "found {}, but {first} has {}; give the value for all images with --nodata",
@@ -84,7 +86,8 @@ impl Kind {
 
 impl Survey {
     /// Surveys a source on `jobs` threads. Ignores unusable samples, because the conversion reports them.
-    pub fn run(source: &dyn Source, target: Target<'_>, limits: Limits, jobs: usize) -> Result<Self, Error> {
+    pub fn run(source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Self, Error> {
+        let ConvertOptions { limits, jobs, on_bad, .. } = *options;
         let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None };
         for (split, info) in source.splits().iter().enumerate() {
             let count = SURVEY_SAMPLES.min(info.len);
@@ -97,6 +100,14 @@ impl Survey {
             survey.needed = survey.needed.saturating_add((sum(|one| one.bytes) / seen).saturating_mul(info.len));
             survey.strides.push(if raw { 1 } else { stride(info.len, sum(|one| one.area) / seen) });
             survey.kind = survey.kind.or_else(|| all.into_iter().flatten().next().map(|first| first.kind));
+        }
+        let every =
+            source.splits().iter().enumerate().flat_map(|(split, info)| (0..info.len).map(move |index| (split, index)));
+        for (split, index) in every.filter(|_| on_bad == OnBad::Skip) {
+            if survey.kind.is_some() {
+                break;
+            }
+            survey.kind = SurveyedSample::convert(source, split, index, target, limits)?.map(|first| first.kind);
         }
         Ok(survey)
     }

@@ -108,7 +108,7 @@ impl<'a> Conversion<'a> {
         let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
-        let survey = Survey::run(source, target, options.limits, options.jobs)?;
+        let survey = Survey::run(source, target, options)?;
         limit.check_estimate(dir, survey.needed)?;
         let band_names = &options.band_names;
         survey.check_names(band_names)?;
@@ -236,7 +236,7 @@ impl<'a> Conversion<'a> {
         let Worker { recoder, sample, .. } = worker;
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
-        let Some(kind) = &self.survey.kind else { return Err("no image could be read before the conversion".into()) };
+        let Some(kind) = &self.survey.kind else { return Ok(()) };
         let found = Kind::of(sample, recoder.nodata());
         kind.check(&found)?;
         let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };

@@ -144,9 +144,13 @@ impl BandStats {
         bands.min = measured.iter().map(|band| band.min).collect();
         bands.max = measured.iter().map(|band| band.max).collect();
         let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
-        bands.percentiles = PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+        bands.percentiles =
+            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
         let unit = if self.dtype == Dtype::U8 { 255.0 } else { 1.0 };
-        Ok((measured.iter().map(|band| band.mean / unit).collect(), measured.iter().map(|band| band.std / unit).collect()))
+        Ok((
+            measured.iter().map(|band| band.mean / unit).collect(),
+            measured.iter().map(|band| band.std / unit).collect(),
+        ))
     }
 }
 
@@ -271,7 +275,8 @@ impl Band {
 /// Writes a line with the statistics of each band.
 pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &[f64]) -> fmt::Result {
     let unit = if bands.dtype == Dtype::U8 { 255.0 } else { 1.0 };
-    let name = |at: usize| bands.names.get(at).map_or_else(|| format!("band {}", at + 1), |name| shown(name).to_string());
+    let name =
+        |at: usize| bands.names.get(at).map_or_else(|| format!("band {}", at + 1), |name| shown(name).to_string());
     let width = (0..mean.len()).map(|at| name(at).chars().count()).max().unwrap_or(0);
     writeln!(f, "  {} of {}, in units of the stored values:", text::plural(mean.len() as u64, "band"), bands.dtype)?;
     let title = ["mean", "std", "min", "2 %", "50 %", "98 %", "max"].map(|word| format!("{word:>12}")).concat();
@@ -280,7 +285,15 @@ pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &
         let percentile = |key| bands.percentiles.get(key).and_then(|list| list.get(at)).copied();
         let of = |list: &[f64]| list.get(at).copied();
         let (low, middle, high) = (percentile("2"), percentile("50"), percentile("98"));
-        let all = [Some(mean[at] * unit), std.get(at).map(|std| std * unit), of(&bands.min), low, middle, high, of(&bands.max)];
+        let all = [
+            Some(mean[at] * unit),
+            std.get(at).map(|std| std * unit),
+            of(&bands.min),
+            low,
+            middle,
+            high,
+            of(&bands.max),
+        ];
         let numbers = all.map(|value| value.map_or_else(String::new, short)).map(|word| format!("{word:>12}")).concat();
         writeln!(f, "    {:width$}{numbers}", name(at))?;
     }
@@ -335,7 +348,8 @@ mod tests {
     #[test]
     fn integers_are_exact() {
         // The values of band 0 are -2 to 2, those of band 1 are 10 times as large.
-        let image = |values: &[i16]| values.iter().flat_map(|v| [v.to_le_bytes(), (10 * v).to_le_bytes()].concat()).collect();
+        let image =
+            |values: &[i16]| values.iter().flat_map(|v| [v.to_le_bytes(), (10 * v).to_le_bytes()].concat()).collect();
         let images: Vec<Vec<u8>> = vec![image(&[-2, 2, 1]), image(&[-1, 0, -3000])];
         let (bands, mean, std) = measured(Dtype::I16, 2, &images, None);
         assert_eq!((mean[0], bands.min[0], bands.max[1]), (-500.0, -3000.0, 20.0));
@@ -353,7 +367,8 @@ mod tests {
     #[test]
     fn floats_are_stable_and_percentiles_are_near() {
         let values: Vec<f32> = (0..10_000).map(|i| 1e6 + (i as f32 * 0.7).sin()).collect();
-        let images: Vec<Vec<u8>> = values.chunks(1000).map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+        let images: Vec<Vec<u8>> =
+            values.chunks(1000).map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
         let (bands, mean, std) = measured(Dtype::F32, 1, &images, None);
         let exact: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
         let m = exact.iter().sum::<f64>() / 1e4;

@@ -27,10 +27,15 @@ impl FalseColours {
     pub fn new(bands: &Bands, chosen: &[u32]) -> Result<Self, String> {
         let channels = bands.channels.unwrap_or(0);
         if ![0, 1, 3].contains(&chosen.len()) {
-            return Err(format!("--bands has {} numbers; expected three (red, green, blue) or one (grey)", chosen.len()));
+            return Err(format!(
+                "--bands has {} numbers; expected three (red, green, blue) or one (grey)",
+                chosen.len()
+            ));
         }
         if let Some(band) = chosen.iter().find(|&&band| band > channels) {
-            return Err(format!("band {band} was requested, but the images have {channels} bands (--bands counts from 1)"));
+            return Err(format!(
+                "band {band} was requested, but the images have {channels} bands (--bands counts from 1)"
+            ));
         }
         let [low, high] = RANGE.map(|key| bands.percentiles.get(key).map_or(&[][..], Vec::as_slice));
         let picks = chosen.iter().map(|&band| band as usize - 1).collect();
@@ -66,9 +71,9 @@ impl FalseColours {
             .iter()
             .map(|&band| match self.ranges.get(band).filter(|_| self.ranges.len() == channels) {
                 Some(&range) => range,
-                None => (0..count).map(|pixel| value(pixel, band)).fold((f64::MAX, f64::MIN), |(low, high), value| {
-                    (low.min(value), high.max(value))
-                }),
+                None => (0..count)
+                    .map(|pixel| value(pixel, band))
+                    .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value))),
             })
             .collect();
         let mut bytes = Vec::with_capacity(count * picks.len());
@@ -90,7 +95,8 @@ pub(crate) fn grey(values: Values, bytes: &[u8]) -> Vec<u8> {
     let mut sums = vec![0.0; count];
     for band in 0..channels {
         let own = (0..count).map(|pixel| values.at(bytes, pixel * channels + band));
-        let (low, high) = own.clone().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) =
+            own.clone().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
         let width = if high > low { high - low } else { 1.0 };
         own.zip(&mut sums).for_each(|(value, sum)| *sum += (value - low) / width);
     }
@@ -103,7 +109,8 @@ mod tests {
 
     #[test]
     fn bands_are_chosen_and_stretched() {
-        let image: Vec<u8> = [0u16, 100, 7, 1000, 50, 7, 2000, 200, 7, 500, 0, 7].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let image: Vec<u8> =
+            [0u16, 100, 7, 1000, 50, 7, 2000, 200, 7, 500, 0, 7].iter().flat_map(|v| v.to_le_bytes()).collect();
         let values = Values { dtype: Dtype::U16, channels: 3, width: 2 };
         let percentiles = [("2", vec![0.0, 0.0, 0.0]), ("98", vec![1000.0, 100.0, 7.0])];
         let percentiles = percentiles.map(|(key, list)| (key.to_string(), list)).into();

@@ -205,7 +205,9 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
         if !is_photo(&example) {
             let Example { channels, dtype, .. } = example;
-            let what = format!("the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion");
+            let what = format!(
+                "the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion"
+            );
             return Err(failed(what));
         }
         if pixels {

@@ -32,8 +32,7 @@ pub(super) const HDF5: Kind = Kind {
     open: Open::Pixels(open_hdf5),
 };
 
-const HINT: &str =
-    "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
+const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
 /// Number of values in compressed groups of an HDF5 file that are read together. The process that reads the file keeps
 /// 64 MiB of them.
 const GROUP_VALUES: usize = 8 << 20;
@@ -69,7 +68,9 @@ struct Pair {
 
 fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     if let Some(images) = &options.bands.images {
-        return Err(Error::Usage(format!("--images {images} applies to HDF5 files; name the arrays x_train, y_train, ...")));
+        return Err(Error::Usage(format!(
+            "--images {images} applies to HDF5 files; name the arrays x_train, y_train, ..."
+        )));
     }
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
@@ -96,7 +97,8 @@ fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
         return open(src, options, all);
     }
     let is_image = |array: &Described| (3..=4).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
-    let is_label = |array: &Described| array.shape.len() < 3 && !StoredType::parse(&array.descr).is_ok_and(StoredType::is_float);
+    let is_label =
+        |array: &Described| array.shape.len() < 3 && !StoredType::parse(&array.descr).is_ok_and(StoredType::is_float);
     let images = file.array(options.bands.images.as_deref(), "images", is_image)?;
     let labels = file.array(labels.as_deref(), "labels", is_label)?;
     let (mut pair, all) = (Pair::default(), all.into_iter().enumerate());

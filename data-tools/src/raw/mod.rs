@@ -1,6 +1,8 @@
 //! Reads images of any number of bands in uint8, uint16, int16 or float32: TIFF, PNG with 16 bits, `.npy` and HDF5. The
 //! pixels are those of the file: nothing is scaled, inverted or converted to RGB.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub(crate) mod hdf5;
 pub(crate) mod layout;
 pub(crate) mod npy;
@@ -152,7 +154,8 @@ impl RawFormat {
 pub fn read(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let failed = |what: String| Error::input(path, what);
     let run = || {
-        let image = if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
+        let image =
+            if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
         image.prepared(options).map_err(failed)
     };
     guarded_with(run, |panic| failed(format!("the decoder failed on this file ({panic}); save it again")))
@@ -190,7 +193,9 @@ impl RawImage {
         if !options.bands.is_empty() {
             let (channels, size) = (self.channels, self.dtype.bytes());
             if let Some(band) = options.bands.iter().find(|&&band| band > channels) {
-                return Err(format!("band {band} was requested, but the image has {channels} bands (--bands counts from 1)"));
+                return Err(format!(
+                    "band {band} was requested, but the image has {channels} bands (--bands counts from 1)"
+                ));
             }
             let mut bytes = Vec::with_capacity(self.bytes.len() / channels as usize * options.bands.len());
             for pixel in self.bytes.chunks_exact(channels as usize * size) {

@@ -75,7 +75,8 @@ impl Values {
         let Some(nodata) = Value::nodata(self.dtype, nodata) else { return };
         let nodata = nodata.encode(self.dtype);
         let size = self.dtype.bytes();
-        let is_nan = self.dtype == Dtype::F32 && f32::from_le_bytes([nodata[0], nodata[1], nodata[2], nodata[3]]).is_nan();
+        let is_nan =
+            self.dtype == Dtype::F32 && f32::from_le_bytes([nodata[0], nodata[1], nodata[2], nodata[3]]).is_nan();
         let fill: Vec<Vec<u8>> = fill.iter().map(|&value| encode(self.dtype, value)).collect();
         for (at, value) in bytes.chunks_exact_mut(size).enumerate() {
             let is_missing = match &*value {

@@ -5,8 +5,8 @@
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
-use crate::progress::{Counter, Progress};
 use crate::image::false_colours::is_photo;
+use crate::progress::{Counter, Progress};
 use crate::{npy, pool, text};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};

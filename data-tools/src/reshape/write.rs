@@ -18,8 +18,8 @@ use crate::image::band_stats::BandStats;
 use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
-use crate::raw::values::Values;
 use crate::progress::{Counter, Progress};
+use crate::raw::values::Values;
 use crate::{pool, text};
 
 /// The mean and standard deviation are measured on this split.

@@ -214,7 +214,9 @@ impl<'a> Viewer<'a> {
         if manifest.bands.need_version() {
             self.colours = FalseColours::new(&manifest.bands, chosen).map_err(Error::Usage)?;
         } else if !chosen.is_empty() {
-            return Err(Error::Usage("--bands does not apply to grey or RGB images of bytes, which are shown as they are".into()));
+            return Err(Error::Usage(
+                "--bands does not apply to grey or RGB images of bytes, which are shown as they are".into(),
+            ));
         }
         Ok(())
     }
@@ -279,7 +281,8 @@ impl<'a> Viewer<'a> {
 
     fn false_colours(&self, id: u64, (bytes, channels): (Vec<u8>, usize), spec: ImageSpec) -> Result<RgbImage, Error> {
         let spec = ImageSpec { channels: channels as u32, ..spec };
-        picture_from_bytes(&bytes, spec).ok_or_else(|| self.refusal(id, format!("the image of the shape {spec} is too small")))
+        picture_from_bytes(&bytes, spec)
+            .ok_or_else(|| self.refusal(id, format!("the image of the shape {spec} is too small")))
     }
 
     /// Creates an error for a record that cannot be shown.

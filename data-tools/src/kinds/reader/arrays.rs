@@ -54,7 +54,7 @@ pub(crate) fn of_hdf5(file: &Arc<Hdf5File>) -> Vec<Array> {
 pub(crate) fn open_npy(path: &Path, budget: &mut Budget) -> Result<Array, Error> {
     let store = Store::open(path).map_err(|e| Error::io("open", path, e))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    parse(&name, store, budget.left()).map_err(|what| Error::input(path, what))
+    parse(&name, store, budget).map_err(|what| Error::input(path, what))
 }
 
 /// Reads all arrays of a `.npz` file within the memory budget.
@@ -94,7 +94,7 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         if let Store::Memory(bytes) = &store {
             budget.take(path, bytes.len() as u64)?;
         }
-        let array = parse(&name, store, budget.left()).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?;
+        let array = parse(&name, store, budget).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?;
         arrays.push(array);
     }
     Ok(arrays)
@@ -107,8 +107,8 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     )
 }
 
-/// Reads the header of a `.npy` file. An array in Fortran order is rearranged in at most `memory` bytes.
-fn parse(name: &str, mut file: Store, memory: u64) -> Result<Array, String> {
+/// Reads the header of a `.npy` file. An array in Fortran order is rearranged in memory.
+fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MAX_VALUES_START as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
     let Header { descr, shape, fortran_order, start } = Header::read(&head)?;
@@ -125,9 +125,8 @@ fn parse(name: &str, mut file: Store, memory: u64) -> Result<Array, String> {
     }
     let descr = descr.to_string();
     if fortran_order && shape.len() > 1 {
-        if length > memory / 2 {
-            return Err("the array has Fortran order; convert it with numpy.ascontiguousarray before saving".into());
-        }
+        let cure = "the array has Fortran order; convert it with numpy.ascontiguousarray before saving";
+        budget.take(Path::new(name), 2 * length).map_err(|e| format!("{cure} ({e})"))?;
         let mut values = Vec::new();
         file.read_into(start, length as usize, &mut values).map_err(|e| e.to_string())?;
         (file, start) = (Store::Memory(transposed(&values, &shape, width)), 0);
@@ -179,9 +178,7 @@ impl Array {
     /// Returns an error if images of this shape exceed the limits.
     pub(crate) fn check_limits(&self, path: &Path, axes: Axes, limits: &Limits) -> Result<(), Error> {
         match &self.values {
-            ArrayValues::Hdf5 { file, number } => {
-                crate::raw::hdf5::check(path, &file.arrays[*number], axes, 1, limits)
-            }
+            ArrayValues::Hdf5 { file, number } => crate::raw::hdf5::check(path, &file.arrays[*number], axes, 1, limits),
             ArrayValues::Npy { .. } => Ok(()),
         }
     }
@@ -348,17 +345,21 @@ mod tests {
 
     #[test]
     fn headers_are_read_and_bad_ones_refused() {
+        let budget = || Budget::new(Limits::DEFAULT);
         let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
-        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255])), 0).unwrap();
+        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255])), &mut budget()).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
-        let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values)), 0).unwrap_err();
+        let error =
+            |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values)), &mut budget()).unwrap_err();
         assert!(error(good, &[1, 0, 2]).contains("size of 3 bytes"));
-        assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
+        let fortran = good.replace("False", "True").replace("(2, 1)", "(2, 2)");
+        let array = parse("y", Store::Memory(npy(&fortran, &[1, 0, 2, 0, 3, 0, 4, 0])), &mut budget()).unwrap();
+        assert_eq!(array.bytes(Path::new("a")).unwrap(), [1, 0, 3, 0, 2, 0, 4, 0]);
         assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
         assert!(error("{}", &[]).contains("header cannot be read"));
         let whole = npy(good, &[1, 0, 2, 0]);
-        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), 0).is_err()));
+        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), &mut budget()).is_err()));
     }
 }
 
