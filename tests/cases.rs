@@ -286,7 +286,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         says(
             &convert(link, "deep/kinds", "linked"),
             1,
-            &[&format!("no array `{link}`"), "links to others are not followed"],
+            &[&format!("no array `{link}`"), "links to other files are not followed"],
         );
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);

@@ -66,7 +66,7 @@ pub struct ConvertOptions {
     pub raw: bool,
     /// Accepts images with more than 8 bits or more than three bands and says how to convert them. `None` rejects them.
     pub to_8bit: Option<To8Bit>,
-    /// How to read images of bands: TIFF, PNG with 16 bits, `.npy` and HDF5.
+    /// How to read raw images: TIFF, PNG with 16 bits, `.npy` and HDF5.
     pub bands: RawOptions,
     /// Names of the bands in `dataset.json`. Empty if they have none.
     pub band_names: Vec<String>,
@@ -187,7 +187,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Returns an error if an option for images of bands is set. `kind` has none.
+    /// Returns an error if an option for raw images is set. `kind` has none.
     fn check_bands(&self, kind: &str) -> Result<(), Error> {
         let name = self.bands.given().or((!self.band_names.is_empty()).then_some("band-names"));
         name.map_or(Ok(()), |name| {

@@ -1,4 +1,4 @@
-//! Fuzzes images of bands: TIFF, PNG with 16 bits, `.npy`.
+//! Fuzzes raw images: TIFF, PNG with 16 bits, `.npy`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -131,7 +131,7 @@ impl ConvertSummary {
 pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// Statistics of the measured images instead of `moments`, for images of bands.
+    /// Statistics of the measured raw images. `moments` is then empty.
     #[serde(default, skip_serializing_if = "BandStats::is_empty")]
     pub bands: BandStats,
     /// How many images were measured.

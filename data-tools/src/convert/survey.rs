@@ -1,5 +1,5 @@
 //! Converts a few samples of each split beforehand to estimate the output size, to choose which samples are measured,
-//! and to find what all images have in common.
+//! and to find the type and number of bands.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub(super) struct Survey {
     pub kind: Option<Kind>,
 }
 
-/// What all images of a data set have in common.
+/// The type, number of bands and nodata value that every image of a data set must have.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kind {
     pub dtype: Dtype,

@@ -90,7 +90,7 @@ impl BandStats {
         bands.iter_mut().zip(image).for_each(|(band, own)| band.merge_floats(Some(own)));
     }
 
-    /// Adds the statistics of more images, of the shard `shard`.
+    /// Adds the statistics of more images. `shard` is for messages.
     ///
     /// # Errors
     ///
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn integers_are_exact() {
-        // The values of band 0 are -2 to 2, those of band 1 are 10 times as large.
+        // Band 0 has the values -2 to 2. Band 1 has ten times these values.
         let image =
             |values: &[i16]| values.iter().flat_map(|v| [v.to_le_bytes(), (10 * v).to_le_bytes()].concat()).collect();
         let images: Vec<Vec<u8>> = vec![image(&[-2, 2, 1]), image(&[-1, 0, -3000])];

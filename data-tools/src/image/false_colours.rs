@@ -1,4 +1,4 @@
-//! Makes pictures of bytes from images of bands: three bands as red, green and blue, or one as grey. Each band is
+//! Makes pictures of bytes from raw images: three bands as red, green and blue, or one as grey. Each band is
 //! stretched, so that a low percentile becomes black and a high one white.
 
 use loaders::{Bands, Dtype, Example, Format};
@@ -13,7 +13,7 @@ const RANGE: [&str; 2] = ["2", "98"];
 pub(crate) struct FalseColours {
     /// Bands from 0. Empty shows the first three, or the first if there are fewer.
     picks: Vec<usize>,
-    /// The values that become black and white, for each band of the image. Empty takes those of each image.
+    /// For each band, the values that become black and white. If empty, each image has its own: its minimum and maximum.
     ranges: Vec<(f64, f64)>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn is_photo(example: &Example<'_>) -> bool {
 }
 
 impl FalseColours {
-    /// Shows the bands `chosen`, from 1, of a data set with these bands: three, one, or none for the first ones.
+    /// Creates false colours for a data set. `chosen` has three bands, one band, or none for the default. Bands count from 1.
     pub fn new(bands: &Bands, chosen: &[u32]) -> Result<Self, String> {
         let channels = bands.channels.unwrap_or(0);
         if ![0, 1, 3].contains(&chosen.len()) {
@@ -58,7 +58,8 @@ impl FalseColours {
         self.stretched(channels, count, |pixel, band| values.at(bytes, pixel * channels + band))
     }
 
-    /// Works like [`FalseColours::picture`], for planes of floats with other ranges than those of the data set.
+    /// Works like [`FalseColours::picture`], but for planar floats, and always stretches from minimum to maximum. Transforms have
+    /// changed the units, so the ranges of the data set do not apply.
     pub fn picture_of_planes(&self, planes: &[f32], channels: usize) -> (Vec<u8>, usize) {
         let count = planes.len() / channels;
         let own = FalseColours { picks: self.picks.clone(), ranges: Vec::new() };
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(all, (vec![0, 255, 255, 255, 128, 255, 255, 255, 255, 128, 0, 255], 3));
         let one = FalseColours::new(&bands, &[2]).unwrap().picture(values, &image);
         assert_eq!(one, (vec![255, 128, 255, 0], 1));
-        // Without percentiles, the range is that of the image.
+        // Without percentiles, the minimum and maximum of the image become black and white.
         let own = FalseColours::default().picture(values, &image).0;
         assert_eq!(own[..3], [0, 128, 0]);
         assert!(FalseColours::new(&bands, &[1, 2]).unwrap_err().contains("expected three"));

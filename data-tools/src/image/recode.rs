@@ -132,7 +132,7 @@ impl<'a> Recoder<'a> {
         made
     }
 
-    /// Makes an image of bands the content of the record.
+    /// Stores the pixels of a raw image in the record.
     fn store_raw(&mut self, image: RawImage, sample: &mut Sample) -> Result<(), String> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
         if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
@@ -419,7 +419,7 @@ pub(crate) struct Target<'a> {
     pub(super) raw: bool,
     /// How to convert images with more than 8 bits or three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
-    /// How to read images of bands.
+    /// How to read raw images.
     pub(super) bands: &'a RawOptions,
     /// True if JPEGs get entry points.
     pub(super) entry_points: bool,
@@ -433,7 +433,7 @@ impl<'a> Target<'a> {
         Target { resize, quality, raw, to_8bit, bands, entry_points, png_as_jpeg }
     }
 
-    /// Returns an option that is set and that images of bands do not support.
+    /// Returns an option that is set and that raw images do not support.
     fn for_photos(&self) -> Option<&'static str> {
         let quality = self.quality.map(|_| "quality");
         self.resize.map(|_| "resize").or(quality)

@@ -238,7 +238,7 @@ pub(super) struct Measurement {
     grey: Moments,
     /// Pixel sums of images with more channels.
     colour: Moments,
-    /// Statistics of images of bands.
+    /// Statistics of raw images.
     bands: BandStats,
     /// Number of images per class.
     pub counts: Vec<u64>,

@@ -3,7 +3,7 @@
 use super::{Page, RawFormat, RawOptions};
 use loaders::Limits;
 
-/// Decodes a file as an image of bands: the first page, and all pages.
+/// Decodes a file as a raw image: the first page, and all pages.
 ///
 /// # Panics
 ///

@@ -67,7 +67,7 @@ impl Hdf5File {
         Ok(Hdf5File { path: path.to_path_buf(), arrays, idle: Mutex::new(vec![process]) })
     }
 
-    /// Returns the number of the array with this name, or else of the only array that `fits`.
+    /// Returns the index of the array `name`. Without a name, returns the only array that `fits`.
     pub fn array(&self, name: Option<&str>, what: &str, fits: impl Fn(&Described) -> bool) -> Result<usize, Error> {
         let failed = |what: String| Error::input(&self.path, what);
         let list = || {
@@ -79,7 +79,8 @@ impl Hdf5File {
             let name = name.trim_start_matches('/');
             let found = self.arrays.iter().position(|array| array.name == name);
             return found.ok_or_else(|| {
-                failed(format!("there is no array `{name}` that belongs to this file (links to others are not followed); it has {}", list()))
+                let what = "links to other files are not followed";
+                failed(format!("there is no array `{name}` in this file ({what}); it has {}", list()))
             });
         }
         let mut fitting = (0..self.arrays.len()).filter(|&number| fits(&self.arrays[number]));

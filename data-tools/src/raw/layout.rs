@@ -1,4 +1,4 @@
-//! The order of the axes of an array of images.
+//! Finds height, width and bands in the shape of an array.
 
 use loaders::channels;
 

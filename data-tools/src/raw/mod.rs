@@ -78,12 +78,12 @@ pub fn bands(text: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// How to read images of bands.
+/// How to read raw images.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RawOptions {
     /// The bands to keep, from 1, in this order. Empty keeps all.
     pub bands: Vec<u32>,
-    /// The value of pixels without data, instead of the file's own.
+    /// The value of pixels without data. Replaces the value in the file.
     pub nodata: Option<f64>,
     /// Replaces NaN and infinite values by zero. Otherwise they are an error.
     pub nan_as_zero: bool,
@@ -95,7 +95,7 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
-    /// Returns the option that only images of bands accept, if one is set.
+    /// Returns the option that only raw images accept, if one is set.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let set = [
             ("bands", !self.bands.is_empty()),
@@ -109,7 +109,7 @@ impl RawOptions {
     }
 }
 
-/// A file format with images of bands.
+/// A file format with raw images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RawFormat {
     Tiff,

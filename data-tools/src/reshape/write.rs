@@ -164,7 +164,7 @@ fn tasks(plan: &ReshapePlan, shards: usize) -> Vec<Task> {
 fn stride(plan: &ReshapePlan) -> Result<Option<u64>, Error> {
     let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
     let Some(train) = train else { return Ok(None) };
-    // Images of bands are not decoded, so all are measured.
+    // Raw images are not decoded, so all are measured.
     if plan.sets[0].manifest.bands.need_version() {
         return Ok(Some(1));
     }
@@ -256,7 +256,7 @@ fn needed(plan: &ReshapePlan) -> u64 {
 #[derive(Default)]
 struct ImageStats {
     moments: Moments,
-    /// Statistics of images of bands.
+    /// Statistics of raw images.
     bands: BandStats,
     measured: u64,
     /// Number of images with a recorded size, and the smallest and largest of these sizes.

@@ -129,10 +129,7 @@ fn manifest_that_contradicts_itself_or_the_shards() {
         assert_contains(&spoil(&named), &["must be a valid file name", name]);
     }
     assert_contains(&spoil(&|m| m.version = 4), &["`version`: expected 1 to 3, got 4"]);
-    assert_contains(
-        &spoil(&|m| m.version = 2),
-        &["`version` is 2, `multi_label` false and the images are uint8: expected version 1"],
-    );
+    assert_contains(&spoil(&|m| m.version = 2), &["`version` is 2, `multi_label` false and the images are uint8: expected version 1"]);
     assert_contains(&spoil(&|m| m.classes.clear()), &["`classes` is empty"]);
     let message = spoil(&|m| m.mean.clear());
     assert_contains(&message, &["`mean` has 0 values but `std` has 3"]);
