@@ -119,6 +119,8 @@ fn sixteen_bits_and_six_bands_are_kept_and_described() {
     export_webdataset(&temp.path("out"), &temp.path("tars"), 1, false).unwrap();
     let tar = fs::read(temp.path("tars/train-000000.tar")).unwrap();
     assert!(tar.windows(13).any(|part| part == b"000000000.npy"), "raw images are exported exactly");
+    let back = convert("webdataset", &temp.path("tars"), &temp.path("back"), &options()).unwrap().manifest;
+    assert_eq!((&back.bands.max, back.bands.dtype, &back.mean), (&manifest.bands.max, Dtype::U16, &manifest.mean));
     extract(&temp.path("out"), "train", 5, &temp.path("five.npy")).unwrap();
     let back = raw::read(&temp.path("five.npy"), &RawOptions::default(), &Limits::DEFAULT).unwrap();
     let mut buffer = Vec::new();
