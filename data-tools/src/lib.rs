@@ -28,6 +28,7 @@ mod text;
 pub mod fuzzing {
     pub use crate::image::fuzzing::recode;
     pub use crate::kinds::fuzzing::{idx, matlab, npz, recordio, source, tar_index};
+    pub use crate::raw::fuzzing::raw;
 }
 
 pub use crate::image::{Sizes, Spread};

@@ -67,25 +67,30 @@ impl Hdf5File {
         Ok(Hdf5File { path: path.to_path_buf(), arrays, idle: Mutex::new(vec![process]) })
     }
 
-    /// Returns the number of the array with this name, or else of the only array that `fits`.
+    /// Returns the index of the array `name`. Without a name, returns the only array that `fits`.
     pub fn array(&self, name: Option<&str>, what: &str, fits: impl Fn(&Described) -> bool) -> Result<usize, Error> {
         let failed = |what: String| Error::input(&self.path, what);
         let list = || {
-            let names: Vec<String> = self.arrays.iter().map(|array| format!("{} {:?}", array.name, array.shape)).collect();
+            let names: Vec<String> =
+                self.arrays.iter().map(|array| format!("{} {:?}", array.name, array.shape)).collect();
             crate::text::first(&names)
         };
         if let Some(name) = name {
             let name = name.trim_start_matches('/');
             let found = self.arrays.iter().position(|array| array.name == name);
             return found.ok_or_else(|| {
-                failed(format!("there is no array `{name}` that belongs to this file (links to others are not followed); it has {}", list()))
+                let what = "links to other files are not followed";
+                failed(format!("there is no array `{name}` in this file ({what}); it has {}", list()))
             });
         }
         let mut fitting = (0..self.arrays.len()).filter(|&number| fits(&self.arrays[number]));
         match (fitting.next(), fitting.next()) {
             (Some(number), None) => Ok(number),
             (None, _) => Err(failed(format!("there is no array of {what}; the file has {}", list()))),
-            _ => Err(failed(format!("several arrays could be the {what}; name one with --{what}: the file has {}", list()))),
+            _ => Err(failed(format!(
+                "several arrays could be the {what}; name one with --{what}: the file has {}",
+                list()
+            ))),
         }
     }
 
@@ -101,13 +106,16 @@ impl Hdf5File {
         let answer = answer.map_err(|e| process.ended(&self.path, &e))?;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
         answer.map_err(|what| {
-            Error::input(&self.path, format!("`{}` cannot be read: {what}; copy the file again", self.arrays[array].name))
+            Error::input(
+                &self.path,
+                format!("`{}` cannot be read: {what}; copy the file again", self.arrays[array].name),
+            )
         })
     }
 }
 
 /// Reads the image in a file, or the one in the array that the options name.
-pub(super) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let file = Hdf5File::open(path)?;
     let is_image = |array: &Described| (2..=3).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
     let number = file.array(options.images.as_deref(), "images", is_image)?;
@@ -158,7 +166,9 @@ impl Process {
         let read = (&mut process.answers).take(MAX_TEXT).read_line(&mut line);
         match (read, serde_json::from_str(&line)) {
             (Ok(_), Ok(Opened::Arrays(arrays))) => Ok((process, arrays)),
-            (Ok(_), Ok(Opened::Error(what))) => Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what)))),
+            (Ok(_), Ok(Opened::Error(what))) => {
+                Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what))))
+            }
             (read, _) => Err(process.ended(path, &read.err().unwrap_or(io::ErrorKind::UnexpectedEof.into()))),
         }
     }
@@ -182,8 +192,10 @@ impl Process {
 
     /// Ends a process that no longer answers, and returns the error.
     fn ended(&mut self, path: &Path, error: &io::Error) -> Error {
-        // If it cannot be killed, it has ended already.
-        let _ = self.child.kill();
+        // At the end of its output, it is about to end by itself, and its status says why.
+        if error.kind() == io::ErrorKind::InvalidData {
+            let _ = self.child.kill();
+        }
         let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
         let mut said = String::new();
         let _ = (&mut self.messages).take(MAX_TEXT).read_to_string(&mut said);

@@ -1,6 +1,6 @@
-//! The order of the axes of an array of images.
+//! Finds height, width and bands in the shape of an array.
 
-use super::MAX_BANDS;
+use loaders::channels;
 
 /// The order in which an array stores an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +66,8 @@ impl Axes {
         if height == 0 || width == 0 || height.max(width) > u32::MAX as usize {
             return Err(format!("the images have {height} x {width} pixels"));
         }
-        match bands {
-            1..=MAX_BANDS => Ok(Axes { height, width, bands, layout }),
-            _ => Err(format!("images of {bands} bands; expected 1 to {MAX_BANDS}; is --layout right?")),
-        }
+        super::check_bands(bands).map_err(|what| format!("{what}; is --layout right?"))?;
+        Ok(Axes { height, width, bands, layout })
     }
 
     /// Returns the number of values in an image.
@@ -83,6 +81,10 @@ impl Axes {
             return image;
         }
         let mut out = vec![0; image.len()];
+        if self.bands == 3 && size == 1 {
+            channels::interleave(&image, out.as_chunks_mut().0);
+            return out;
+        }
         for (band, plane) in image.chunks_exact(self.height * self.width * size).enumerate() {
             for (value, pixel) in plane.chunks_exact(size).zip(out.chunks_exact_mut(self.bands * size)) {
                 pixel[band * size..][..size].copy_from_slice(value);

@@ -1,9 +1,11 @@
 //! Reads images of any number of bands in uint8, uint16, int16 or float32: TIFF, PNG with 16 bits, `.npy` and HDF5. The
 //! pixels are those of the file: nothing is scaled, inverted or converted to RGB.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub(crate) mod hdf5;
 pub(crate) mod layout;
-mod npy;
+pub(crate) mod npy;
 mod png;
 mod tiff;
 pub(crate) mod values;
@@ -12,14 +14,13 @@ use std::io::Read;
 use std::path::Path;
 
 use loaders::stall::during;
-use loaders::{Dtype, ImageSpec, Limits, guarded_with, regular};
+use loaders::{Dtype, Limits, guarded_with, regular};
 
 use crate::error::Error;
-use layout::Layout;
+pub use layout::{Layout, layout};
+use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// The highest number of bands of an image.
-pub const MAX_BANDS: usize = 1024;
 /// The limit for the size of an image file.
 const MAX_FILE: u64 = 1 << 29;
 
@@ -72,17 +73,17 @@ pub fn bands(text: &str) -> Result<Vec<u32>, String> {
     let numbers: Option<Vec<u32>> =
         text.split(',').map(|number| number.trim().parse().ok().filter(|&number| number > 0)).collect();
     match numbers {
-        Some(numbers) if numbers.len() <= MAX_BANDS => Ok(numbers),
+        Some(numbers) if numbers.len() <= MAX_CHANNELS as usize => Ok(numbers),
         _ => Err("expected band numbers from 1, such as --bands 4,3,2 (GDAL counts bands from 1, too)".into()),
     }
 }
 
-/// How to read images of bands.
+/// How to read raw images.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RawOptions {
     /// The bands to keep, from 1, in this order. Empty keeps all.
     pub bands: Vec<u32>,
-    /// The value of pixels without data, instead of the file's own.
+    /// The value of pixels without data. Replaces the value in the file.
     pub nodata: Option<f64>,
     /// Replaces NaN and infinite values by zero. Otherwise they are an error.
     pub nan_as_zero: bool,
@@ -91,12 +92,10 @@ pub struct RawOptions {
     pub layout: Option<Layout>,
     /// Name of the data set of images in an HDF5 file. `None` if the file has only one.
     pub images: Option<String>,
-    /// Name of the data set of labels in an HDF5 file.
-    pub labels: Option<String>,
 }
 
 impl RawOptions {
-    /// Returns the option that only images of bands accept, if one is set.
+    /// Returns the option that only raw images accept, if one is set.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let set = [
             ("bands", !self.bands.is_empty()),
@@ -104,12 +103,13 @@ impl RawOptions {
             ("nan", self.nan_as_zero),
             ("page", self.page != Page::default()),
             ("layout", self.layout.is_some()),
+            ("images", self.images.is_some()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
     }
 }
 
-/// A file format with images of bands.
+/// A file format with raw images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RawFormat {
     Tiff,
@@ -154,7 +154,8 @@ impl RawFormat {
 pub fn read(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let failed = |what: String| Error::input(path, what);
     let run = || {
-        let image = if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
+        let image =
+            if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
         image.prepared(options).map_err(failed)
     };
     guarded_with(run, |panic| failed(format!("the decoder failed on this file ({panic}); save it again")))
@@ -186,10 +187,6 @@ pub(crate) fn is_hdf5(path: &Path) -> bool {
 pub(crate) const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
 
 impl RawImage {
-    pub(crate) fn spec(&self) -> ImageSpec {
-        ImageSpec::new(self.height, self.width, self.channels)
-    }
-
     /// Replaces pixels without data by the value of each band.
     pub fn fill_nodata(&mut self, fill: &[f64]) {
         let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
@@ -203,7 +200,9 @@ impl RawImage {
         if !options.bands.is_empty() {
             let (channels, size) = (self.channels, self.dtype.bytes());
             if let Some(band) = options.bands.iter().find(|&&band| band > channels) {
-                return Err(format!("band {band} was requested, but the image has {channels} bands (--bands counts from 1)"));
+                return Err(format!(
+                    "band {band} was requested, but the image has {channels} bands (--bands counts from 1)"
+                ));
             }
             let mut bytes = Vec::with_capacity(self.bytes.len() / channels as usize * options.bands.len());
             for pixel in self.bytes.chunks_exact(channels as usize * size) {
@@ -221,8 +220,8 @@ impl RawImage {
 
 /// Returns an error if an image has no bands or too many.
 fn check_bands(bands: usize) -> Result<(), String> {
-    match bands {
-        1..=MAX_BANDS => Ok(()),
-        _ => Err(format!("an image of {bands} bands; expected 1 to {MAX_BANDS}")),
+    match bands > 0 && bands <= MAX_CHANNELS as usize {
+        true => Ok(()),
+        false => Err(format!("an image of {bands} bands; expected 1 to {MAX_CHANNELS}")),
     }
 }

@@ -31,10 +31,17 @@ impl StoredType {
                     "i1" => "save x.astype('int16')",
                     _ => "save x.astype('uint16') if all values are from 0 to 65535, and x.astype('float32') otherwise",
                 };
-                return Err(format!("the values have the type {descr}; expected uint8, uint16, int16 or float32: {cure}"));
+                return Err(format!(
+                    "the values have the type {descr}; expected uint8, uint16, int16 or float32: {cure}"
+                ));
             }
         };
         Ok(StoredType { dtype, is_big_endian: descr.starts_with('>') })
+    }
+
+    /// Returns true for float32.
+    pub fn is_float(self) -> bool {
+        self.dtype == Dtype::F32
     }
 
     /// Makes values little-endian.
@@ -112,9 +119,11 @@ mod tests {
         let big = decode("{'descr': '>u2', 'fortran_order': False, 'shape': (1, 2), }", &[1, 2, 3, 4]).unwrap();
         assert_eq!((big.dtype, big.bytes), (Dtype::U16, vec![2, 1, 4, 3]));
         // The array is [[1, 2, 3], [4, 5, 6]].
-        let fortran = decode("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", &[1, 4, 2, 5, 3, 6]).unwrap();
+        let fortran =
+            decode("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", &[1, 4, 2, 5, 3, 6]).unwrap();
         assert_eq!((fortran.height, fortran.width, fortran.bytes), (2, 3, vec![1, 2, 3, 4, 5, 6]));
-        let planes = decode("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 3, 1, 2), }", &[1, 2, 3, 4, 5, 6]).unwrap();
+        let planes =
+            decode("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 3, 1, 2), }", &[1, 2, 3, 4, 5, 6]).unwrap();
         assert_eq!((planes.channels, planes.bytes), (3, vec![1, 3, 5, 2, 4, 6]));
         let error = |header: &str, values: &[u8]| decode(header, values).unwrap_err();
         let float = error("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1), }", &[0; 8]);

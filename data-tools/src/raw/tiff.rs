@@ -41,7 +41,8 @@ const UNSUPPORTED: &[(u16, &str)] = &[
 ];
 const PLAIN: u16 = 1;
 /// LZW, deflate with both of its numbers, PackBits and zstd.
-const SUPPORTED: [u16; 5] = [5, 8, 32946, 32773, 50000];
+const SUPPORTED: [u16; 5] = [5, 8, 32946, 32773, ZSTD];
+const ZSTD: u16 = 50000;
 
 /// The type of the samples in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +199,8 @@ impl Layout {
     fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8]) -> Result<Self, String> {
         let (width, height) = decoder.dimensions().map_err(fault)?;
         let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(fault);
-        let mut one = |tag, usual: u64| Ok::<_, String>(numbers(tag)?.and_then(|n| n.first().copied()).unwrap_or(usual));
+        let mut one =
+            |tag, usual: u64| Ok::<_, String>(numbers(tag)?.and_then(|n| n.first().copied()).unwrap_or(usual));
         let bands = one(Tag::SamplesPerPixel, 1)? as usize;
         let colours = one(Tag::PhotometricInterpretation, 1)?;
         let compression = one(Tag::Compression, 1)? as u16;
@@ -235,7 +237,8 @@ impl Layout {
             (3, 16) => Samples::F16,
             (3, 32) => Samples::F32,
             (format, bits) => {
-                let kind = ["", "unsigned integers", "integers", "floats"].get(usize::from(format)).unwrap_or(&"numbers");
+                let kind =
+                    ["", "unsigned integers", "integers", "floats"].get(usize::from(format)).unwrap_or(&"numbers");
                 return Err(format!(
                     "a TIFF with {kind} of {bits} bits; expected uint8, uint16, int16 or float32 (other types do not convert exactly: \
                      save it as one of these)"
@@ -304,7 +307,8 @@ impl Layout {
         let pixel = self.bands * size;
         for (number, &(offset, length)) in self.places.iter().enumerate() {
             let (plane, number_in_plane) = (number / self.chunks_per_plane(), number % self.chunks_per_plane());
-            let (top, left) = (number_in_plane / self.across() * self.chunk[0], number_in_plane % self.across() * self.chunk[1]);
+            let (top, left) =
+                (number_in_plane / self.across() * self.chunk[0], number_in_plane % self.across() * self.chunk[1]);
             // A sparse GeoTIFF has no bytes for an empty tile.
             if length == 0 {
                 continue;
@@ -356,7 +360,9 @@ impl Layout {
         if self.samples.is_packed() {
             // Rows begin at a byte. To the crate, they are rows of bytes.
             let row = row_bits.div_ceil(8);
-            let DecodingResult::U8(bytes) = self.decompress(stored, [rows, row, 1], (8, 1))? else { return Err(unexpected()) };
+            let DecodingResult::U8(bytes) = self.decompress(stored, [rows, row, 1], (8, 1))? else {
+                return Err(unexpected());
+            };
             let count = self.chunk[1] * bands;
             return Ok(bytes.chunks_exact(row).flat_map(|row| unpack(row, count, self.samples.bits())).collect());
         }
@@ -374,8 +380,28 @@ impl Layout {
         })
     }
 
+    /// Returns an error if a zstd frame asks for a window that is much larger than its strip or tile of `bytes` bytes.
+    fn check_window(&self, stored: &[u8], bytes: u64) -> Result<(), String> {
+        /// What every decoder should support, according to RFC 8878.
+        const USUAL: u64 = 8 << 20;
+        // Magic number, flags, window. Frames with a single segment have no window: they are as large as their content.
+        let &[0x28, 0xb5, 0x2f, 0xfd, flags, window, ..] = stored else { return Ok(()) };
+        let base = 1u64 << (10 + (window >> 3));
+        let size = if flags & 0x20 == 0 { base + base / 8 * u64::from(window & 7) } else { 0 };
+        match self.compression == ZSTD && size > bytes.next_power_of_two().max(USUAL) {
+            true => Err("a TIFF with a zstd window that is larger than its strips or tiles; save it again".into()),
+            false => Ok(()),
+        }
+    }
+
     /// Decompresses a strip or tile: gives it to the crate as a TIFF of its own, with one strip.
-    fn decompress(&self, stored: &[u8], [rows, width, bands]: [usize; 3], kind: (u16, u16)) -> Result<DecodingResult, String> {
+    fn decompress(
+        &self,
+        stored: &[u8],
+        [rows, width, bands]: [usize; 3],
+        kind: (u16, u16),
+    ) -> Result<DecodingResult, String> {
+        self.check_window(stored, rows as u64 * width as u64 * bands as u64 * 4)?;
         let head = self.strip_header([rows as u32, width as u32, bands as u32], kind, stored.len() as u32);
         let decoder = Decoder::new(Cursor::new([&head, stored].concat())).map_err(fault)?;
         // The size was checked with the limits of the conversion.
@@ -401,8 +427,11 @@ impl Layout {
             (Tag::Predictor, SHORT, self.predictor.into()),
             (Tag::SampleFormat, SHORT, format.into()),
         ];
-        let (short, long): (fn(u16) -> [u8; 2], fn(u32) -> [u8; 4]) =
-            if self.is_big_endian { (u16::to_be_bytes, u32::to_be_bytes) } else { (u16::to_le_bytes, u32::to_le_bytes) };
+        let (short, long): (fn(u16) -> [u8; 2], fn(u32) -> [u8; 4]) = if self.is_big_endian {
+            (u16::to_be_bytes, u32::to_be_bytes)
+        } else {
+            (u16::to_le_bytes, u32::to_le_bytes)
+        };
         let mut head = if self.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
         head.extend(short(42));
         head.extend(long(8));

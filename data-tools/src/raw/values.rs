@@ -1,6 +1,6 @@
 //! Operations on the values of raw pixels: NaN, and pixels without data.
 
-use loaders::Dtype;
+use loaders::{Dtype, Example};
 
 /// The type and order of raw values, which are little-endian and interleaved.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +12,11 @@ pub(crate) struct Values {
 }
 
 impl Values {
+    /// Describes the image of a RAW record.
+    pub fn of(example: &Example<'_>) -> Self {
+        Values { dtype: example.dtype, channels: example.channels as usize, width: example.width as usize }
+    }
+
     /// Returns an error if a value is NaN or infinite, or replaces it by zero. The value `nodata` is left alone.
     pub fn check_finite(self, bytes: &mut [u8], nodata: Option<f64>, nan_as_zero: bool) -> Result<(), String> {
         if self.dtype != Dtype::F32 {
@@ -34,6 +39,17 @@ impl Values {
             *bytes = 0f32.to_le_bytes();
         }
         Ok(())
+    }
+
+    /// Returns the value at this index.
+    pub fn at(self, bytes: &[u8], index: usize) -> f64 {
+        match (self.dtype, &bytes[index * self.dtype.bytes()..]) {
+            (Dtype::U8, [a, ..]) => f64::from(*a),
+            (Dtype::U16, [a, b, ..]) => f64::from(u16::from_le_bytes([*a, *b])),
+            (Dtype::I16, [a, b, ..]) => f64::from(i16::from_le_bytes([*a, *b])),
+            (Dtype::F32, [a, b, c, d, ..]) => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
+            _ => f64::NAN,
+        }
     }
 
     /// Calls `each` with the band and value of all values that are not `nodata`.
@@ -59,7 +75,8 @@ impl Values {
         let Some(nodata) = Value::nodata(self.dtype, nodata) else { return };
         let nodata = nodata.encode(self.dtype);
         let size = self.dtype.bytes();
-        let is_nan = self.dtype == Dtype::F32 && f32::from_le_bytes([nodata[0], nodata[1], nodata[2], nodata[3]]).is_nan();
+        let is_nan =
+            self.dtype == Dtype::F32 && f32::from_le_bytes([nodata[0], nodata[1], nodata[2], nodata[3]]).is_nan();
         let fill: Vec<Vec<u8>> = fill.iter().map(|&value| encode(self.dtype, value)).collect();
         for (at, value) in bytes.chunks_exact_mut(size).enumerate() {
             let is_missing = match &*value {

@@ -196,7 +196,7 @@ fn a_list_of_classes_gives_the_labels() {
     assert_eq!(records(&temp.path("out"), "train")["cat/00.jpg"].0, 1);
     assert!(made.to_string().contains("not classes: emu (1 image)"), "{made}");
     for (list, part) in [
-        ("dog\ncat\nyak\n", ".gif, .tif or .tiff) of the class `yak`"),
+        ("dog\ncat\nyak\n", ".tiff, .npy or an ending of HDF5) of the class `yak`"),
         ("dog\nDog\n", "upper and lower case"),
         ("dog\ndog\n", "`dog` is listed twice"),
         ("\n", "the list is empty"),
@@ -219,7 +219,7 @@ fn classes_that_cannot_be() {
         assert_eq!(names(&temp.path("")), ["src"]);
     };
     fs::create_dir_all(src.join("train/empty")).unwrap();
-    refused(".gif, .tif or .tiff) of the class `empty`");
+    refused(".tiff, .npy or an ending of HDF5) of the class `empty`");
     let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
     assert!(
         made.manifest.classes == ["cat", "dog"] && made.to_string().contains("left out: 1 class without images: empty")

@@ -2,6 +2,7 @@
 
 pub mod foreign;
 pub mod pictures;
+pub mod tiff;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
