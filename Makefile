@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-report \
+.PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-bands test-report \
 	test-slurm test-nodes test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
@@ -190,6 +190,9 @@ test-report: build ## open report.html in a headless Chromium: loads at once, no
 test-interop: build ## models in PyTorch, ONNX Runtime, Keras and back, events in TensorBoard, data sets from and to other packages, from PyPI (7 GB once, then minutes); NETWORKS= selects networks; PHOTOS= fine-tunes on photos
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
 		tests/skipped.sh tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
+
+test-bands: build ## compare every pixel of TIFF, PNG, .npy and HDF5 files with tifffile, imagecodecs, NumPy and h5py, from PyPI (minutes); FILES= adds a folder of TIFFs
+	@PYTHON='$(PYTHON)' tests/bands/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/bands' $(FILES)
 
 test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

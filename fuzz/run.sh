@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz parquet webdataset decode recode h5 recipe net weights)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz parquet webdataset decode recode raw h5 recipe net weights)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
@@ -29,6 +29,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 # Prints the folders that the corpus of target $1 starts with, one per line, in addition to fuzz/seeds.
 seeds() {
     case $1 in
+    raw) printf '%s\n' ../data-tools/tests/data ;;
     decode | recode) printf '%s\n' ../loaders/tests/golden/pictures ;;
     matlab | recordio | npz) printf '%s\n' ../data-tools/tests/data ;;
     recipe) printf '%s\n' ../recipes ;;

@@ -243,3 +243,70 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
         forged(&case.run(&["import", file, "--model", "lenet", "--transform", "normalize(0,1)", "-o", "m.h5"]));
     }
 }
+
+/// HDF5 files are read by a child process of the conversion, so this test needs the program.
+#[test]
+fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
+    use hdf5_metno::File;
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name);
+    let run = |args: &[&str]| {
+        let mut command = trireme(0, args);
+        command.current_dir(folder.path());
+        start(command).wait(PATIENCE)
+    };
+    // Four images (C, H, W) of two bands.
+    let values: Vec<u16> = (0..4 * 2 * 5 * 6).map(|i| (i * 517 % 60_000) as u16).collect();
+    {
+        let file = File::create(path("scans.h5")).unwrap();
+        let group = file.create_group("deep").unwrap();
+        let images =
+            group.new_dataset::<u16>().chunk((3, 2, 5, 6)).deflate(4).shape((4, 2, 5, 6)).create("scans").unwrap();
+        images.write_raw(&values).unwrap();
+        group.new_dataset::<i64>().shape(4).create("kinds").unwrap().write_raw(&[0i64, 1, 0, 1]).unwrap();
+        group.new_dataset::<f32>().shape(4).create("floats").unwrap().write_raw(&[0f32; 4]).unwrap();
+        group.link_soft("scans", "alias").unwrap();
+        group.link_external("other.h5", "x", "outside").unwrap();
+        let other = File::create(path("other.h5")).unwrap();
+        other.new_dataset::<u16>().shape((4, 5, 6)).create("x").unwrap().write_raw(&values[..120]).unwrap();
+    }
+    let convert = |images: &str, labels: &str, out: &str| {
+        run(&["data", "convert", "hdf5", "scans.h5", out, "--shards", "1", "--images", images, "--labels", labels])
+    };
+    says(&convert("/deep/scans", "deep/kinds", "out"), 0, &["train 4 in 1 shard"]);
+    says(&run(&["data", "verify", "out"]), 0, &["all good"]);
+    for id in 0..4 {
+        let name = format!("{id}.npy");
+        says(&run(&["data", "extract", "out", &id.to_string(), "-o", &name]), 0, &["6 x 5 pixels"]);
+        let file = fs::read(path(&name)).unwrap();
+        let image: Vec<u16> = file[128..].chunks_exact(2).map(|v| u16::from_le_bytes([v[0], v[1]])).collect();
+        let interleaved = |image: &[u16]| -> Vec<u16> { (0..60).map(|i| image[i % 2 * 30 + i / 2]).collect() };
+        assert!(values.chunks(60).any(|stored| interleaved(stored) == image), "image {id} is one of the file's");
+    }
+    for link in ["deep/alias", "deep/outside"] {
+        says(
+            &convert(link, "deep/kinds", "linked"),
+            1,
+            &[&format!("no array `{link}`"), "links to other files are not followed"],
+        );
+    }
+    says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
+    // One file per image, in a table.
+    {
+        let one = File::create(path("one.h5")).unwrap();
+        one.new_dataset::<f32>()
+            .shape((2, 3))
+            .create("image")
+            .unwrap()
+            .write_raw(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+            .unwrap();
+    }
+    fs::write(path("list.csv"), "path,label\none.h5,a\n").unwrap();
+    says(&run(&["data", "convert", "csv", "list.csv", "listed"]), 0, &["train 1 in 1 shard"]);
+    says(&run(&["data", "info", "listed"]), 0, &["1 band of float32"]);
+    let whole = fs::read(path("scans.h5")).unwrap();
+    for cut in [0, 100, whole.len() / 2] {
+        fs::write(path("scans.h5"), &whole[..cut]).unwrap();
+        says(&convert("deep/scans", "deep/kinds", "cut"), 1, &["scans.h5"]);
+    }
+}

@@ -17,6 +17,7 @@ pub mod npy;
 mod options;
 mod pool;
 mod progress;
+pub mod raw;
 mod reshape;
 mod source;
 mod splits;
@@ -27,6 +28,7 @@ mod text;
 pub mod fuzzing {
     pub use crate::image::fuzzing::recode;
     pub use crate::kinds::fuzzing::{idx, matlab, npz, recordio, source, tar_index};
+    pub use crate::raw::fuzzing::raw;
 }
 
 pub use crate::image::{Sizes, Spread};

@@ -1,5 +1,7 @@
 //! The header of NumPy's `.npy` files.
 
+use loaders::{Dtype, ImageSpec};
+
 /// The first bytes of every `.npy` file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -54,7 +56,25 @@ fn text(bytes: &[u8]) -> Option<(&str, usize)> {
 
 /// Returns the [`HEADER_BYTES`] bytes before the values of a table of f32.
 pub fn f32_header(rows: usize, columns: usize) -> Vec<u8> {
-    let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    header("<f4", &[rows, columns])
+}
+
+/// Returns the file of an image (H, W, C) with these little-endian values.
+pub(crate) fn image_file(dtype: Dtype, spec: ImageSpec, values: &[u8]) -> Vec<u8> {
+    let descr = match dtype {
+        Dtype::U8 => "|u1",
+        Dtype::U16 => "<u2",
+        Dtype::I16 => "<i2",
+        Dtype::F32 => "<f4",
+    };
+    let shape = [spec.height, spec.width, spec.channels].map(|axis| axis as usize);
+    [&header(descr, &shape), values].concat()
+}
+
+/// Returns the [`HEADER_BYTES`] bytes before the values of an array.
+fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
+    let shape: String = shape.iter().map(|axis| format!("{axis}, ")).collect();
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end_matches(", "));
     let mut head = [MAGIC, &[1, 0]].concat();
     head.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());
     head.extend(text.as_bytes());

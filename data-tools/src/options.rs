@@ -1,6 +1,7 @@
 //! The options of a conversion and the checks that reject invalid combinations.
 
 use crate::error::Error;
+use crate::raw::RawOptions;
 use loaders::Limits;
 use std::path::PathBuf;
 
@@ -65,6 +66,10 @@ pub struct ConvertOptions {
     pub raw: bool,
     /// Accepts images with more than 8 bits or more than three bands and says how to convert them. `None` rejects them.
     pub to_8bit: Option<To8Bit>,
+    /// How to read raw images: TIFF, PNG with 16 bits, `.npy` and HDF5.
+    pub bands: RawOptions,
+    /// Names of the bands in `dataset.json`. Empty if they have none.
+    pub band_names: Vec<String>,
     /// True to store entry points with each JPEG, so that training decodes only the part that a crop needs.
     pub entry_points: bool,
     /// Text file with one class name per line. Only these classes are converted, in this order.
@@ -97,6 +102,8 @@ impl Default for ConvertOptions {
             quality: None,
             raw: false,
             to_8bit: None,
+            bands: RawOptions::default(),
+            band_names: Vec::new(),
             entry_points: false,
             classes: None,
             labels: None,
@@ -133,6 +140,9 @@ impl ConvertOptions {
             }
             _ => {}
         }
+        if let Some(name) = self.bands.given().filter(|_| self.to_8bit.is_some()) {
+            return usage(format!("--to-8bit and --{name} cannot be combined: --to-8bit makes RGB images of bytes"));
+        }
         match self.validation_fraction {
             Some(share) if !(share > 0.0 && share < 1.0) => {
                 usage(format!("validation fraction {share} requested; expected a number above 0 and below 1"))
@@ -144,6 +154,7 @@ impl ConvertOptions {
     /// Returns an error if an option is set that only sources of image files accept. `kind` is a different kind of
     /// source.
     pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
+        self.check_bands(kind)?;
         match self.given().into_iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
@@ -154,7 +165,8 @@ impl ConvertOptions {
 
     /// Returns an error if an option is set that does not apply to raw pixels. Only classes and splits can be set.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
-        match self.given().into_iter().find(|(name, given)| *given && !["classes", SPLIT_MAP].contains(name)) {
+        let is_accepted = |name: &str| ["classes", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
+        match self.given().into_iter().find(|(name, given)| *given && !is_accepted(name)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
                 "--{name} applies only to sources of image files; the images of {kind} are pixels, and its splits are fixed (change \
@@ -165,6 +177,7 @@ impl ConvertOptions {
 
     /// Returns an error if an option is set that changes records. The records of `kind` are copied unchanged.
     pub(crate) fn check_records(&self, kind: &str) -> Result<(), Error> {
+        self.check_bands(kind)?;
         match self.given().into_iter().find(|(name, given)| *given && *name != SPLIT_MAP) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
@@ -172,6 +185,14 @@ impl ConvertOptions {
                  `trireme data reshard`, `split` or `sample`)"
             ))),
         }
+    }
+
+    /// Returns an error if an option for raw images is set. `kind` has none.
+    fn check_bands(&self, kind: &str) -> Result<(), Error> {
+        let name = self.bands.given().or((!self.band_names.is_empty()).then_some("band-names"));
+        name.map_or(Ok(()), |name| {
+            Err(Error::Usage(format!("--{name} does not apply to {kind}, whose images are fixed")))
+        })
     }
 
     /// Returns an error if a label option is set that `kind` does not support.

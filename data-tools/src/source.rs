@@ -3,8 +3,10 @@
 
 use crate::error::Error;
 use base::text::push_decimal;
+use loaders::Dtype;
+use loaders::Example;
+use loaders::Format;
 use loaders::example::BoxLists;
-use loaders::{Example, Format};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -55,8 +57,10 @@ pub struct Sample {
     /// Height in pixels. 0 if `encoded` is a file: the conversion then reads the header.
     pub height: u32,
     pub width: u32,
-    /// Bytes per pixel: 1 for grey, 3 for RGB.
+    /// Values per pixel: 1 for grey, 3 for RGB, any other number for other images.
     pub channels: u32,
+    /// The type of the values of [`Format::Raw`]. Image files have bytes.
+    pub dtype: Dtype,
     /// Class as an index into [`Source::classes`].
     pub label: u32,
     /// All classes of the image in ascending order. Used instead of `label` if the source is multi-label.
@@ -77,6 +81,7 @@ impl Sample {
             height: 0,
             width: 0,
             channels: 0,
+            dtype: Dtype::U8,
             label: 0,
             labels: Vec::new(),
             filename: String::new(),
@@ -101,6 +106,7 @@ impl Sample {
             height: self.height,
             width: self.width,
             channels: self.channels,
+            dtype: self.dtype,
             label: i64::from(self.label) + offset,
             labels: Default::default(),
             text,

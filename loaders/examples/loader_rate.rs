@@ -3,7 +3,8 @@
 //!     cargo run --release -p loaders --example loader_rate -- [DIR [SPLIT [THREADS [TRANSFORM...]]]]
 //!
 //! Without DIR (or with `-`), it creates a data set like CIFAR-10 in the temporary directory: 50,000 RAW images of
-//! 32x32x3 noise. With `-mnist`, it creates 60,000 images of 28x28x1. The data set is removed afterwards.
+//! 32x32x3 noise. With `-mnist`, it creates 60,000 images of 28x28x1, with `-bands` 5,000 images of 64x64x13 in uint16, and with `-floats`
+//! 5,000 images of 128x128x1 in float32. The data set is removed afterwards.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
-use loaders::{Draws, ImageSpec, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest, bench, shard};
+use loaders::{
+    Bands, Draws, Dtype, ImageSpec, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest, bench, shard,
+};
 
 const BATCH: usize = 128;
 const EPOCHS: u32 = 6;
@@ -27,12 +30,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         transforms = ["pad_crop(4)", "flip", "normalize"].map(String::from).into();
     }
     let synthetic = match place.as_str() {
-        "-" => Some((ImageSpec::new(32, 32, 3), 50_000)),
-        "-mnist" => Some((ImageSpec::new(28, 28, 1), 60_000)),
+        "-" => Some((ImageSpec::new(32, 32, 3), Dtype::U8, 50_000)),
+        "-mnist" => Some((ImageSpec::new(28, 28, 1), Dtype::U8, 60_000)),
+        "-bands" => Some((ImageSpec::new(64, 64, 13), Dtype::U16, 5_000)),
+        "-floats" => Some((ImageSpec::new(128, 128, 1), Dtype::F32, 5_000)),
         _ => None,
     };
     let dir = match synthetic {
-        Some((spec, count)) => make(spec, count)?,
+        Some((spec, dtype, count)) => make(spec, dtype, count)?,
         None => PathBuf::from(&place),
     };
     let measured = measure(&dir, &split, &transforms, threads);
@@ -77,13 +82,13 @@ fn measure(
 }
 
 /// Writes noise images to 4 shards.
-fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
+fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Error>> {
     const SHARDS: u64 = 4;
     let dir = std::env::temp_dir().join(format!("trireme-loader-rate-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
     let mut split = SplitManifest::default();
     let mut payload = Vec::new();
-    let mut pixels = vec![0u8; spec.values()];
+    let mut pixels = vec![0u8; spec.values() * dtype.bytes()];
     for number in 0..SHARDS {
         let file = format!("train-{number:05}-of-{SHARDS:05}.tfrecord");
         let path = dir.join(&file);
@@ -91,7 +96,13 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
         let mut entries = Vec::new();
         for id in number * count / SHARDS..(number + 1) * count / SHARDS {
             let mut draws = Draws::new(1, id, 0, 0);
-            pixels.fill_with(|| draws.next_u32() as u8);
+            match dtype {
+                // Noise of bytes is not a float in all cases.
+                Dtype::F32 => {
+                    pixels.as_chunks_mut().0.iter_mut().for_each(|value| *value = draws.unit().to_le_bytes());
+                }
+                _ => pixels.fill_with(|| draws.next_u32() as u8),
+            }
             payload.clear();
             let example = Example {
                 encoded: &pixels,
@@ -99,6 +110,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
                 height: spec.height,
                 width: spec.width,
                 channels: spec.channels,
+                dtype,
                 label: i64::from(draws.below(10)),
                 text: "a class",
                 filename: "data_batch_1.bin",
@@ -116,11 +128,13 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
         split.shards.push(ShardManifest { file, count: records, bytes: fs::metadata(&path)?.len() });
     }
     let channels = spec.channels as usize;
+    let bands = Bands { dtype, channels: Some(spec.channels), ..Bands::default() };
     Manifest {
-        version: loaders::dataset::VERSION,
+        version: Manifest::version_for(false, &bands),
         classes: (0..10).map(|class| format!("class {class}")).collect(),
         multi_label: false,
         label_offset: 0,
+        bands,
         mean: vec![0.5; channels],
         std: vec![0.25; channels],
         splits: [("train".to_owned(), split)].into(),

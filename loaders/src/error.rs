@@ -10,6 +10,7 @@ use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
+use crate::spec::Dtype;
 use crate::spec::Images;
 
 /// The problem of a transform that needs images of the same size.
@@ -66,6 +67,15 @@ pub enum Error {
         /// How to reduce the need for memory.
         cure: String,
     },
+    /// The images have another number of channels than `dataset.json` says.
+    #[error(
+        "the images have {got} channels, but dataset.json says {expected}; convert them again, or use the dataset.json that \
+         belongs to the shards"
+    )]
+    Channels { expected: u32, got: u32 },
+    /// Batches of bytes were requested, but the stored values are not bytes.
+    #[error("batches of bytes: the images have {dtype} values; ask for batches of floats")]
+    NoBytes { dtype: Dtype },
     /// The directory is not a data set.
     #[error(
         "{path} is not a data set: {problem}; make one with `trireme data convert`{}",

@@ -1,9 +1,9 @@
 //! Everything that can be wrong with a record: its framing, its tf.Example, its image.
 //! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
-use base::text::plural;
-
+use crate::spec::Dtype;
 use crate::spec::ImageSpec;
+use base::text::plural;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
@@ -111,9 +111,18 @@ pub enum Fault {
     /// The first bytes do not belong to any supported image format.
     #[error("neither a PNG nor a JPEG file: {0}")]
     Unknown(String),
-    /// The number of bytes of a RAW image, `got`, does not match its shape.
-    #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
-    RawLength { spec: ImageSpec, got: usize },
+    /// The number of bytes of a RAW image, `got`, does not match its shape and type.
+    #[error(
+        "RAW image of {spec}{}: expected {} bytes (above 0), got {got}",
+        if *dtype == Dtype::U8 { String::new() } else { format!(" with {dtype} values") },
+        spec.values().saturating_mul(dtype.bytes())
+    )]
+    RawLength { spec: ImageSpec, dtype: Dtype, got: usize },
+    /// The values of the image have another type than expected.
+    #[error(
+        "image of {got} values, expected {expected}; convert the images again, or use the dataset.json that belongs to the shards"
+    )]
+    Dtype { expected: Dtype, got: Dtype },
     /// The entry points of a JPEG are wrong.
     #[error(
         "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
@@ -177,6 +186,12 @@ pub enum ExampleFault {
         "`image/object/bbox`: expected the same number of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
     )]
     Boxes { ymin: usize, xmin: usize, ymax: usize, xmax: usize },
+    /// `image/dtype` names an unsupported type.
+    #[error("`image/dtype`: expected uint8, uint16, int16 or float32, got \"{0}\"")]
+    UnknownDtype(String),
+    /// `image/dtype` is only for RAW images.
+    #[error("`image/dtype` is {dtype}, but the image is a {format} file: only RAW images may have this type")]
+    DtypeOfFile { dtype: Dtype, format: &'static str },
     /// The height, width or number of channels of a RAW image is missing or 0.
     #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use base::text::plural;
+use serde::Deserialize;
+use serde::Serialize;
 
 /// Height, width and channels of an image. Bytes are interleaved (H, W, C), and floats are planar (C, H, W).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,12 +38,16 @@ impl fmt::Display for ImageSpec {
 }
 
 /// The type of a raw image's values, as data sets store them: little-endian, unpacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Dtype {
     #[default]
+    #[serde(rename = "uint8")]
     U8,
+    #[serde(rename = "uint16")]
     U16,
+    #[serde(rename = "int16")]
     I16,
+    #[serde(rename = "float32")]
     F32,
 }
 

@@ -89,6 +89,7 @@ fn various() -> TestData {
             height: 0,
             width: 0,
             channels: 0,
+            dtype: Default::default(),
             label,
             text,
             filename,

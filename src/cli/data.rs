@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use base::screen::fitted;
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use data_tools::raw::{self, RawOptions};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
 use loaders::overwrite;
 use loaders::stall::StallLimits;
@@ -141,6 +142,7 @@ Example:
   trireme data show data/cifar10 -o sheet.png
   trireme data show data/cifar10 -o sheet.png \\
       --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
+  trireme data show data/tiles -o sheet.png --bands 4,3,2
 
 With transforms, each picture shows what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, \
 scaled back to 0 to 255."
@@ -166,6 +168,9 @@ pub struct Show {
     /// Seed of the random draws, as in a recipe
     #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
+    /// Bands to show as red, green and blue, or one to show as grey, counted from 1 [default: the first three]
+    #[arg(long, value_name = "R,G,B", value_parser = bands)]
+    pub bands: Option<Bands>,
 }
 
 /// Arguments of `trireme data extract`.
@@ -174,7 +179,8 @@ pub struct Show {
     allow_negative_numbers = true,
     after_help = "\
 Example:
-  trireme data extract data/fashion-mnist 0 --split test -o boot.png"
+  trireme data extract data/fashion-mnist 0 --split test -o boot.png
+  trireme data extract data/tiles 0 -o tile.npy"
 )]
 pub struct Extract {
     #[command(flatten)]
@@ -182,7 +188,7 @@ pub struct Extract {
     /// Index of the image in its split, from 0
     #[arg(value_name = "N", value_parser = natural::<u64>)]
     pub sample: u64,
-    /// File to write: .png or .jpg. If the record has this format, its bytes are copied unchanged
+    /// File to write: .png or .jpg, or .npy with the exact values. If the record has this format, its bytes are copied unchanged
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Split of the image [default: train, or the only split]
@@ -213,6 +219,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 transforms: args.transforms.clone(),
                 epochs: args.epochs,
                 seed: args.seed,
+                bands: args.bands.clone().map(|Bands(bands)| bands).unwrap_or_default(),
             };
             loaders::sigbus::install().map_err(Failure::failed)?;
             let shown = data_tools::show(&args.folder.dir, &args.out, &options).map_err(failure)?;
@@ -285,6 +292,8 @@ Example:
   trireme data convert folder photos data/photos --entry-points
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet \\
       --resize 256 --shards 256
+  trireme data convert folder tiles data/tiles --bands 4,3,2 --nodata 0
+  trireme data convert hdf5 scans.h5 data/scans --images scans --labels kinds
 
 The output is the same for any number of jobs. OUT appears only when it is complete. To continue a stopped conversion of \
 image files, run the same command again."
@@ -309,11 +318,33 @@ pub struct Convert {
     /// Store pixels instead of JPEG or PNG files: larger, but training decodes nothing
     #[arg(long)]
     pub raw: bool,
-    /// Accept images with 16 bits per value or more than three bands. Values are divided by 257, or the range MIN,MAX is mapped to
-    /// 0..255. Additional bands are dropped
+    /// Convert images with 16 bits per value or more than three bands to RGB images of bytes. Values are divided by 257, or the range
+    /// MIN,MAX is mapped to 0..255. Additional bands are dropped. Without this option, such images keep their bands and values
     #[arg(long, value_name = "MIN,MAX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     #[arg(value_parser = data_tools::to_8bit)]
     pub to_8bit: Option<data_tools::To8Bit>,
+    /// Bands to keep of TIFF, PNG with 16 bits, .npy and HDF5, counted from 1 as GDAL does, in this order
+    #[arg(long, value_name = "N,N,...", value_parser = bands, conflicts_with = "to_8bit")]
+    pub bands: Option<Bands>,
+    /// Names of the bands that are kept, in order
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
+    pub band_names: Vec<String>,
+    /// Value of pixels without data. They are left out of the statistics and become the band's mean [default: the value that GDAL has
+    /// stored in a GeoTIFF]
+    #[arg(long, value_name = "V", conflicts_with = "to_8bit")]
+    pub nodata: Option<f64>,
+    /// Replace NaN and infinite values by zero. Otherwise they are an error
+    #[arg(long, value_name = "zero", value_parser = ["zero"])]
+    pub nan: Option<String>,
+    /// Page of a TIFF, from 1, or all: the bands of all pages are one image [default: 1]
+    #[arg(long, value_name = "N|all", value_parser = raw::page, conflicts_with = "to_8bit")]
+    pub page: Option<raw::Page>,
+    /// Order of the axes in arrays [default: the bands are the axis of length 1 or 3, or else the shortest one]
+    #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
+    pub layout: Option<raw::Layout>,
+    /// HDF5: name of the array of images, such as /data/images. `--labels` then names the array of labels
+    #[arg(long, value_name = "NAME")]
+    pub images: Option<String>,
     /// Store with each JPEG the positions at which decoding can start. Training then decodes little more than the crop, and the data set
     /// grows by less than 2 %. The JPEG files are not changed. Progressive and CMYK JPEGs get no entry points
     #[arg(long, conflicts_with = "raw")]
@@ -321,7 +352,8 @@ pub struct Convert {
     /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of labels
+    /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of labels. hdf5: name of
+    /// the array of labels
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
     /// csv, and folder with --labels: separator of an image's labels [default: ; and | in a column named labels]
@@ -356,6 +388,14 @@ pub struct Convert {
     pub json: bool,
 }
 
+/// Band numbers, as one value of an option.
+#[derive(Clone, Debug)]
+pub struct Bands(Vec<u32>);
+
+fn bands(text: &str) -> Result<Bands, String> {
+    raw::bands(text).map(Bands)
+}
+
 fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
@@ -371,6 +411,15 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
         quality: args.quality,
         raw: args.raw,
         to_8bit: args.to_8bit,
+        bands: RawOptions {
+            bands: args.bands.clone().map(|Bands(bands)| bands).unwrap_or_default(),
+            nodata: args.nodata,
+            nan_as_zero: args.nan.is_some(),
+            page: args.page.unwrap_or_default(),
+            layout: args.layout,
+            images: args.images.clone(),
+        },
+        band_names: args.band_names.clone(),
         entry_points: args.entry_points,
         classes: args.classes.clone(),
         labels: args.labels.clone(),

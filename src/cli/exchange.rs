@@ -2,11 +2,14 @@
 //! makes a model from the weights of another program. `trireme rewrite-model` is a child process of these commands that
 //! reads a file with libhdf5. It is not in the help.
 
+use std::io;
 use std::path::PathBuf;
 
 use base::screen;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use formats::arrays;
+use formats::checkpoint::foreign;
 use formats::interop::export::{Format, Settings};
 use training::eval::request::{ImportRequest, ModelRequest};
 use training::eval::{self, import, model};
@@ -174,4 +177,27 @@ pub struct RewriteArgs {
 /// Writes the model to standard output, which must be a file.
 pub fn rewrite(args: &RewriteArgs) -> Result<(), Failure> {
     model::serve(&args.model, args.weights).map_err(Failure::failed)
+}
+
+// `trireme read-arrays`: a child process that reads arrays of images with libhdf5, for `trireme data convert`. It is not
+// in the help.
+
+/// Arguments of `trireme read-arrays`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme read-arrays images.h5")]
+pub struct ArraysArgs {
+    /// HDF5 file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Answers requests on standard input for values of arrays.
+pub fn read_arrays(args: &ArraysArgs) -> Result<(), Failure> {
+    let serve = || {
+        foreign::limit_memory(&args.file)?;
+        arrays::serve(&args.file, io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
+    };
+    serve().map_err(|error| Failure::failed(format!("{}: {error}", args.file.display())))
 }

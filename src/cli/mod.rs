@@ -82,6 +82,9 @@ pub enum Command {
     /// Read a model file of another program, for the other commands
     #[command(hide = true)]
     RewriteModel(exchange::RewriteArgs),
+    /// Read arrays of an HDF5 file, for `trireme data convert`
+    #[command(hide = true)]
+    ReadArrays(exchange::ArraysArgs),
     /// Print man pages and shell completions
     #[command(hide = true)]
     Manual(manual::Args),
@@ -113,6 +116,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Export(args) => exchange::export(&args),
         Command::Import(args) => exchange::import(&args),
         Command::RewriteModel(args) => exchange::rewrite(&args),
+        Command::ReadArrays(args) => exchange::read_arrays(&args),
         Command::Manual(args) => manual::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
@@ -133,7 +137,7 @@ fn single_process_command(command: &Command) -> Option<&'static str> {
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
         // A child process of a command that may be a rank.
-        Command::RewriteModel(_) | Command::Manual(_) => None,
+        Command::RewriteModel(_) | Command::ReadArrays(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }
 }

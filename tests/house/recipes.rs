@@ -125,6 +125,7 @@ fn the_transforms_end_in_the_shape_of_the_network() {
             classes: (0..10).map(|class| class.to_string()).collect(),
             multi_label: false,
             label_offset: 0,
+            bands: Default::default(),
             mean: vec![0.5; channels],
             std: vec![0.25; channels],
             splits: BTreeMap::new(),

@@ -76,6 +76,7 @@ fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
         classes: (0..classes).map(|n| n.to_string()).collect(),
         multi_label: false,
         preprocess: Vec::new(),
+        bands: Default::default(),
         mean: Vec::new(),
         std: Vec::new(),
         recipe: String::new(),

@@ -41,6 +41,7 @@ fn model() -> ModelFile {
         classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),
         multi_label: false,
         preprocess: vec!["center_crop(8)".into(), "normalize".into()],
+        bands: Default::default(),
         mean: vec![0.4914, 0.4822, 0.1 + 0.2],
         std: vec![0.2470, 0.2435, f64::MIN_POSITIVE],
         recipe: "model = \"small\"\n# ümlaut\n".repeat(4_000),

@@ -1,6 +1,7 @@
 //! Whole runs of the real binary, most of them under `mpirun`, and the files that they write.
 
 mod averaging;
+mod bands;
 mod checkpoint;
 mod classes;
 mod complete;

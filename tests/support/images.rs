@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use loaders::example::{self, Example, Format, LabelList};
 use loaders::record::RecordWriter;
-use loaders::{Draws, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
+use loaders::{Draws, Dtype, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
 
 /// 28x28, grey, as in MNIST.
 pub const DIGITS: ImageSpec = ImageSpec::new(28, 28, 1);
@@ -29,9 +29,10 @@ pub struct Images {
 
 /// One image as it is stored in a record.
 pub struct Record {
-    /// Interleaved channels (HWC).
+    /// Interleaved channels (HWC), little-endian.
     pub pixels: Vec<u8>,
     pub spec: ImageSpec,
+    pub dtype: Dtype,
     /// The stored number, before `label_offset` is subtracted.
     pub label: i64,
     /// All labels of the image, in a multi-label data set.
@@ -54,7 +55,7 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
             }
         }
     }
-    Record { pixels, spec, label: label as i64, labels: None }
+    Record { pixels, spec, dtype: Dtype::U8, label: label as i64, labels: None }
 }
 
 /// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`]
@@ -77,7 +78,7 @@ pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
     }
     let mut labels = LabelList::default();
     labels.set(&classes);
-    Record { pixels, spec, label: labels.first(), labels: Some(labels) }
+    Record { pixels, spec, dtype: Dtype::U8, label: labels.first(), labels: Some(labels) }
 }
 
 impl Images {
@@ -103,6 +104,7 @@ impl Images {
             classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
             multi_label: false,
             label_offset: 0,
+            bands: Default::default(),
             mean: vec![0.5; spec.channels as usize],
             std: vec![0.22; spec.channels as usize],
             splits: splits.into(),
@@ -123,6 +125,7 @@ impl Images {
             multi_label: true,
             classes: (0..SEVERAL).map(|class| format!("wave {class}")).collect(),
             label_offset: 0,
+            bands: Default::default(),
             mean: vec![0.5; spec.channels as usize],
             std: vec![0.22; spec.channels as usize],
             splits: splits.into(),
@@ -142,7 +145,7 @@ impl Images {
     }
 }
 
-fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
+pub(super) fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
     let mut manifest = SplitManifest { count, ..SplitManifest::default() };
     for number in 0..shards {
         let file = format!("{name}-{number:05}-of-{shards:05}.tfrecord");
@@ -171,6 +174,7 @@ impl Record {
             height: self.spec.height,
             width: self.spec.width,
             channels: self.spec.channels,
+            dtype: self.dtype,
             label: self.label,
             text: "",
             filename: "",

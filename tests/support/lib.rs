@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod bands;
 pub mod case;
 pub mod disk;
 #[cfg(feature = "backend")]

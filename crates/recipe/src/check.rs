@@ -128,6 +128,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             ("init.exclude", init.exclude.is_some()),
             ("init.strict", init.strict.is_some()),
             ("init.match", init.r#match.is_some()),
+            ("init.stem", init.stem.is_some()),
         ];
         if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
             return Err((key, "has no meaning without init.from, the file of weights".into()));

@@ -27,7 +27,7 @@ pub use error::Error;
 pub use keys::markdown;
 pub use load::Loaded;
 pub use loss::{ClassWeights, DistillSpec, LossKind, LossSpec, MixSpec, OverClasses};
-pub use options::{Codec, ImageCache, OnCorrupt, Overlap, Sync, TransportSetting};
+pub use options::{Codec, ImageCache, OnCorrupt, Overlap, Stem, Sync, TransportSetting};
 pub use rename::Rename;
 pub use schema::matches;
 pub use scoring::{Eval, Every, ScoredSplits, Stop, evaluation_split};

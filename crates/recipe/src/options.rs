@@ -31,6 +31,20 @@ pub enum ImageCache {
 
 words! { ImageCache { None = "none", Device = "device" } }
 
+/// The value of `init.stem`: how the first convolution starts if the file's convolution reads a different number of
+/// channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stem {
+    /// The file's channels are repeated in order.
+    Repeat,
+    /// Each channel is the mean of the file's channels.
+    Mean,
+    /// The weights are random.
+    Fresh,
+}
+
+words! { Stem { Repeat = "repeat", Mean = "mean", Fresh = "fresh" } }
+
 /// The value of `loader.on_corrupt`, the action for training records that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCorrupt {

@@ -13,7 +13,7 @@ use schema::{KeyType, KeyValue, Parsed, Range, TextForm, section};
 
 use super::error::Error;
 use super::loss::{DistillSpec, LossSpec, MixSpec};
-use super::options::{Codec, ImageCache, OnCorrupt, Overlap, Sync, TransportSetting};
+use super::options::{Codec, ImageCache, OnCorrupt, Overlap, Stem, Sync, TransportSetting};
 use super::rename::Rename;
 use super::scoring::{Eval, Every, Stop};
 
@@ -64,6 +64,10 @@ section! {
         /// Renaming rules for the file's tensors: pairs of a regular expression for whole names and a replacement, such
         /// as ["backbone.(.*)", "$1"]. The rules are applied one after another.
         absent r#match: Vec<[String; 2]> = "[]";
+        /// What to do if the file's first convolution has another number of channels than the images: "repeat" its
+        /// channels in order, give each channel their "mean", or start at random ("fresh"). "repeat" and "mean" are
+        /// scaled so that the sum of each filter stays the same (timm's rule).
+        absent stem: Stem = "another number is refused";
         /// Name of a small convolution of the images whose weights start as a whitening of training image patches. The
         /// images are prepared as in augment.eval. Freeze the weights to keep them.
         absent whiten: String = "none";

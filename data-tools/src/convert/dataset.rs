@@ -5,9 +5,13 @@ use std::path::Path;
 use std::{fs, io};
 
 use base::text::printable;
+use loaders::Bands;
+use loaders::Limits;
+use loaders::Manifest;
+use loaders::ShardManifest;
+use loaders::SplitManifest;
 use loaders::replace::replace;
 use loaders::shard::index_path;
-use loaders::{Limits, Manifest, ShardManifest, SplitManifest};
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;
@@ -38,13 +42,17 @@ impl ConvertedDataset {
         source: &dyn Source,
         tasks: &[Task],
         finished: BTreeMap<String, Finished>,
+        mut bands: Bands,
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
-                (mean, std) = split.tally.moments.finish();
+                (mean, std) = match bands.need_version() {
+                    true => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
+                    false => split.tally.moments.finish(),
+                };
                 split.manifest.measured = Some(split.tally.measured).filter(|&n| n < split.manifest.count);
             }
         }
@@ -53,10 +61,11 @@ impl ConvertedDataset {
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
-            version: Manifest::version_for(source.multi_label()),
+            version: Manifest::version_for(source.multi_label(), &bands),
             multi_label: source.multi_label(),
             classes: source.classes().to_vec(),
             label_offset: source.label_offset(),
+            bands,
             mean,
             std,
             splits: names.zip(splits.into_iter().map(|split| split.manifest)).collect(),
@@ -75,6 +84,14 @@ impl ConvertedDataset {
         }
         self.manifest.create(dir).map_err(explain)
     }
+}
+
+/// Returns the error for a band that is nodata everywhere.
+pub(super) fn without_data(split: &str, band: usize) -> Error {
+    let what = format!(
+        "band {band} has no pixel with data in this split, only the nodata value; leave it out with --bands, or correct --nodata"
+    );
+    Error::input(Path::new(split), what)
 }
 
 /// Collects the shards and statistics of each of the `count` splits.

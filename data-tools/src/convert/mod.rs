@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod shard_writer;
 pub(crate) mod staging;
 mod summary;
+mod survey;
 mod unpack;
 mod work;
 

@@ -19,6 +19,7 @@ use super::work::Conversion;
 use super::{journal, pipeline, unpack};
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::raw::RawOptions;
 use crate::source::Source;
 use crate::splits::TRAIN;
 use crate::{kinds, text};
@@ -70,6 +71,8 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");
     let mapped = (!splits.is_empty()).then(|| ("split-map", json!(splits)));
     let to_8bit = options.to_8bit.map(|scale| ("to-8bit", json!(format!("{scale:?}"))));
+    let is_plain = options.bands == RawOptions::default() && options.band_names.is_empty();
+    let bands = (!is_plain).then(|| ("bands", json!(format!("{:?} {:?}", options.bands, options.band_names))));
     let entries = [
         ("program", json!(env!("CARGO_PKG_VERSION"))),
         ("kind", json!(kind)),
@@ -83,7 +86,13 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
     ];
-    Ok(entries.into_iter().chain(mapped).chain(to_8bit).map(|(key, value)| (key.to_string(), value)).collect())
+    Ok(entries
+        .into_iter()
+        .chain(mapped)
+        .chain(to_8bit)
+        .chain(bands)
+        .map(|(key, value)| (key.to_string(), value))
+        .collect())
 }
 
 struct Attempt<'a> {
@@ -113,8 +122,8 @@ impl<'a> Attempt<'a> {
         let staging = Staging::new(self.out)?;
         let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
-        let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
-        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished)?;
+        let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
+        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands)?;
         dataset.write(staging.dir(), needed)?;
         staging.publish()?;
         Ok(self.converted(dataset, 0, spent))
@@ -140,7 +149,7 @@ impl<'a> Attempt<'a> {
         let resumed = kept.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
-        let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
+        let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
         staging.keep(!finished.is_empty());
         if result.is_err() {
             Journal::discard_unfinished(&dir);
@@ -148,7 +157,7 @@ impl<'a> Attempt<'a> {
         let kept = finished.len();
         let stopped = |source: Error| self.stopped(source, kept, &dir);
         result.map_err(stopped)?;
-        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished).map_err(stopped)?;
+        let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
         Journal::remove(&staging.publish()?)?;
         let mut converted = self.converted(dataset, resumed, spent);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::Error;
+use crate::image::band_stats::{self, BandStats};
 use crate::image::moments::Moments;
 use crate::splits::TRAIN;
 use crate::text;
@@ -55,6 +56,7 @@ impl ConvertSummary {
             "bytes": self.bytes,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
+            "bands": self.manifest.bands.need_version().then(|| band_stats::to_json(&self.manifest.bands)),
             "resumed_shards": self.resumed,
             "skipped": self.skipped,
             "notes": self.notes,
@@ -123,12 +125,16 @@ impl ConvertSummary {
     }
 }
 
-/// Statistics of a set of samples. Merging two of them is exact, so the result does not depend on the order.
+/// Statistics of a set of samples. Merging two of them is exact except for float values. They are merged in the order of
+/// the samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// How many images `moments` covers.
+    /// Statistics of the measured raw images. `moments` is then empty.
+    #[serde(default, skip_serializing_if = "BandStats::is_empty")]
+    pub bands: BandStats,
+    /// How many images were measured.
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
@@ -155,6 +161,7 @@ impl SampleStats {
     /// Adds statistics about more samples in `shard`.
     pub(super) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
+        self.bands.merge(&other.bands, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
         self.stamps = self.stamps.wrapping_add(other.stamps);

@@ -7,15 +7,21 @@ use super::order::{Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
+use super::survey::{Kind, Survey};
+use crate::dir;
 use crate::error::Error;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
+use crate::raw::values::Values;
 use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
-use crate::{dir, pool, text};
-use loaders::record::{OVERHEAD, append_record};
-use loaders::{Format, Limits, guarded_with};
+use crate::text;
+use loaders::Bands;
+use loaders::Format;
+use loaders::Limits;
+use loaders::guarded_with;
+use loaders::record::append_record;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,7 +32,7 @@ use std::time::{Duration, Instant};
 /// call is worthwhile.
 const CHUNK_BYTES: u64 = 1 << 18;
 /// The highest number of samples in a chunk.
-const CHUNK_SAMPLES: u64 = 256;
+pub(super) const CHUNK_SAMPLES: u64 = 256;
 /// From this number of samples per chunk on, only one sample in [`TIMED_EVERY`] is timed, because reading the clock takes as
 /// long as summing a small image.
 const FEW_SAMPLES: u64 = 32;
@@ -38,12 +44,15 @@ const PREFETCH_DISTANCE: usize = 2;
 pub(super) struct Conversion<'a> {
     source: &'a dyn Source,
     dir: &'a Path,
-    target: Target,
+    target: Target<'a>,
     limits: Limits,
     on_bad: OnBad,
     /// The shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
+    /// The mean of each band, which replaces nodata values. Empty if there are none.
+    fill: Vec<f64>,
+    band_names: &'a [String],
     limit: OutputLimit,
     progress: Progress,
     journal: Option<&'a Journal>,
@@ -54,8 +63,8 @@ pub(super) struct Conversion<'a> {
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-pub(super) struct Worker {
-    recoder: Recoder,
+pub(super) struct Worker<'a> {
+    recoder: Recoder<'a>,
     sample: Sample,
     /// Indices of the samples in the current chunk.
     indices: Vec<u64>,
@@ -94,7 +103,7 @@ impl<'a> Conversion<'a> {
     pub fn new(
         source: &'a dyn Source,
         dir: &'a Path,
-        options: &ConvertOptions,
+        options: &'a ConvertOptions,
         tasks: &[Task],
         finished: BTreeMap<String, Finished>,
         journal: Option<&'a Journal>,
@@ -104,8 +113,11 @@ impl<'a> Conversion<'a> {
         let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
-        let survey = Survey::run(source, target, options.limits, options.jobs)?;
+        let survey = Survey::run(source, target, options)?;
         limit.check_estimate(dir, survey.needed)?;
+        let band_names = &options.band_names;
+        survey.check_names(band_names)?;
+        let fill = survey.fill(source, target, options)?;
         Ok(Conversion {
             source,
             dir,
@@ -114,6 +126,8 @@ impl<'a> Conversion<'a> {
             on_bad: options.on_bad,
             orders: Order::all(source, options.seed),
             survey,
+            fill,
+            band_names,
             limit,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
@@ -141,6 +155,15 @@ impl<'a> Conversion<'a> {
         self.survey.needed
     }
 
+    /// Returns type, number and names of the bands, if `dataset.json` needs them.
+    pub fn bands(&self) -> Bands {
+        let Some(kind) = &self.survey.kind else { return Bands::default() };
+        let nodata = kind.nodata.filter(|nodata| nodata.is_finite());
+        let (dtype, channels) = (kind.dtype, Some(kind.channels));
+        let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
+        if bands.need_version() { bands } else { Bands::default() }
+    }
+
     /// Returns the time that the threads have spent so far.
     pub fn spent(&self) -> ThreadTimes {
         *lock(&self.spent)
@@ -162,7 +185,7 @@ impl<'a> Conversion<'a> {
     /// Converts one sample and appends it to `chunk`. Errors name the sample's file.
     fn convert(
         &self,
-        worker: &mut Worker,
+        worker: &mut Worker<'a>,
         at: SamplePosition,
         chunk: &mut Chunk,
         watch: &mut Stopwatch,
@@ -214,31 +237,40 @@ impl<'a> Conversion<'a> {
     }
 
     /// Recodes the worker's sample. Also measures its pixels if `is_measured` is true.
-    fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut SampleStats) -> Result<(), String> {
+    fn recode(&self, worker: &mut Worker<'a>, is_measured: bool, tally: &mut SampleStats) -> Result<(), String> {
         let Worker { recoder, sample, .. } = worker;
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
+        let Some(kind) = &self.survey.kind else { return Ok(()) };
+        let found = Kind::of(sample, recoder.nodata());
+        kind.check(&found)?;
+        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         if is_measured {
-            let channels = sample.channels as usize;
-            tally.moments.add(recoder.pixels(sample)?, channels)?;
+            match kind.needs_bands() {
+                true => tally.bands.add(values, &sample.encoded, kind.nodata),
+                false => tally.moments.add(recoder.pixels(sample)?, values.channels)?,
+            }
             tally.measured += 1;
+        }
+        if let Some(nodata) = kind.nodata.filter(|_| sample.format == Format::Raw) {
+            values.replace(&mut sample.encoded, nodata, &self.fill);
         }
         Ok(())
     }
 }
 
-impl Work for Conversion<'_> {
-    type Worker = Worker;
+impl<'a> Work for Conversion<'a> {
+    type Worker = Worker<'a>;
     type Chunk = Chunk;
     type Shard = OpenShard;
     type Unsynced = UnsyncedShard;
 
-    fn worker(&self) -> Result<Worker, Error> {
+    fn worker(&self) -> Result<Worker<'a>, Error> {
         let recoder = Recoder::new(self.target, self.limits)?;
         Ok(Worker { recoder, sample: Sample::new(), indices: Vec::new() })
     }
 
-    fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
+    fn prepare(&self, worker: &mut Worker<'a>, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
         let Task { split, positions, .. } = &self.tasks[shard];
         let records = lock(&self.spare).pop().unwrap_or_default();
         let mut chunk =
@@ -303,76 +335,4 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
         None => Ok(()),
         Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),
     }
-}
-
-// Converts a few samples of each split beforehand to estimate the output size and to choose which samples are measured.
-
-/// Typical size of an index line, which holds two numbers.
-const INDEX_LINE: u64 = 16;
-/// Number of samples per split that are converted beforehand.
-const SURVEY_SAMPLES: u64 = 16;
-/// If images must be decoded to measure the mean and standard deviation, about this many pixels are measured ...
-const MEASURED_PIXELS: u64 = 1 << 25;
-/// ... but at least this many images.
-const MEASURED_IMAGES: u64 = 256;
-
-/// Estimates from the samples that were converted beforehand.
-pub(super) struct Survey {
-    /// Size of the output in bytes. For raw pixels it is exact except for the class names.
-    pub needed: u64,
-    /// For each split: one in this many samples is measured.
-    pub strides: Vec<u64>,
-}
-
-impl Survey {
-    /// Surveys a source on `jobs` threads. Ignores unusable samples, because the conversion reports them.
-    pub fn run(source: &dyn Source, target: Target, limits: Limits, jobs: usize) -> Result<Self, Error> {
-        let mut survey = Survey { needed: 0, strides: Vec::new() };
-        for (split, info) in source.splits().iter().enumerate() {
-            let count = SURVEY_SAMPLES.min(info.len);
-            let index = |i: usize| i as u64 * info.len / count;
-            let all =
-                pool::run(count as usize, jobs, |i| SurveyedSample::convert(source, split, index(i), target, limits))?;
-            let seen = all.iter().flatten().count().max(1) as u64;
-            let sum = |of: fn(&SurveyedSample) -> u64| all.iter().flatten().map(of).sum::<u64>();
-            let raw = all.iter().flatten().next_back().is_some_and(|last| last.raw);
-            survey.needed = survey.needed.saturating_add((sum(|one| one.bytes) / seen).saturating_mul(info.len));
-            survey.strides.push(if raw { 1 } else { stride(info.len, sum(|one| one.area) / seen) });
-        }
-        Ok(survey)
-    }
-}
-
-/// A sample that was converted beforehand.
-struct SurveyedSample {
-    /// Size of its record and index line.
-    bytes: u64,
-    area: u64,
-    raw: bool,
-}
-
-impl SurveyedSample {
-    /// Returns `None` if the sample cannot be used.
-    fn convert(
-        source: &dyn Source,
-        split: usize,
-        index: u64,
-        target: Target,
-        limits: Limits,
-    ) -> Result<Option<Self>, Error> {
-        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
-        if source.sample(split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
-            return Ok(None);
-        }
-        shard_writer::encode(source, &sample, &mut record);
-        let bytes = record.len() as u64 + OVERHEAD + INDEX_LINE;
-        let area = u64::from(sample.height) * u64::from(sample.width);
-        Ok(Some(Self { bytes, area, raw: sample.format == Format::Raw }))
-    }
-}
-
-/// Returns n so that measuring one in n of `samples` images with `area` pixels is enough.
-fn stride(samples: u64, area: u64) -> u64 {
-    let images = MEASURED_PIXELS / area.max(1);
-    samples.div_ceil(images.max(MEASURED_IMAGES)).max(1)
 }

@@ -72,11 +72,7 @@ impl ForeignFormat {
         let colour = decoder.color_type();
         let bits = 8 * colour.bytes_per_pixel() / colour.channel_count();
         if bits > 8 && to_8bit.is_none() {
-            return Err(format!(
-                "a {} with {bits} bits per value, but data sets store 8 bits; --to-8bit converts it, and --to-8bit=MIN,MAX converts a \
-                 range of values",
-                self.name
-            ));
+            return Err(format!("a {} with {bits} bits per value; --to-8bit converts it", self.name));
         }
         let range = to_8bit.filter(|_| bits > 8).and_then(|scale| match scale {
             To8Bit::Whole => None,
@@ -205,11 +201,8 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     };
     let extra = tiff.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
     let kept = colours + extra.iter().filter(|kind| ALPHA.contains(kind)).count();
-    if bands > kept && !may_lose {
-        return Err(format!(
-            "a TIFF with {bands} bands, but data sets store {}; --to-8bit keeps the first bands and drops the rest",
-            colours.min(3)
-        ));
+    match bands > kept && !may_lose {
+        true => refused(format!("with {bands} bands")),
+        false => Ok(()),
     }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Decodes, resizes, encodes and measures images.
 
+pub(crate) mod band_stats;
+pub(crate) mod false_colours;
 mod foreign;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -7,7 +7,9 @@ use loaders::decode::{Decoder, OpenedImage};
 use loaders::{Example, Format, ImageSpec, Plane, PlaneResizer};
 use turbojpeg::{Subsamp, YuvImage};
 
+use super::false_colours::{self, is_photo};
 use super::moments::Moments;
+use crate::raw::values::Values;
 
 /// Minimum side length of a reduced image, unless the stored image is smaller.
 const REDUCED: u32 = 16;
@@ -54,6 +56,11 @@ impl PixelDecoder {
     pub(crate) fn reduced<'a>(&'a mut self, example: &Example<'a>) -> Result<Reduced<'a>, String> {
         let stored = self.decoder.open(example).map_err(|e| e.to_string())?;
         let spec = check_size(example, &stored)?;
+        if !is_photo(example) {
+            self.scratch = false_colours::grey(Values::of(example), example.encoded);
+            let (height, width) = (spec.height as usize, spec.width as usize);
+            return Ok(Reduced { height, width, channels: 1, bytes: &self.scratch });
+        }
         if stored.format() == Format::Raw {
             let (height, width) = (spec.height as usize, spec.width as usize);
             return Ok(Reduced { height, width, channels: spec.channels as usize, bytes: example.encoded });

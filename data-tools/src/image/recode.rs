@@ -8,13 +8,14 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::decode::{Decoder, ExifOrientation, OpenedImage, entry_points};
 use loaders::example::BoundingBox;
-use loaders::{Cost, Fault, Format, ImageSpec, Limits, guarded_with};
+use loaders::{Cost, Dtype, Fault, Format, ImageSpec, Limits, guarded_with};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp, YuvImage};
 
 use super::foreign::ForeignFormat;
 use super::pixels::{Planes, Resizer, Rgb, SUBSAMPLING, Size};
 use crate::error::Error;
 use crate::options::{ConvertOptions, To8Bit};
+use crate::raw::{RawFormat, RawImage, RawOptions};
 use crate::source::Sample;
 
 /// An image that is decoded at reduced size must have at least this many times the target's pixels per side, so that
@@ -25,8 +26,8 @@ const HEADROOM: usize = 2;
 const COPIES: u64 = 4;
 
 /// The decoder, resizer and encoder of one thread. Their buffers are reused from image to image.
-pub(crate) struct Recoder {
-    target: Target,
+pub(crate) struct Recoder<'a> {
+    target: Target<'a>,
     limits: Limits,
     decoder: Decoder,
     encoder: JpegEncoder,
@@ -37,6 +38,8 @@ pub(crate) struct Recoder {
     small: Rgb,
     planes: Planes,
     png: Vec<u8>,
+    /// The value of pixels without data in the last image.
+    nodata: Option<f64>,
 }
 
 /// An image file with its parsed header.
@@ -57,8 +60,8 @@ enum RecordContent<'a> {
     Raw { resized: bool },
 }
 
-impl Recoder {
-    pub(crate) fn new(target: Target, limits: Limits) -> Result<Self, Error> {
+impl<'a> Recoder<'a> {
+    pub(crate) fn new(target: Target<'a>, limits: Limits) -> Result<Self, Error> {
         let failed = |e: turbojpeg::Error| Error::Codec(e.to_string());
         Ok(Recoder {
             target,
@@ -70,11 +73,12 @@ impl Recoder {
             small: Rgb::default(),
             planes: Planes::new(),
             png: Vec::new(),
+            nodata: None,
         })
     }
 
     /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
-    /// points. RAW samples are not changed. Grey files are recorded as RGB.
+    /// points. In RAW samples and files of bands, only bands are selected. Grey files are recorded as RGB.
     ///
     /// # Errors
     ///
@@ -82,6 +86,7 @@ impl Recoder {
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
+            self.nodata = None;
             self.make_record(sample)?;
             if self.target.entry_points && sample.format == Format::Jpeg {
                 sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
@@ -94,7 +99,18 @@ impl Recoder {
     /// Does the work of `recode` except for entry points.
     fn make_record(&mut self, sample: &mut Sample) -> Result<(), String> {
         if sample.format == Format::Raw && sample.height > 0 {
-            return Ok(());
+            let &mut Sample { dtype, height, width, channels, .. } = sample;
+            let bytes = std::mem::take(&mut sample.encoded);
+            return self.store_raw(RawImage { dtype, height, width, channels, bytes, nodata: None }, sample);
+        }
+        sample.dtype = Dtype::U8;
+        let of_bands = RawFormat::detect(&sample.encoded, self.target.bands.given().is_some());
+        if let Some(format) = of_bands.filter(|&format| self.target.to_8bit.is_none() || format == RawFormat::Npy) {
+            let image = format.decode(&sample.encoded, self.target.bands, &self.limits)?;
+            return self.store_raw(image, sample);
+        }
+        if let Some(name) = self.target.bands.given() {
+            return Err(format!("--{name} does not apply to this file, but to TIFF, PNG with 16 bits, .npy and HDF5"));
         }
         let bytes = std::mem::take(&mut sample.encoded);
         let made = self.choose_content(&bytes, sample);
@@ -114,6 +130,31 @@ impl Recoder {
             sample.encoded.extend_from_slice(file);
         }
         made
+    }
+
+    /// Stores the pixels of a raw image in the record.
+    fn store_raw(&mut self, image: RawImage, sample: &mut Sample) -> Result<(), String> {
+        let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
+        if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
+            return Err(format!(
+                "--{name} applies to grey and RGB images of bytes, but this one has {} bands of {}; the transforms of training resize it",
+                image.channels, image.dtype
+            ));
+        }
+        let bytes = (image.bytes.len() as u64).saturating_mul(COPIES);
+        let spec = ImageSpec::new(image.height, image.width, image.channels);
+        let cost = Cost { spec, memory: bytes, scans: 1, seconds: 0.0 };
+        self.limits.check("RAW image", image.bytes.len() as u64, &cost).map_err(text)?;
+        let image = image.prepared(self.target.bands)?;
+        self.nodata = image.nodata;
+        (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
+        (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+        Ok(())
+    }
+
+    /// Returns the value of pixels without data in the last image, which still has them.
+    pub(crate) fn nodata(&self) -> Option<f64> {
+        self.nodata
     }
 
     /// Determines the content of the record, and sets its format and size.
@@ -250,7 +291,7 @@ impl Recoder {
     /// # Errors
     ///
     /// Returns a message that says what is wrong with the file.
-    pub(crate) fn pixels<'a>(&'a mut self, sample: &'a Sample) -> Result<&'a [u8], String> {
+    pub(crate) fn pixels<'b>(&'b mut self, sample: &'b Sample) -> Result<&'b [u8], String> {
         if sample.format == Format::Raw {
             return Ok(&sample.encoded);
         }
@@ -371,23 +412,31 @@ const REPAIR_QUALITY: u8 = 100;
 
 /// The stored format that the options request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct Target<'a> {
     resize: Option<u32>,
     quality: Option<u8>,
     /// True if pixels are stored instead of files.
     pub(super) raw: bool,
     /// How to convert images with more than 8 bits or three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
+    /// How to read raw images.
+    pub(super) bands: &'a RawOptions,
     /// True if JPEGs get entry points.
     pub(super) entry_points: bool,
     png_as_jpeg: bool,
 }
 
-impl Target {
+impl<'a> Target<'a> {
     /// Creates a target from the options. If `png_as_jpeg` is true, every PNG file becomes a JPEG.
-    pub(crate) fn new(options: &ConvertOptions, png_as_jpeg: bool) -> Self {
-        let &ConvertOptions { resize, quality, raw, to_8bit, entry_points, .. } = options;
-        Target { resize, quality, raw, to_8bit, entry_points, png_as_jpeg }
+    pub(crate) fn new(options: &'a ConvertOptions, png_as_jpeg: bool) -> Self {
+        let &ConvertOptions { resize, quality, raw, to_8bit, entry_points, ref bands, .. } = options;
+        Target { resize, quality, raw, to_8bit, bands, entry_points, png_as_jpeg }
+    }
+
+    /// Returns an option that is set and that raw images do not support.
+    fn for_photos(&self) -> Option<&'static str> {
+        let quality = self.quality.map(|_| "quality");
+        self.resize.map(|_| "resize").or(quality)
     }
 
     /// Returns true if an RGB JPEG that is not resized is stored unchanged.

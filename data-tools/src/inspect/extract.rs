@@ -1,4 +1,4 @@
-//! Writes one image of a data set to a PNG or JPEG file, as its name says. Also writes contact sheets.
+//! Writes one image of a data set to a PNG, JPEG or `.npy` file, as its name says. Also writes contact sheets.
 
 use std::fmt;
 use std::io::Cursor;
@@ -11,7 +11,9 @@ use loaders::{Dataset, Example, Format, ImageSpec, decode, replace};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::text;
+use crate::image::false_colours::{FalseColours, is_photo};
+use crate::raw::values::Values;
+use crate::{npy, text};
 
 /// What [`extract`] has written.
 #[derive(Debug, Clone)]
@@ -29,15 +31,16 @@ pub struct ExtractSummary {
 }
 
 /// Writes image `sample` of a split of the data set in `dir` to `out`. If the record has the format of the file name,
-/// its bytes are copied. Otherwise the image is decoded and encoded.
+/// its bytes are copied. Otherwise the image is decoded and encoded. A `.npy` file has the exact values (H, W, C). A
+/// picture of an image that is not grey or RGB has false colours, as [`show`](super::show()) draws them.
 ///
 /// # Errors
 ///
-/// Returns an error if the split or image does not exist, the record is damaged or cannot be decoded, or the image has
-/// neither 1 nor 3 channels. Also returns an error if the output file exists, cannot be written or does not end in
-/// `.png`, `.jpg` or `.jpeg`.
+/// Returns an error if the split or image does not exist, or the record is damaged or cannot be decoded. Also returns an
+/// error if the output file exists, cannot be written or does not end in `.png`, `.jpg`, `.jpeg` or `.npy`.
 pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<ExtractSummary, Error> {
-    let format = format_of(out)?;
+    let is_npy = out.extension().is_some_and(|ending| ending == "npy");
+    let format = if is_npy { None } else { Some(format_of(out)?) };
     if out.exists() {
         return Err(Error::Usage(format!(
             "{}: the file exists already; remove it or choose another name",
@@ -55,13 +58,27 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
     let (example, _) = split.record(sample, &mut copy)?;
     let failed = |fault| Error::Loaders(split.fault(sample, fault));
     let spec = decode::spec(&example).map_err(failed)?;
-    let as_stored = same_format(&example, format);
+    let as_stored = format.is_some_and(|format| same_format(&example, format));
     if as_stored {
         replace::replace(out, example.encoded)?;
     } else {
-        let mut pixels = Vec::new();
-        let bytes = decode::decode(&example, spec, &mut pixels).map_err(failed)?;
-        let picture = picture(bytes, spec);
+        let (mut pixels, mut shown) = (Vec::new(), spec);
+        let bytes = match is_photo(&example) {
+            true => decode::decode(&example, spec, &mut pixels).map_err(failed)?,
+            false if is_npy => example.encoded,
+            false => {
+                let colours = FalseColours::new(&dataset.manifest.bands, &[]).map_err(Error::Usage)?;
+                let (bytes, channels) = colours.picture(Values::of(&example), example.encoded);
+                (pixels, shown.channels) = (bytes, channels as u32);
+                &pixels
+            }
+        };
+        let Some(format) = format else {
+            replace::replace(out, &npy::image_file(example.dtype, spec, bytes))?;
+            let class = split.class_text(&example).map_err(failed)?;
+            return Ok(ExtractSummary { path: out.to_path_buf(), split: name, sample, class, spec, as_stored });
+        };
+        let picture = picture(bytes, shown);
         let why = || {
             Error::input(
                 out,

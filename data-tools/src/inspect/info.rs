@@ -2,7 +2,7 @@
 
 use super::walk::{Position, Walk};
 use crate::error::Error;
-use crate::image::pixels;
+use crate::image::{band_stats, pixels};
 use crate::text;
 use base::text::shown;
 use loaders::{Format, ImageSpec, Manifest, example};
@@ -99,6 +99,9 @@ impl Info {
         if self.manifest.multi_label {
             object["multi_label"] = true.into();
         }
+        if self.manifest.bands.need_version() {
+            object["bands"] = band_stats::to_json(&self.manifest.bands);
+        }
         object
     }
 
@@ -122,6 +125,12 @@ impl Info {
         let Manifest { mean, std, splits, .. } = &self.manifest;
         if mean.is_empty() {
             return write!(f, "\n  mean and std not measured: `trireme data stats --write`");
+        }
+        if self.manifest.bands.need_version() {
+            writeln!(f)?;
+            let mut lines = String::new();
+            band_stats::write(&mut lines, &self.manifest.bands, mean, std)?;
+            return write!(f, "{}", lines.trim_end());
         }
         let split = if splits.contains_key("train") { ", train" } else { "" };
         write!(f, "\n  mean {}  std {}  (of pixel/255{split})", text::decimals(mean), text::decimals(std))

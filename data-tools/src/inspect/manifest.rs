@@ -5,14 +5,22 @@ use std::io;
 use std::path::Path;
 
 use base::text::printable;
+use loaders::Dtype;
+use loaders::Example;
+use loaders::Format;
+use loaders::Manifest;
+use loaders::ShardManifest;
+use loaders::SplitManifest;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::{Example, Manifest, ShardManifest, SplitManifest, regular};
+use loaders::regular;
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
 use crate::error::Error;
+use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::options::OnBad;
+use crate::raw::values::Values;
 use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
 use crate::text;
@@ -36,7 +44,29 @@ pub(super) fn make(
         split.shards.push(ShardManifest { file: shard.file.clone(), count, bytes: scanned.bytes });
     }
     let (mean, std) = total.finish();
-    Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
+    Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits, ..Manifest::default() })
+}
+
+/// Returns an error if a record's image does not have the type and number of bands that `dataset.json` states, or if it
+/// has values that are not finite.
+pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<(), String> {
+    let bands = &manifest.bands;
+    if !bands.need_version() && is_photo(example) {
+        return Ok(());
+    }
+    let (dtype, channels) = (bands.dtype, bands.channels.unwrap_or(example.channels));
+    if example.format != Format::Raw || (example.dtype, example.channels) != (dtype, channels) {
+        return Err(format!(
+            "the image has {} bands of {} ({}), but according to dataset.json all images have {channels} of {dtype} (RAW)",
+            example.channels, example.dtype, example.format
+        ));
+    }
+    let values = Values::of(example);
+    let count = example.encoded.len() / dtype.bytes();
+    match (0..count).find(|&index| dtype == Dtype::F32 && !values.at(example.encoded, index).is_finite()) {
+        Some(index) => Err(format!("value {index} of the image is {}", values.at(example.encoded, index))),
+        None => Ok(()),
+    }
 }
 
 /// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell

@@ -30,11 +30,14 @@ pub struct ShowOptions {
     pub epochs: u32,
     /// Seed of the random draws, as in a recipe.
     pub seed: u64,
+    /// Three bands, from 1, to show as red, green and blue, or one to show as grey. If empty, the first three, or the
+    /// first if there are fewer. Only for images that are not grey or RGB.
+    pub bands: Vec<u32>,
 }
 
 impl Default for ShowOptions {
     fn default() -> Self {
-        Self { split: String::new(), count: 48, transforms: Vec::new(), epochs: 1, seed: 1 }
+        Self { split: String::new(), count: 48, transforms: Vec::new(), epochs: 1, seed: 1, bands: Vec::new() }
     }
 }
 
@@ -60,7 +63,7 @@ pub struct ShowSummary {
 /// # Errors
 ///
 /// Returns an error if the file name has a different ending, the split or a transform does not exist, a record is
-/// damaged or cannot be decoded, or an image has neither 1 nor 3 channels. Also returns an error if there is nothing or
+/// damaged or cannot be decoded, or a band does not exist. Also returns an error if there is nothing or
 /// too much to show, or if the output exists and is not a contact sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<ShowSummary, Error> {
     let format = extract::format_of(out)?;
@@ -73,6 +76,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<ShowSummary
     let samples: Vec<u64> =
         (0..count).map(|k| (u128::from(k) * u128::from(split.len()) / u128::from(count)) as u64).collect();
     let mut viewer = Viewer::new(&dataset.manifest, &split, &options.transforms, options.seed)?;
+    viewer.show_bands(&dataset.manifest, &options.bands)?;
     let mut cells = Vec::new();
     for &id in &samples {
         for epoch in 0..options.epochs {

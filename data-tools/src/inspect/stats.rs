@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use base::text::shown;
+use loaders::Bands;
+use loaders::ImageSpec;
+use loaders::Manifest;
+use loaders::ShardManifest;
+use loaders::SplitManifest;
 use loaders::dataset::MANIFEST;
-use loaders::{ImageSpec, Manifest, ShardManifest, SplitManifest, example};
+use loaders::example;
 use serde_json::json;
 
 use super::manifest;
@@ -15,9 +20,12 @@ use super::shard_files::ShardIndex;
 use super::verify::ShardFault;
 use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
+use crate::image::band_stats::{self, BandStats};
+use crate::image::false_colours::is_photo;
 use crate::image::moments::{Moments, Sizes};
-use crate::image::pixels::PixelDecoder;
+use crate::image::pixels::{self, PixelDecoder};
 use crate::progress::{Counter, Progress};
+use crate::raw::values::Values;
 use crate::{pool, text};
 
 /// Statistics of a split, measured by [`stats`].
@@ -27,10 +35,12 @@ pub struct Stats {
     pub split: String,
     /// Number of images that could be measured.
     pub count: u64,
-    /// Mean of `value / 255` per channel.
+    /// Mean per channel: of `value / 255` for bytes, otherwise of the stored values.
     pub mean: Vec<f64>,
-    /// Population standard deviation of `value / 255` per channel.
+    /// Population standard deviation per channel, in the same units.
     pub std: Vec<f64>,
+    /// Type, number and statistics of the bands, if `dataset.json` describes them.
+    pub bands: Bands,
     pub sizes: Sizes,
     /// Name of each class and number of its images, in label order.
     pub classes: Vec<(String, u64)>,
@@ -74,15 +84,23 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     drop(progress);
     let mut total = Measurement::new(manifest.classes.len());
     for (shard, part) in found.shards.iter().zip(parts) {
+        total.bands.merge(&part.bands, &dir.join(&shard.file))?;
         total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
-    let (mean, std) = total.finish();
+    let mut bands = manifest.bands.clone();
+    let (mean, std) = match total.bands.is_empty() {
+        true => total.finish(),
+        false => {
+            total.bands.finish(&mut bands).map_err(|band| Error::input(dir, format!("band {band} has no values")))?
+        }
+    };
     Ok(Stats {
         dir: dir.to_path_buf(),
         split: split.to_string(),
         count: total.images,
         mean,
         std,
+        bands,
         sizes: total.sizes,
         several: manifest
             .multi_label
@@ -126,6 +144,14 @@ impl Stats {
                 self.split
             )));
         }
+        if let Some(nodata) = manifest.bands.nodata {
+            return Err(Error::Usage(format!(
+                "{}: pixels with the value {nodata} had no data and were stored as the mean of their band, so statistics of the records \
+                 leave them in; convert the images again instead",
+                self.dir.join(MANIFEST).display()
+            )));
+        }
+        manifest.bands.clone_from(&self.bands);
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
         // The new values were not measured on any other split.
@@ -149,6 +175,9 @@ impl Stats {
             "bad": self.bad.iter().map(ShardFault::to_json).collect::<Vec<_>>(),
             "seconds": self.elapsed.as_secs_f64(),
         });
+        if self.bands.need_version() {
+            object["bands"] = band_stats::to_json(&self.bands);
+        }
         if let Some(LabelCounts { labels, without }) = self.several {
             object["labels"] = labels.into();
             object["without_label"] = without.into();
@@ -180,8 +209,13 @@ impl fmt::Display for Stats {
             text::plural(self.count, "image"),
             self.elapsed.as_secs_f64()
         )?;
-        writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
-        writeln!(f, "  std  {}", text::decimals(&self.std))?;
+        match self.bands.need_version() {
+            true => band_stats::write(f, &self.bands, &self.mean, &self.std)?,
+            false => {
+                writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
+                writeln!(f, "  std  {}", text::decimals(&self.std))?;
+            }
+        }
         write!(f, "{}", self.sizes)?;
         if let Some(LabelCounts { labels, without }) = self.several {
             let each = labels as f64 / self.count.max(1) as f64;
@@ -210,6 +244,8 @@ pub(super) struct Measurement {
     grey: Moments,
     /// Pixel sums of images with more channels.
     colour: Moments,
+    /// Statistics of raw images.
+    bands: BandStats,
     /// Number of images per class.
     pub counts: Vec<u64>,
     /// Number of images without a class.
@@ -308,8 +344,16 @@ impl Measurement {
         let payload = found.payload.map_err(|e| e.to_string())?;
         let example = example::parse(payload).map_err(|e| e.to_string())?;
         let classes = manifest::classes(&example, manifest)?;
-        let (image, spec) = pixels.decode(&example)?;
-        self.add(image, spec)?;
+        manifest::check_bands(&example, manifest)?;
+        if is_photo(&example) {
+            let (image, spec) = pixels.decode(&example)?;
+            self.add(image, spec)?;
+        } else {
+            let spec = pixels::header(&example)?;
+            self.bands.add(Values::of(&example), example.encoded, None);
+            self.sizes.add(spec);
+            self.images += 1;
+        }
         self.unlabelled += u64::from(classes.is_empty());
         classes.into_iter().for_each(|class| self.counts[class] += 1);
         Ok(())

@@ -316,6 +316,7 @@ fn check_record(
     let classes = manifest::classes(&example, manifest)?;
     manifest::check_name(&example, &classes, manifest)?;
     decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
+    manifest::check_bands(&example, manifest)?;
     let reduced = pixels.reduced(&example)?;
     check_size(&example, split)?;
     if let Some(pictures) = pictures {

@@ -15,6 +15,7 @@ use loaders::stall::during;
 use loaders::{Compression, Example, example, regular};
 
 use crate::error::Error;
+use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
@@ -192,6 +193,13 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
+        if !is_photo(&example) {
+            let Example { channels, dtype, .. } = example;
+            let what = format!(
+                "the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion"
+            );
+            return Err(failed(what));
+        }
         if pixels {
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }

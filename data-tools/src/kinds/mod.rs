@@ -63,6 +63,7 @@ const CATALOGUE: &[Kind] = &[
     parquet::PARQUET,
     TFRECORD,
     npz::NPZ,
+    npz::HDF5,
 ];
 
 /// Name and one-line description of every kind that [`crate::convert()`] accepts.

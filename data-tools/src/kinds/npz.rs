@@ -1,46 +1,49 @@
-//! NumPy arrays in a `.npz` file: `x_train`, `y_train`, `x_test`, `y_test` and similar names. Images are bytes with the
-//! shape (N, H, W), (N, H, W, C) or (N, C, H, W). Labels are integers with the shape (N) or (N, 1).
+//! Arrays in a `.npz` file, in a folder of `.npy` files or in an HDF5 file: `x_train`, `y_train`, `x_test`, `y_test` and
+//! similar names. Images have the shape (N, H, W), (N, H, W, C) or (N, C, H, W), in uint8, uint16, int16 or float32. Labels
+//! are integers with the shape (N) or (N, 1).
 
-use super::reader::arrays::{self, Array, interleave};
+use super::reader::arrays::{self, Array};
 use super::reader::input::Budget;
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label};
 use super::{Kind, Open, Opened};
+use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Sample, Source, SourceSplit};
+use crate::raw::hdf5::{Described, Hdf5File};
+use crate::raw::layout::Axes;
+use crate::raw::npy::StoredType;
+use crate::source::{Blocks, Sample, Source, SourceSplit};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use loaders::Format;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(super) const NPZ: Kind = Kind {
     name: "npz",
-    about: "NumPy arrays (.npz) named x_train, y_train, x_test, y_test or similar, with images of bytes",
-    open: Open::Pixels(open),
+    about: "NumPy arrays named x_train, y_train, x_test, y_test or similar: a .npz, or a folder of .npy files",
+    open: Open::Pixels(open_npz),
 };
 
-const HINT: &str =
-    "expected a .npz with arrays such as x_train and y_train, train_images and train_labels, or images and labels";
+pub(super) const HDF5: Kind = Kind {
+    name: "hdf5",
+    about: "arrays of an HDF5 or NetCDF-4 file, named as for npz, or by --images and --labels",
+    open: Open::Pixels(open_hdf5),
+};
+
+const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
+/// Number of values in compressed groups of an HDF5 file that are read together. The process that reads the file keeps
+/// 64 MiB of them.
+const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
 const LABELS: &[&str] = &["y", "label", "labels", "target", "targets", "arr_1"];
 
-/// The order in which an array stores the axes of an image.
-#[derive(Debug, Clone, Copy)]
-enum Axes {
-    /// Channels are the last axis.
-    Interleaved,
-    /// Channels are the first axis of an image.
-    Planes,
-}
-
 /// Images and labels of a split.
 struct Part {
     images: Array,
-    height: usize,
-    width: usize,
-    channels: usize,
+    stored: StoredType,
     axes: Axes,
     labels: Vec<u32>,
     /// Each image's index in the array.
@@ -63,20 +66,66 @@ struct Pair {
     labels: Option<Array>,
 }
 
-fn open(src: &Path, options: &ConvertOptions) -> Opened {
-    let missing = |hint: String| Error::Missing { path: src.to_path_buf(), hint };
-    match src.try_exists() {
-        // Special files are rejected when they are opened.
-        Ok(true) if !src.is_dir() => {}
-        Ok(true) => {
-            return Err(Error::Missing { path: src.join("arrays.npz"), hint: format!("SRC is a folder; {HINT}") });
-        }
-        _ => return Err(missing(HINT.to_string())),
+fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
+    if let Some(images) = &options.bands.images {
+        return Err(Error::Usage(format!(
+            "--images {images} applies to HDF5 files; name the arrays x_train, y_train, ..."
+        )));
     }
     let mut budget = Budget::new(options.limits);
+    if !src.is_dir() {
+        check_exists(src)?;
+        return open(src, options, arrays::read_archive(src, &mut budget)?);
+    }
+    let names = dir::entries(src)?.into_iter().filter(|entry| !entry.is_dir && entry.name.ends_with(".npy"));
+    let mut found = Vec::new();
+    for name in names {
+        found.push(arrays::open_npy(&src.join(name.name), &mut budget)?);
+    }
+    match found.is_empty() {
+        true => Err(Error::Missing { path: src.join("x_train.npy"), hint: format!("SRC is a folder; {HINT}") }),
+        false => open(src, options, found),
+    }
+}
+
+fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
+    check_exists(src)?;
+    let file = Arc::new(Hdf5File::open(src)?);
+    let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
+    let all = arrays::of_hdf5(&file);
+    if options.bands.images.is_none() && labels.is_none() {
+        return open(src, options, all);
+    }
+    let is_image = |array: &Described| (3..=4).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
+    let is_label =
+        |array: &Described| array.shape.len() < 3 && !StoredType::parse(&array.descr).is_ok_and(StoredType::is_float);
+    let images = file.array(options.bands.images.as_deref(), "images", is_image)?;
+    let labels = file.array(labels.as_deref(), "labels", is_label)?;
+    let (mut pair, all) = (Pair::default(), all.into_iter().enumerate());
+    for (number, array) in all {
+        match number {
+            _ if number == images => pair.images = Some(array),
+            _ if number == labels => pair.labels = Some(array),
+            _ => {}
+        }
+    }
+    build(src, options, [((splits::rank(TRAIN), TRAIN.to_string()), pair)].into())
+}
+
+/// Returns an error if `src` is missing or a folder. Special files are rejected when they are opened.
+fn check_exists(src: &Path) -> Result<(), Error> {
+    match src.try_exists() {
+        Ok(true) if !src.is_dir() => Ok(()),
+        Ok(true) => Err(Error::Missing { path: src.join("arrays"), hint: format!("SRC is a folder; {HINT}") }),
+        _ => Err(Error::Missing { path: src.to_path_buf(), hint: HINT.to_string() }),
+    }
+}
+
+/// Finds the images and labels of each split by the names of the arrays.
+fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut others = Vec::new();
-    for array in arrays::read_archive(src, &mut budget)? {
+    for array in arrays {
         match classify_array(&array) {
             Some((part, is_images)) => {
                 let pair = pairs.entry(part.clone()).or_default();
@@ -158,7 +207,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
     let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut source = Npz { path, classes: Vec::new(), splits, parts, notes, skipped };
     for (split, images, labels) in found {
-        let part = Part::new(src, images, (&split, &labels), &classes, &mut unusable)?;
+        let part = Part::new(src, images, (&split, &labels), &classes, options, &mut unusable)?;
         if part.labels.is_empty() {
             source.notes.push(format!("split {split} left out: none of its images can be used"));
             continue;
@@ -179,26 +228,13 @@ impl Part {
         images: Array,
         (split, all): (&str, &[Label]),
         classes: &Classes,
+        options: &ConvertOptions,
         unusable: &mut SkippedSamples,
     ) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
-        images.check_bytes(src)?;
-        let is_depth = |n: usize| n == 1 || n == 3;
-        let (height, width, channels, axes) = match images.shape[1..] {
-            [h, w] => (h, w, 1, Axes::Interleaved),
-            [h, w, c] if is_depth(c) => (h, w, c, Axes::Interleaved),
-            [c, h, w] if is_depth(c) => (h, w, c, Axes::Planes),
-            _ => {
-                let expected = "(N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels C";
-                return Err(failed(format!(
-                    "an array of the shape {:?} cannot be images; expected {expected}",
-                    images.shape
-                )));
-            }
-        };
-        if height == 0 || width == 0 || height.max(width) > u32::MAX as usize {
-            return Err(failed(format!("the images have {height} x {width} pixels")));
-        }
+        let stored = StoredType::parse(&images.descr).map_err(failed)?;
+        let axes = Axes::find(images.shape.get(1..).unwrap_or(&[]), options.bands.layout).map_err(failed)?;
+        images.check_limits(src, axes, &options.limits)?;
         let (mut labels, mut numbers) = (Vec::new(), Vec::new());
         for (number, label) in (0..).zip(all) {
             match classes.class_in_split(split, label) {
@@ -209,7 +245,7 @@ impl Part {
                 Err(what) => unusable.add(src, &format!("`{}`: sample {number}: {what}", images.name))?,
             }
         }
-        Ok(Part { height, width, channels, axes, labels, numbers, images })
+        Ok(Part { images, stored, axes, labels, numbers })
     }
 }
 
@@ -231,22 +267,28 @@ impl Source for Npz {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        let Part { images, height, width, channels, axes, labels, numbers } = &self.parts[split];
-        let (size, number) = (height * width * channels, numbers[index as usize]);
-        let at = number * size as u64;
-        let failed = |e| Error::io("read", &self.path, e);
-        match axes {
-            Axes::Interleaved => images.read(at, size, &mut sample.encoded).map_err(failed)?,
-            Axes::Planes => {
-                let mut planes = Vec::new();
-                images.read(at, size, &mut planes).map_err(failed)?;
-                interleave(&planes, *channels, &mut sample.encoded);
-            }
-        }
-        sample.format = Format::Raw;
-        (sample.height, sample.width, sample.channels) = (*height as u32, *width as u32, *channels as u32);
+        let Part { images, stored, axes, labels, numbers } = &self.parts[split];
+        let number = numbers[index as usize];
+        images.image(&self.path, number, *axes, *stored, &mut sample.encoded)?;
+        (sample.format, sample.dtype) = (Format::Raw, stored.dtype);
+        (sample.height, sample.width, sample.channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
         sample.label = labels[index as usize];
         sample.name(&images.name, number);
         Ok(())
+    }
+
+    fn blocks(&self, split: usize) -> Option<Blocks> {
+        let Part { images, numbers, .. } = &self.parts[split];
+        let (rows, values) = images.group()?;
+        let mut lengths = vec![0];
+        let mut last = numbers.first()? / rows as u64;
+        for group in numbers.iter().map(|number| number / rows as u64) {
+            if group != last {
+                lengths.push(0);
+            }
+            last = group;
+            *lengths.last_mut()? += 1;
+        }
+        Some(Blocks { lengths, together: (GROUP_VALUES / values.max(1)).max(1) })
     }
 }

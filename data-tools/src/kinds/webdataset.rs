@@ -16,7 +16,7 @@ use base::text::printable;
 use loaders::regular;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
-use super::reader::folders::is_image;
+use super::reader::folders::is_picture;
 use super::reader::input::Budget;
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
@@ -304,8 +304,13 @@ impl Reader<'_> {
         if !self.group.endings.insert(ending.clone()) {
             self.group.fault = Some(format!("contains {} twice", printable(name)));
         }
-        if is_image(&format!("x.{ending}")) && !ending.contains('.') {
-            if let Some((first, _)) = &self.group.image {
+        if ending == "npy" {
+            // Next to a picture, an array is something else, such as its features.
+            self.group.image.get_or_insert((name.to_string(), range));
+        } else if is_picture(&format!("x.{ending}")) && !ending.contains('.') {
+            if let Some((first, _)) = &self.group.image
+                && is_picture(first)
+            {
                 self.group.fault = Some(format!("contains two images, {} and {}", printable(first), printable(name)));
             }
             self.group.image = Some((name.to_string(), range));

@@ -49,6 +49,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     let mut sets = dirs.iter().map(|dir| SourceDataset::open(dir)).collect::<Result<Vec<SourceDataset>, _>>()?;
     let multi_label = check_same_label_kind(dirs, &sets)?;
     check_distinct_names(dirs, &sets)?;
+    check_same_bands(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
     let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
     let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
@@ -100,6 +101,26 @@ fn check_distinct_names(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Er
         }
     }
     Ok(())
+}
+
+/// Returns an error unless all sets have images of the same type, number and names of bands.
+fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
+    let kind = |set: &SourceDataset| {
+        let bands = &set.manifest.bands;
+        (bands.need_version(), bands.dtype, bands.channels.filter(|_| bands.need_version()), bands.names.clone())
+    };
+    let word = |set: &SourceDataset| match kind(set) {
+        (true, dtype, channels, names) if names.is_empty() => format!("{} bands of {dtype}", channels.unwrap_or(0)),
+        (true, dtype, _, names) => format!("{dtype} bands {}", names.join(", ")),
+        _ => "grey or RGB images of bytes".to_string(),
+    };
+    match sets.iter().position(|set| kind(set) != kind(&sets[0])) {
+        None => Ok(()),
+        Some(other) => {
+            let what = format!("found {}, but {} has {}", word(&sets[other]), dirs[0].display(), word(&sets[0]));
+            Err(Error::input(&dirs[other].join(MANIFEST), what))
+        }
+    }
 }
 
 /// Returns true if images may have multiple labels. Returns an error if the sets differ in this.

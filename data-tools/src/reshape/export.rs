@@ -1,12 +1,13 @@
 //! Exports a data set as WebDataset tar archives, one per shard. Each sample becomes `KEY.jpg` or `KEY.png`, `KEY.cls`
 //! with its label counted from 0, and `KEY.json` with its class and file name. If images may have multiple labels,
-//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become
-//! PNGs.
+//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged. Grey and RGB images of
+//! bytes become PNGs, and all other images `KEY.npy` with the shape (H, W, C).
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
+use crate::image::false_colours::is_photo;
 use crate::progress::{Counter, Progress};
-use crate::{pool, text};
+use crate::{npy, pool, text};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::replace::replace;
@@ -44,8 +45,7 @@ struct Task {
 ///
 /// # Errors
 ///
-/// Returns an error if the data set cannot be read, a record is damaged, a RAW image has neither 1 nor 3 channels,
-/// `out` is not empty, or the disk is full.
+/// Returns an error if the data set cannot be read, a record is damaged, `out` is not empty, or the disk is full.
 pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<ExportSummary, Error> {
     let started = Instant::now();
     let dataset = Dataset::open(dir)?;
@@ -91,6 +91,11 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
         let (ending, image) = match example.format {
             Format::Jpeg => ("jpg", example.encoded),
             Format::Png => ("png", example.encoded),
+            Format::Raw if !is_photo(&example) => {
+                let spec = decode::spec(&example).map_err(|fault| split.fault(id, fault))?;
+                made = npy::image_file(example.dtype, spec, example.encoded);
+                ("npy", made.as_slice())
+            }
             Format::Raw => {
                 made = png(split, id, &example)?;
                 ("png", made.as_slice())

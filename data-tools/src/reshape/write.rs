@@ -14,9 +14,12 @@ use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
+use crate::image::band_stats::BandStats;
+use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
+use crate::raw::values::Values;
 use crate::splits::TRAIN;
 use crate::{pool, text};
 
@@ -141,6 +144,10 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
 fn stride(plan: &ReshapePlan) -> Result<Option<u64>, Error> {
     let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
     let Some(train) = train else { return Ok(None) };
+    // Raw images are not decoded, so all are measured.
+    if plan.sets[0].manifest.bands.need_version() {
+        return Ok(Some(1));
+    }
     let (mut copy, pick) = (Vec::new(), train.picks[0]);
     let (example, _) = plan.sets[pick.set as usize].splits[pick.split as usize].record(pick.id, &mut copy)?;
     let images = MEASURED_PIXELS / (u64::from(example.height) * u64::from(example.width)).max(1);
@@ -189,7 +196,10 @@ impl Writer<'_> {
         self.learnt.add_size(example.height, example.width);
         self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
-            self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?;
+            match is_photo(&example) {
+                true => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
+                false => self.learnt.bands.add(Values::of(&example), example.encoded, None),
+            }
             self.learnt.measured += 1;
         }
         let classes = split.classes_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
@@ -226,6 +236,8 @@ fn needed(plan: &ReshapePlan) -> u64 {
 #[derive(Default)]
 struct ImageStats {
     moments: Moments,
+    /// Statistics of raw images.
+    bands: BandStats,
     measured: u64,
     /// Number of images with a recorded size, and the smallest and largest of these sizes.
     sized: u64,
@@ -253,6 +265,7 @@ impl ImageStats {
 
     fn merge(&mut self, other: ImageStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
+        self.bands.merge(&other.bands, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
         self.widen(other.sized, other.sizes);
@@ -279,22 +292,26 @@ fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Resu
         split.shards.push(shard);
     }
     let first = &plan.sets[0].manifest;
-    let (mut mean, mut std) = (first.mean.clone(), first.std.clone());
+    let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
     let mut named = BTreeMap::new();
     for (Target { name, .. }, (mut split, learnt)) in plan.targets.iter().zip(splits) {
         learnt.describe(&mut split);
         if name == TRAIN {
             split.measured = first.splits.get(TRAIN).and_then(|split| split.measured).filter(|_| plan.keeps_mean);
             if !plan.keeps_mean {
-                (mean, std) = learnt.moments.finish();
+                let no_values = |band| Error::input(Path::new(name), format!("band {band} has no values"));
+                (mean, std) = match bands.need_version() {
+                    true => learnt.bands.finish(&mut bands).map_err(no_values)?,
+                    false => learnt.moments.finish(),
+                };
                 split.measured = Some(learnt.measured).filter(|&measured| measured < split.count);
             }
         }
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
-    let version = Manifest::version_for(multi_label);
-    Ok(Manifest { version, multi_label, classes, label_offset, mean, std, splits: named })
+    let version = Manifest::version_for(multi_label, &bands);
+    Ok(Manifest { version, multi_label, classes, label_offset, bands, mean, std, splits: named })
 }
 
 /// Options of the commands that rewrite a data set.

@@ -193,6 +193,7 @@ fn two_classes_of_one_name() {
             height: 1,
             width: 1,
             channels: 3,
+            dtype: Default::default(),
             label,
             text,
             filename: "",

@@ -2,6 +2,7 @@
 
 mod bad_output;
 mod bad_source;
+mod bands;
 mod boxes;
 mod common;
 mod convert;

@@ -1,4 +1,5 @@
-//! Tests images with formats other than 8-bit grey or RGB, which are rejected by name or converted, and folders with grey images.
+//! Tests images with formats other than 8-bit grey or RGB, which are kept, rejected by name or converted, and folders with
+//! grey images.
 
 use crate::common::pictures::images;
 use crate::common::pictures::*;
@@ -69,7 +70,7 @@ fn taken(name: &str, bytes: &[u8], options: &ConvertOptions) -> Vec<u8> {
 }
 
 #[test]
-fn sixteen_bits_need_a_scale() {
+fn sixteen_bits_can_be_scaled_to_eight() {
     let values = [0u16, 257, 1000, 4095, 40_000, 65_535];
     let image = ImageBuffer::<Luma<u16>, _>::from_raw(6, 1, values.to_vec()).unwrap();
     let wide = |format| encoded(DynamicImage::ImageLuma16(image.clone()), format);
@@ -77,7 +78,7 @@ fn sixteen_bits_need_a_scale() {
     let files = [("w.png", wide(ImageFormat::Png)), ("w.tif", tiff(6, 1, &[(262, 1)], &[16], &bytes))];
     let grey = |values: [u8; 6]| values.to_vec();
     for (name, file) in files {
-        refused(name, &file, &["16 bits", "--to-8bit=MIN,MAX"]);
+        assert_eq!(taken(name, &file, &options()), bytes, "without the option, the values are kept");
         assert_eq!(taken(name, &file, &scaled(To8Bit::Whole)), grey([0, 1, 4, 16, 156, 255]), "{name}");
         // 1000 / 4095 * 255 = 62.3
         assert_eq!(taken(name, &file, &scaled(to_8bit("0,4095").unwrap())), grey([0, 16, 62, 255, 255, 255]), "{name}");
@@ -92,11 +93,11 @@ fn sixteen_bits_need_a_scale() {
 }
 
 #[test]
-fn bands_beyond_three_are_not_dropped_in_silence() {
+fn bands_beyond_three_are_kept_or_dropped_on_request() {
     let values = [10, 20, 30, 40, 50, 60, 70, 80];
     let bands = |extra: &[(u16, u16)]| tiff(2, 1, &[&[(262, 2)], extra].concat(), &[8; 4], &values);
     for extra in [&[][..], &[(338, 0)]] {
-        refused("b.tif", &bands(extra), &["TIFF", "4 bands", "--to-8bit "]);
+        assert_eq!(taken("b.tif", &bands(extra), &options()), values);
         assert_eq!(taken("b.tif", &bands(extra), &scaled(To8Bit::Whole)), [10, 20, 30, 50, 60, 70]);
     }
     // The opacity band is always dropped.
@@ -108,13 +109,14 @@ fn variants_are_read_or_named() {
     for (tags, bits, values, part) in [
         (&[(262, 1), (266, 2)][..], &[8u16][..], &[1u8, 2][..], "FillOrder 2"),
         (&[(262, 3)], &[8], &[1, 2], "palette of 8 bits"),
-        (&[(262, 1)], &[4], &[0x12], "4-bit grey"),
-        (&[(262, 1)], &[2], &[0x12], "2-bit grey"),
-        (&[(262, 1)], &[12], &[1, 2, 3], "12-bit grey"),
+        (&[(262, 1)], &[24], &[1, 2, 3, 4, 5, 6], "unsigned integers of 24 bits"),
         (&[(262, 6)], &[8, 8, 8], &[1, 2, 3, 4, 5, 6], "8-bit YCbCr"),
     ] {
         refused("v.tif", &tiff(2, 1, tags, bits, values), &[part]);
     }
+    // Values of 4 and 12 bits are kept.
+    assert_eq!(taken("f.tif", &tiff(2, 1, &[(262, 1)], &[4], &[0x12]), &options()), [1, 2]);
+    assert_eq!(taken("t.tif", &tiff(2, 1, &[(262, 1)], &[12], &[0x12, 0x3a, 0xbc]), &options()), [0x23, 1, 0xbc, 0x0a]);
     // An OS/2 bitmap with a 12-byte header, and a bitmap with nonzero values in fields that are zero on Windows.
     let pixels = [3, 2, 1, 6, 5, 4, 0, 0];
     let os2 = [&b"BM\x22\0\0\0\x07\0\x07\0\x1a\0\0\0"[..], &[12, 0, 0, 0, 2, 0, 1, 0, 1, 0, 24, 0], &pixels].concat();

@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::guarded::guarded_with;
 use crate::memory::Limits;
-use crate::spec::{ImageSpec, Images};
+use crate::spec::{Dtype, ImageSpec, Images};
 
 /// Returns the shape of an example's image: from the record if it is RAW, otherwise from the file's header, with the
 /// EXIF orientation applied.
@@ -212,7 +212,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Decoder::check`].
+    /// Returns the same errors as [`Decoder::check`], and an error for an image of other values than bytes.
     pub fn decode_whole<'a>(
         &mut self,
         example: &Example<'a>,
@@ -220,6 +220,9 @@ impl Decoder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault> {
         let stored = self.open(example)?;
+        if example.dtype != Dtype::U8 {
+            return Err(Fault::Dtype { expected: Dtype::U8, got: example.dtype });
+        }
         stored.accept(Images::Fixed(expected), false)?;
         let decoded = self.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
         Ok(&decoded.bytes[..expected.values()])
@@ -238,7 +241,7 @@ impl Decoder {
         if let Kind::Raw(spec) = stored.kind {
             let part = whole(spec);
             if spec.channels == channels {
-                return Ok(part.with_bytes(example.encoded));
+                return Ok(Decoded { dtype: example.dtype, ..part.with_bytes(example.encoded) });
             }
             scratch.clear();
             scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
@@ -381,9 +384,9 @@ fn whole(spec: ImageSpec) -> Part {
 /// Returns the shape in the record. It must match the number of bytes, and the image must have at least one byte.
 fn raw_spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     let spec = ImageSpec::new(example.height, example.width, example.channels);
-    let got = example.encoded.len();
-    if got == 0 || got != spec.values() {
-        return Err(Fault::RawLength { spec, got });
+    let (dtype, got) = (example.dtype, example.encoded.len());
+    if got == 0 || got != spec.values().saturating_mul(dtype.bytes()) {
+        return Err(Fault::RawLength { spec, dtype, got });
     }
     Ok(spec)
 }

@@ -3,7 +3,7 @@
 use image::metadata::Orientation;
 
 use crate::format::example::BoundingBox;
-use crate::spec::ImageSpec;
+use crate::spec::{Dtype, ImageSpec};
 
 /// A range of rows and columns of a stored image. The ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +41,26 @@ impl Need {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoded<'a> {
     pub bytes: &'a [u8],
+    pub dtype: Dtype,
     /// Number of columns in `bytes`.
     pub columns: usize,
     /// Row and column of the first pixel in the reduced image.
     pub origin: (usize, usize),
     /// 1, 2 or 4 for an image at full, 1/2 or 1/4 size.
     pub reduction: u32,
+}
+
+impl Decoded<'_> {
+    /// Copies the listed bands of an image with `channels` channels to `selected`.
+    pub fn select<'s>(&self, bands: &[usize], channels: usize, selected: &'s mut Vec<u8>) -> Decoded<'s> {
+        let size = self.dtype.bytes();
+        selected.clear();
+        for pixel in self.bytes.chunks_exact(channels * size) {
+            bands.iter().for_each(|&band| selected.extend_from_slice(&pixel[band * size..][..size]));
+        }
+        let Self { dtype, columns, origin, reduction, .. } = *self;
+        Decoded { bytes: selected, dtype, columns, origin, reduction }
+    }
 }
 
 /// The position and size of a decoded part, as in [`Decoded`].
@@ -59,10 +73,10 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Combines the part with its bytes.
+    /// Combines the part with its pixels, which are bytes.
     pub fn with_bytes(self, bytes: &[u8]) -> Decoded<'_> {
         let Self { columns, origin, reduction, .. } = self;
-        Decoded { bytes, columns, origin, reduction }
+        Decoded { bytes, dtype: Dtype::U8, columns, origin, reduction }
     }
 }
 

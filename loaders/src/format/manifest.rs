@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::file::regular;
 use crate::file::replace::replace;
 use crate::file::safe_create;
+use crate::format::bands::Bands;
 
 pub const MANIFEST: &str = "dataset.json";
 
@@ -20,10 +21,13 @@ pub const VERSION: u32 = 1;
 /// The version for multi-label data sets. Programs that only support one label reject it.
 pub const MULTI_LABEL_VERSION: u32 = 2;
 
+/// The version for images that are not grey or RGB images of bytes, multi-label or not. Older programs reject it.
+pub const BANDS_VERSION: u32 = 3;
+
 /// The contents of `dataset.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// 1, or 2 with `multi_label`.
+    /// The result of [`Manifest::version_for`].
     pub version: u32,
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -33,10 +37,14 @@ pub struct Manifest {
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
     #[serde(default)]
     pub label_offset: i64,
-    /// Mean of pixel / 255 over the training split, per channel. Empty if not measured.
+    /// Type, number and statistics of the bands.
+    #[serde(flatten)]
+    pub bands: Bands,
+    /// Mean over the training split, per channel: of pixel / 255 for bytes, otherwise of the stored values. Empty if not
+    /// measured.
     #[serde(default)]
     pub mean: Vec<f64>,
-    /// Population standard deviation of pixel / 255 over the training split, per channel.
+    /// Population standard deviation over the training split, per channel, in the same units.
     #[serde(default)]
     pub std: Vec<f64>,
     pub splits: BTreeMap<String, SplitManifest>,
@@ -75,9 +83,13 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
-    /// Returns the version for a data set that is or is not multi-label.
-    pub fn version_for(multi_label: bool) -> u32 {
-        if multi_label { MULTI_LABEL_VERSION } else { VERSION }
+    /// Returns the version for images with these bands that are or are not multi-label.
+    pub fn version_for(multi_label: bool, bands: &Bands) -> u32 {
+        match (bands.need_version(), multi_label) {
+            (true, _) => BANDS_VERSION,
+            (false, true) => MULTI_LABEL_VERSION,
+            (false, false) => VERSION,
+        }
     }
 
     /// Reads and checks `dir/dataset.json`. Unknown keys are ignored.
@@ -123,22 +135,28 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        if ![VERSION, MULTI_LABEL_VERSION].contains(&self.version) {
-            return Err(format!("`version`: expected {VERSION} or {MULTI_LABEL_VERSION}, got {}", self.version));
+        if !(VERSION..=BANDS_VERSION).contains(&self.version) {
+            return Err(format!("`version`: expected {VERSION} to {BANDS_VERSION}, got {}", self.version));
         }
-        if self.multi_label != (self.version == MULTI_LABEL_VERSION) {
+        let expected = Self::version_for(self.multi_label, &self.bands);
+        if self.version != expected {
             let (version, several) = (self.version, self.multi_label);
+            let images = match (self.bands.dtype, self.bands.channels) {
+                (dtype, Some(channels)) => format!("{dtype} with {channels} channels"),
+                (dtype, None) => dtype.to_string(),
+            };
             return Err(format!(
-                "`version` is {version} and `multi_label` {several}: expected version {MULTI_LABEL_VERSION} with `multi_label`, \
-                 {VERSION} without"
+                "`version` is {version}, `multi_label` {several} and the images are {images}: expected version {expected}"
             ));
         }
+        self.bands.check()?;
         if self.classes.is_empty() {
             return Err("`classes` is empty".into());
         }
         if self.mean.len() != self.std.len() {
             return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));
         }
+        self.bands.check_length("mean", self.mean.len())?;
         if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
             return Err("`mean` and `std` must be finite, `std` not negative".into());
         }

@@ -266,6 +266,7 @@ mod tests {
             classes: vec!["a".into()],
             multi_label: false,
             label_offset: 0,
+            bands: Default::default(),
             mean: vec![0.0],
             std: vec![1.0],
             splits: [("train".to_string(), split)].into(),

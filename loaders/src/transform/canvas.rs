@@ -1,6 +1,6 @@
 //! An image on its way through the transforms. Geometric transforms at the start of a list do not read pixels. The
-//! first transform that changes values converts the stored bytes to planes in a single pass. The planes are floats, or
-//! bytes where torchvision works on bytes.
+//! first transform that changes values converts the stored values to planes in a single pass. The planes are floats, or
+//! bytes where torchvision works on bytes. An image of other values than bytes never becomes bytes.
 
 use std::time::Instant;
 
@@ -8,14 +8,15 @@ use crate::channels;
 use crate::decode::{Decoded, Decoder, ExifOrientation, Need};
 use crate::format::example::{BoundingBox, Boxes};
 use crate::memory::Limits;
-use crate::spec::ImageSpec;
-use crate::transform::bytes::{ByteImage, nearest};
+use crate::spec::{Dtype, ImageSpec};
+use crate::transform::bytes::{self, ByteImage, Grid, Planes, Sampling, nearest};
 use crate::transform::call::Size;
 use crate::transform::geometry::{self, CropRect, Geometry, PlanarShape, Rectangle};
-use crate::transform::paint::{self, IDENTITY, Scale, paint_resized, paint_stored};
+use crate::transform::paint::{self, IDENTITY, MOST_CHANNELS, Scale, paint_resized, paint_stored};
+use crate::transform::paint_values::paint_values;
 use crate::transform::resample::{Filter, Resampler};
 
-/// One image: either stored bytes (H, W, C) with the visible part of them, or planes (C, H, W) of bytes or floats.
+/// One image: either stored values (H, W, C) with the visible part of them, or planes (C, H, W) of bytes or floats.
 ///
 /// The bytes are loaded late. Geometric transforms need only sizes, and only the pixels that remain after them are
 /// decoded.
@@ -45,7 +46,7 @@ impl<'a> Canvas<'a> {
     /// Creates a whole image of shape `spec` without bytes. `values` must have room for the floats of the largest shape
     /// that occurs.
     pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
-        let decoded = Decoded { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 };
+        let decoded = Decoded { bytes: &[], dtype: Dtype::U8, columns: 0, origin: (0, 0), reduction: 1 };
         let (boxes, turn) = (Boxes::default(), ExifOrientation::default());
         Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work, boxes, turn }
     }
@@ -66,7 +67,7 @@ impl<'a> Canvas<'a> {
         self.geometry.need()
     }
 
-    /// Sets the bytes. They must include the part that [`Canvas::need`] returned.
+    /// Sets the stored values. They must include the part that [`Canvas::need`] returned.
     pub(super) fn load(&mut self, decoded: Decoded<'a>) {
         self.decoded = decoded;
     }
@@ -126,6 +127,7 @@ impl<'a> Canvas<'a> {
     /// Writes the image as interleaved bytes. Must be called before the image becomes floats. Values of a resized image
     /// are rounded.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
+        debug_assert!(self.is_bytes());
         match (self.form, self.geometry.resize) {
             (Form::Stored, None) => return paint::copy(&self.geometry, &self.decoded, out),
             (Form::Stored, Some(_)) => self.paint(&IDENTITY),
@@ -164,7 +166,9 @@ impl<'a> Canvas<'a> {
         let shape = self.shape();
         match (self.form, self.geometry.resize) {
             (Form::Bytes, _) => return,
-            (Form::Stored, None) => paint::planes(&self.geometry, &self.decoded, self.work.bytes.start(shape)),
+            (Form::Stored, None) if self.is_bytes() => {
+                paint::planes(&self.geometry, &self.decoded, self.work.bytes.start(shape))
+            }
             _ => {
                 self.floats();
                 let bytes = self.work.bytes.start(shape);
@@ -174,10 +178,50 @@ impl<'a> Canvas<'a> {
         self.form = Form::Bytes;
     }
 
-    /// Returns the image as planar floats, channel by channel. The first call converts the bytes to floats from 0 to
-    /// 255.
+    /// Returns true if the stored values are bytes.
+    pub(super) fn is_bytes(&self) -> bool {
+        self.decoded.dtype == Dtype::U8
+    }
+
+    /// Takes every pixel from its source position in `grid`. Pixels from outside the image are zero.
+    pub(super) fn warp(&mut self, grid: &Grid, sampling: Sampling) {
+        match self.is_bytes() {
+            true => bytes::warp(self.byte_image(), grid, sampling),
+            false => self.change_planes(|planes| bytes::warp(planes, grid, sampling)),
+        }
+    }
+
+    /// Blurs with a kernel of `side` x `side`.
+    pub(super) fn blur(&mut self, side: usize, sigma: f64) {
+        match self.is_bytes() {
+            true => bytes::blur(self.byte_image(), side, sigma),
+            false => self.change_planes(|planes| bytes::blur(planes, side, sigma)),
+        }
+    }
+
+    /// Moves the window over the image, which is mirrored at its borders.
+    pub(super) fn shift_reflected(&mut self, down: i32, right: i32) {
+        match self.is_bytes() {
+            true => bytes::shift_reflected(self.byte_image(), down, right),
+            false => self.change_planes(|planes| bytes::shift_reflected(planes, down, right)),
+        }
+    }
+
+    /// Changes the image as planes of floats with working memory.
+    fn change_planes(&mut self, change: impl FnOnce(&mut Planes<f32>)) {
+        let shape = self.shape();
+        self.floats();
+        let (values, planes) = (&mut self.values[..shape.values()], &mut self.work.planes);
+        planes.start(shape).copy_from_slice(values);
+        change(planes);
+        values.copy_from_slice(planes.pixels());
+    }
+
+    /// Returns the image as planar floats, channel by channel. The first call converts the stored values. Bytes become
+    /// floats from 0 to 255.
     pub fn floats(&mut self) -> &mut [f32] {
         match self.form {
+            Form::Stored if !self.is_bytes() => self.map_values(|_| |value| value),
             Form::Stored => self.paint(&IDENTITY),
             Form::Bytes => {
                 let bytes = self.work.bytes.pixels();
@@ -190,12 +234,12 @@ impl<'a> Canvas<'a> {
         &mut self.values[..n]
     }
 
-    /// Maps each value: with the tables of `scales` if the image is still bytes, otherwise with `on_float(channel,
-    /// value)`. `scales` has an entry per channel, or a single entry for all channels.
-    pub(super) fn map(&mut self, scales: &[Scale], on_float: impl Fn(usize, f32) -> f32) {
+    /// Maps each value: with the tables of `scales` if the image is still bytes, otherwise with `of(channel)`. `scales`
+    /// has an entry per channel, or a single entry for all channels.
+    pub(super) fn map<F: Fn(f32) -> f32>(&mut self, scales: &[Scale], of: impl Fn(usize) -> F) {
         let plane = self.shape().plane().max(1);
         match self.form {
-            Form::Stored => self.paint(scales),
+            Form::Stored if self.is_bytes() => self.paint(scales),
             Form::Bytes => {
                 let planes = self.values.chunks_exact_mut(plane).zip(self.work.bytes.planes());
                 for (channel, (values, bytes)) in planes.enumerate() {
@@ -204,11 +248,21 @@ impl<'a> Canvas<'a> {
                 }
                 self.form = Form::Floats;
             }
-            Form::Floats => {
-                for (channel, values) in self.floats().chunks_exact_mut(plane).enumerate() {
-                    values.iter_mut().for_each(|value| *value = on_float(channel, *value));
-                }
-            }
+            _ => self.map_values(of),
+        }
+    }
+
+    /// Maps each value with `of(channel)`. Stored values that are not bytes are converted in the same pass.
+    pub(super) fn map_values<F: Fn(f32) -> f32>(&mut self, of: impl Fn(usize) -> F) {
+        if self.form == Form::Stored && !self.is_bytes() {
+            paint_values(&self.geometry, &self.decoded, of, &mut self.work.resampler, self.values);
+            self.form = Form::Floats;
+            return;
+        }
+        let plane = self.shape().plane().max(1);
+        for (channel, values) in self.floats().chunks_exact_mut(plane).enumerate() {
+            let function = of(channel);
+            values.iter_mut().for_each(|value| *value = function(*value));
         }
     }
 
@@ -228,13 +282,20 @@ impl<'a> Canvas<'a> {
     fn paint(&mut self, scales: &[Scale]) {
         let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {
+            Some(_) if geometry.channels > MOST_CHANNELS => {
+                let of = |channel: usize| {
+                    let Scale { factor, offset, .. } = scales[channel % scales.len()];
+                    move |value| value * factor + offset
+                };
+                paint_values(geometry, decoded, of, &mut work.resampler, values);
+            }
             Some(resize) => paint_resized(geometry, resize, decoded, scales, &mut work.resampler, values),
             None => paint_stored(geometry, decoded, scales, values),
         }
         self.form = Form::Floats;
     }
 
-    fn shape(&self) -> PlanarShape {
+    pub(super) fn shape(&self) -> PlanarShape {
         let (height, width) = (self.geometry.window.height(), self.geometry.window.width());
         PlanarShape { channels: self.geometry.channels, height, width }
     }
@@ -246,6 +307,8 @@ pub(super) struct Work {
     pub resampler: Resampler,
     /// The image, while it is stored as byte planes.
     pub bytes: ByteImage,
+    /// Used by transforms that cannot change floats in place.
+    planes: Planes<f32>,
 }
 
 /// A thread's working memory, reused for all images.
@@ -253,6 +316,8 @@ pub(super) struct Work {
 pub struct Scratch {
     pub(super) decoder: Decoder,
     pub(super) pixels: Vec<u8>,
+    /// The selected bands of an image.
+    pub(super) selected: Vec<u8>,
     pub(super) floats: Vec<f32>,
     pub(super) work: Work,
     pub(super) clock: Clock,
@@ -342,7 +407,13 @@ mod tests {
             let mut values = vec![f32::NAN; spec.values()];
             let mut work = Work::default();
             let mut canvas = Canvas::new(spec, &mut values, &mut work);
-            canvas.load(Decoded { bytes: &bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
+            canvas.load(Decoded {
+                bytes: &bytes,
+                dtype: Dtype::U8,
+                columns: spec.width as usize,
+                origin: (0, 0),
+                reduction: 1,
+            });
             let mut oracle = Oracle::new(&bytes, spec);
             for _ in 0..5 {
                 let now = canvas.spec();

@@ -4,10 +4,14 @@ use crate::decode::Exif;
 use crate::error::Error;
 use crate::format::manifest::Manifest;
 use crate::random::ORDER_OP;
-use crate::spec::{ImageSpec, Images};
+use crate::spec::{Dtype, ImageSpec, Images};
 use crate::transform::call::{Size, pixels};
-use crate::transform::op::{Context, Misfit, Sizes, Transform, Varied};
-use crate::transform::paint::MAX_CHANNELS;
+use crate::transform::op::Context;
+use crate::transform::op::Misfit;
+use crate::transform::op::Sizes;
+use crate::transform::op::Transform;
+use crate::transform::op::Varied;
+use crate::transform::statistics::Statistics;
 use crate::transform::{call, ops};
 
 /// First in a list: ignore the EXIF orientation.
@@ -62,6 +66,10 @@ pub(super) struct TransformList {
     /// The shape of the resulting images.
     pub output: ImageSpec,
     pub head: Head,
+    /// The type of the stored values.
+    pub dtype: Dtype,
+    /// The bands that are kept of each image, in order. `None` if all are kept.
+    pub selection: Option<Vec<usize>>,
     pub transforms: Vec<Box<dyn Transform>>,
     /// Number of geometric transforms at the start of the list. The image is decoded after them.
     pub geometric: usize,
@@ -83,20 +91,35 @@ impl TransformList {
             Images::Fixed(spec) => Sizes::Equal(spec),
             Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
         };
-        let numbers = |numbers: &[f64]| if head.rgb { repeat_for_rgb(numbers) } else { numbers.to_vec() };
-        let (mean, std) = (numbers(&manifest.mean), numbers(&manifest.std));
-        let mut work = None;
+        let dtype = manifest.bands.dtype;
+        if head.rgb && dtype != Dtype::U8 {
+            let problem =
+                format!("it is for images of bytes, but this data set has {dtype} values; write select_bands(0, 0, 0)");
+            return Err(Error::Transform { index: 0, text: RGB.into(), problem, is_about_sizes: false });
+        }
+        let mut statistics = Statistics::new(manifest, head.rgb);
+        let (mut work, mut selection) = (None, None::<Vec<usize>>);
         for (index, text) in list.iter().enumerate() {
             let fail = |problem: Misfit| {
                 let is_about_sizes = matches!(problem, Misfit::VariousSizes);
                 Error::Transform { index, text: text.clone(), problem: problem.to_string(), is_about_sizes }
             };
-            let (transform, output) = step(index, text, (&mean, &std), now).map_err(fail)?;
+            let refuse = |problem: &str| Err(fail(problem.to_owned().into()));
+            let first = transforms.iter().all(|before| before.selection().is_some());
+            let (transform, output) = step(index, text, (&statistics, first), now).map_err(fail)?;
             now = output;
-            if transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
-                return Err(fail(
-                    "it works on bytes, so it must come before normalize and standardize".to_string().into(),
-                ));
+            transform.restate(&mut statistics);
+            if let Some(bands) = transform.selection() {
+                if !transforms.iter().all(|before| before.is_geometric()) {
+                    return refuse("it must come before all transforms that change values");
+                }
+                selection = Some(match selection {
+                    Some(before) => bands.iter().map(|&band| before[band]).collect(),
+                    None => bands.to_vec(),
+                });
+            }
+            if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
+                return refuse("it works on bytes, so it must come before normalize and standardize");
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
@@ -112,7 +135,7 @@ impl TransformList {
         let rest = transforms[geometric..].iter();
         let keeping = rest.take_while(|transform| transform.keeps_bytes() || transform.is_geometric()).count();
         let work = work.unwrap_or(0).max(output.values());
-        Ok(Self { input, output, head, transforms, geometric, bytes: geometric + keeping, work })
+        Ok(Self { input, output, head, dtype, selection, transforms, geometric, bytes: geometric + keeping, work })
     }
 
     /// Returns the geometric transforms at the start of the list.
@@ -130,16 +153,12 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// Repeats a grey data set's value for three channels.
-fn repeat_for_rgb(numbers: &[f64]) -> Vec<f64> {
-    if let [grey] = numbers { vec![*grey; 3] } else { numbers.to_vec() }
-}
-
-/// Builds the transform at `index` of a list and returns the shapes of its results for images like `now`.
+/// Builds the transform at `index` of a list and returns the shapes of its results for images like `now`. `first` is true
+/// if it is the first that moves pixels.
 fn step(
     index: usize,
     text: &str,
-    (mean, std): (&[f64], &[f64]),
+    (statistics, first): (&Statistics, bool),
     now: Sizes,
 ) -> Result<(Box<dyn Transform>, Sizes), Misfit> {
     if index >= usize::from(ORDER_OP) {
@@ -152,13 +171,9 @@ fn step(
     if HEAD_WORDS.contains(&text.trim()) {
         return Err("it must come before the transforms, at the start of the list".to_string().into());
     }
-    let transform = ops::parse(text, Context { input, mean, std })?;
-    if transform.resizes() && index > 0 {
+    let transform = ops::parse(text, Context { input, statistics })?;
+    if transform.resizes() && !first {
         return Err("it resizes, so it must be the first in the list".to_string().into());
-    }
-    if transform.resizes() && input.channels as usize > MAX_CHANNELS {
-        let channels = input.channels;
-        return Err(format!("images of {channels} channels cannot be resized; expected at most {MAX_CHANNELS}").into());
     }
     let output = match now {
         Sizes::Equal(spec) if transform.varies() => {

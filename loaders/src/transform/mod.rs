@@ -1,8 +1,9 @@
 //! Transforms: the entries of a recipe's `[augment]` lists, one file per transform in `ops`, and the pipeline that runs
 //! a list of them.
 //!
-//! Images enter as bytes and leave as planar floats (C, H, W). Values are on the scale 0 to 255 until `normalize` or
-//! `standardize`. A list without either returns floats from 0 to 255. The random draws of a transform depend only on
+//! Images enter as interleaved values and leave as planar floats (C, H, W). Bytes are on the scale 0 to 255 until
+//! `normalize` or `standardize`, and a list without either returns floats from 0 to 255. Values of other types keep their
+//! units. The random draws of a transform depend only on
 //! the seed, the sample id, the epoch and the transform's position in the list.
 
 mod bytes;
@@ -13,10 +14,12 @@ mod list;
 mod op;
 mod ops;
 mod paint;
+mod paint_values;
 pub mod picture;
 mod pipeline;
 mod policy;
 pub(crate) mod resample;
+mod statistics;
 #[cfg(test)]
 mod testing;
 
@@ -26,6 +29,7 @@ pub use geometry::CropRect;
 pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
 pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
+pub use statistics::Statistics;
 
 /// Returns the names of all transforms and of the words that may come before them in a list.
 pub fn names() -> Vec<&'static str> {

@@ -7,6 +7,7 @@ use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
+use crate::transform::statistics::Statistics;
 
 /// One step of a pipeline, from image to image. `Display` writes it with all arguments, so that the text can be parsed
 /// again without the data set.
@@ -48,7 +49,8 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// Returns true if it reads and writes bytes. It must then come before `normalize` and `standardize`.
+    /// Returns true if it reads and writes bytes where images are bytes. It must then come before `normalize` and
+    /// `standardize`.
     fn keeps_bytes(&self) -> bool {
         false
     }
@@ -62,6 +64,14 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
     fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
         None
     }
+
+    /// Returns the bands that it keeps, in order, if it selects bands. They are selected when an image is decoded.
+    fn selection(&self) -> Option<&[usize]> {
+        None
+    }
+
+    /// Updates the statistics, which describe its input, so that they describe its results. By default they do not change.
+    fn restate(&self, _statistics: &mut Statistics) {}
 
     /// Changes the image. All randomness comes from `draws`.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
@@ -89,9 +99,8 @@ pub enum Sizes {
 pub(super) struct Context<'a> {
     /// Shape of the images that the transform receives, with height and width 0 while sizes vary.
     pub input: ImageSpec,
-    /// Per-channel mean and standard deviation of pixel / 255 over the training split.
-    pub mean: &'a [f64],
-    pub std: &'a [f64],
+    /// What is known about the values that the transform receives.
+    pub statistics: &'a Statistics,
 }
 
 /// A transform, or the problem with its arguments.

@@ -240,25 +240,25 @@ pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
 }
 
 /// Returns the visible bytes for a row of the output. The result is empty if the row is padding.
-fn pixels<'a>(geometry: &Geometry, seen: Option<&VisiblePart>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
-    let channels = geometry.channels;
+pub(super) fn pixels<'a>(geometry: &Geometry, seen: Option<&VisiblePart>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
+    let unit = geometry.channels * image.dtype.bytes();
     match seen.and_then(|seen| Some((seen, row.checked_sub(seen.above)?))) {
         Some((seen, row)) if row < seen.window.height() => {
             let row = if geometry.flipped_vertically { seen.window.height() - 1 - row } else { row };
-            &image.bytes[start(seen, image, row, channels)..][..seen.window.width() * channels]
+            &image.bytes[start(seen, image, row, unit)..][..seen.window.width() * unit]
         }
         _ => &[],
     }
 }
 
-/// Returns the offset of a row of the visible part in the decoded bytes.
-fn start(seen: &VisiblePart, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
+/// Returns the offset of a row of the visible part in the decoded bytes. A pixel has `unit` bytes.
+fn start(seen: &VisiblePart, image: &Decoded<'_>, row: usize, unit: usize) -> usize {
     let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
-    ((top + row) * image.columns + left) * channels
+    ((top + row) * image.columns + left) * unit
 }
 
-/// Maximum number of channels of an image that is resized.
-pub(super) const MAX_CHANNELS: usize = 4;
+/// Maximum number of channels for [`paint_resized`].
+pub(super) const MOST_CHANNELS: usize = 4;
 
 /// Writes the window of a resized image as planar floats. `scales` has an entry per channel, or a single entry for all
 /// channels.
@@ -278,11 +278,11 @@ pub(super) fn paint_resized(
         }
     }
     let Some(seen) = seen else { return };
-    let mut pairs = [(0.0, 0.0); MAX_CHANNELS];
+    let mut pairs = [(0.0, 0.0); MOST_CHANNELS];
     for (pair, scale) in pairs.iter_mut().zip(scales) {
         *pair = (scale.factor, scale.offset);
     }
-    let Decoded { bytes, columns, origin, reduction } = *image;
+    let Decoded { bytes, columns, origin, reduction, .. } = *image;
     let Resize { region, height: full_height, width: full_width, filter } = resize;
     resampler.run(
         Rows { bytes, stride: columns * channels, channels, origin },

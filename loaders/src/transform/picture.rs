@@ -39,6 +39,7 @@ pub fn transform(
                 height: 0,
                 width: 0,
                 channels: 0,
+                dtype: Default::default(),
                 label: 0,
                 text,
                 filename,

@@ -12,7 +12,7 @@ use crate::format::manifest::Manifest;
 use crate::memory;
 use crate::mix::{BatchKey, Mix, MixSettings};
 use crate::random::Draws;
-use crate::spec::{ImageSpec, Images};
+use crate::spec::{Dtype, ImageSpec, Images};
 use crate::transform::canvas::{Canvas, Scratch, Work};
 use crate::transform::geometry::CropRect;
 use crate::transform::list::TransformList;
@@ -34,6 +34,10 @@ impl Pipeline {
     /// and each image must have it.
     pub fn new(list: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
         let input = input.into();
+        let (expected, got) = (manifest.bands.channels, input.channels());
+        if let Some(expected) = expected.filter(|&expected| manifest.bands.need_version() && expected != got) {
+            return Err(Error::Channels { expected, got });
+        }
         let any = Images::Varied { channels: input.channels() };
         let built = match TransformList::new(list, any, manifest) {
             Err(_) if input != any => TransformList::new(list, input, manifest)?,
@@ -59,6 +63,11 @@ impl Pipeline {
     /// Returns the images that the pipeline accepts.
     pub fn input(&self) -> Images {
         self.list.input
+    }
+
+    /// Returns the type of the stored values that the pipeline accepts.
+    pub fn dtype(&self) -> Dtype {
+        self.list.dtype
     }
 
     /// Returns the shape of the resulting images.
@@ -125,6 +134,7 @@ impl Pipeline {
             height,
             width,
             channels,
+            dtype: Default::default(),
             label: 0,
             text,
             filename,
@@ -184,15 +194,24 @@ impl Pipeline {
         values: &mut [f32],
         finish: impl FnOnce(&mut Canvas<'_>),
     ) -> Result<(), Fault> {
-        let Scratch { decoder, pixels, work, clock, .. } = scratch;
+        let Scratch { decoder, pixels, selected, work, clock, .. } = scratch;
         decoder.exif(self.list.head.exif);
         let stored = decoder.open(example)?;
+        let TransformList { dtype, selection, .. } = &*self.list;
+        if example.dtype != *dtype {
+            return Err(Fault::Dtype { expected: *dtype, got: example.dtype });
+        }
         let spec = stored.accept(self.input(), self.list.head.rgb)?;
-        let mut canvas = Canvas::new(spec, values, work);
+        let seen = ImageSpec { channels: selection.as_ref().map_or(spec.channels, |bands| bands.len() as u32), ..spec };
+        let mut canvas = Canvas::new(seen, values, work);
         canvas.set_boxes(example.boxes, stored.turn());
         self.apply_geometry(&mut canvas, id, epoch);
         let need = if self.list.head.fast_decode { canvas.need() } else { canvas.need().in_full() };
-        canvas.load(decoder.decode(stored, example, need, spec.channels, pixels)?);
+        let decoded = decoder.decode(stored, example, need, spec.channels, pixels)?;
+        canvas.load(match selection {
+            Some(bands) => decoded.select(bands, spec.channels as usize, selected),
+            None => decoded,
+        });
         clock.decoded();
         finish(&mut canvas);
         Ok(())
@@ -220,9 +239,12 @@ impl Pipeline {
 // tables from byte to float. The results are bit-identical to the host's, except that resized pixels are rounded.
 
 impl Pipeline {
-    /// Returns the table from byte to float for each channel. Returns `None` unless the list consists of geometric
+    /// Returns the table from byte to float for each channel. Returns `None` unless images are bytes and the list consists of geometric
     /// transforms and transforms that keep bytes, with or without a `normalize` at its end.
     pub fn tables(&self) -> Option<Vec<[f32; 256]>> {
+        if self.dtype() != Dtype::U8 {
+            return None;
+        }
         let channels = self.output().channels as usize;
         match &self.list().transforms[self.list().bytes..] {
             [] => Some(vec![IDENTITY[0].table; channels]),
@@ -235,6 +257,9 @@ impl Pipeline {
     pub fn check_bytes(&self) -> Result<(), Error> {
         if self.tables().is_some() {
             return Ok(());
+        }
+        if self.dtype() != Dtype::U8 {
+            return Err(Error::NoBytes { dtype: self.dtype() });
         }
         let (mut index, mut problem) = (
             self.list().bytes,
@@ -257,7 +282,7 @@ impl Pipeline {
         let simple = geometry.all(|(i, transform)| {
             !transform.resizes() && !transform.flips_vertically() && (i == 0 || !transform.pads())
         });
-        let simple = simple && self.list().bytes == self.list().geometric;
+        let simple = simple && self.list().bytes == self.list().geometric && self.list().selection.is_none();
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
@@ -457,6 +482,7 @@ mod device_tests {
                     height,
                     width,
                     channels,
+                    dtype: Default::default(),
                     label: 0,
                     text,
                     filename,
@@ -495,6 +521,7 @@ mod device_tests {
             height: 7,
             width: 5,
             channels: 3,
+            dtype: Default::default(),
             label: 0,
             text,
             filename,

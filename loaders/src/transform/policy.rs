@@ -166,7 +166,11 @@ impl Operation {
             Self::ShearY => shear(image, (0.0, magnitude), sampling),
             Self::TranslateX => translate(image, (magnitude.trunc(), 0.0), sampling),
             Self::TranslateY => translate(image, (0.0, magnitude.trunc()), sampling),
-            Self::Rotate => bytes::rotate(image, magnitude, sampling),
+            Self::Rotate => {
+                if let Some(grid) = bytes::rotation(magnitude, image.shape()) {
+                    bytes::warp(image, &grid, sampling);
+                }
+            }
             Self::Brightness => bytes::brightness(image, (1.0 + magnitude) as f32),
             Self::Color => bytes::saturation(image, 1.0 + magnitude),
             Self::Contrast => bytes::contrast(image, 1.0 + magnitude),
@@ -185,12 +189,13 @@ fn shear(image: &mut ByteImage, slopes: (f64, f64), sampling: Sampling) {
     let shape = image.shape();
     let shear = (slopes.0.atan().to_degrees(), slopes.1.atan().to_degrees());
     let centre = (-0.5 * shape.width as f64, -0.5 * shape.height as f64);
-    bytes::affine(image, &Affine { shear, centre, ..Affine::IDENTITY }, sampling);
+    bytes::warp(image, &Affine { shear, centre, ..Affine::IDENTITY }.grid(shape), sampling);
 }
 
 /// Moves the image by this number of columns and rows.
 fn translate(image: &mut ByteImage, by: (f64, f64), sampling: Sampling) {
-    bytes::affine(image, &Affine { translate: by, ..Affine::IDENTITY }, sampling);
+    let grid = Affine { translate: by, ..Affine::IDENTITY }.grid(image.shape());
+    bytes::warp(image, &grid, sampling);
 }
 
 // AutoAugment's policies (Cubuk et al. 2018), learned on ImageNet, CIFAR-10 and SVHN. Each has 25 pairs of operations.

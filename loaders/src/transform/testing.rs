@@ -1,11 +1,33 @@
 //! Runs a transform on a small image, for tests.
 
+use std::collections::BTreeMap;
+
 use crate::decode::Decoded;
+use crate::format::bands::Bands;
+use crate::format::manifest::Manifest;
 use crate::random::Draws;
-use crate::spec::ImageSpec;
+use crate::spec::{Dtype, ImageSpec};
 use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::{Canvas, Work};
 use crate::transform::op::{Build, BuildResult, Context, Transform};
+use crate::transform::statistics::Statistics;
+
+/// The statistics of a data set that has none.
+pub(super) static UNKNOWN: Statistics = Statistics {
+    mean: Vec::new(),
+    std: Vec::new(),
+    forgotten: None,
+    are_bytes: true,
+    bands: Bands {
+        dtype: Dtype::U8,
+        channels: None,
+        names: Vec::new(),
+        min: Vec::new(),
+        max: Vec::new(),
+        percentiles: BTreeMap::new(),
+        nodata: None,
+    },
+};
 
 /// Runs the transform `text`, which has only numbers as arguments, on `bytes` as sample `id` and returns the floats.
 /// The transform is the only one of its list. The seed is 1 and the epoch 0.
@@ -32,7 +54,8 @@ pub(super) fn run_any(
 
 /// Builds the transform `text` for images of shape `spec`.
 pub(super) fn build_transform(build: Build, text: &str, spec: ImageSpec) -> BuildResult {
-    let context = Context { input: spec, mean: &[0.5, 0.25, 0.125], std: &[0.5, 0.25, 2.0] };
+    let manifest = Manifest { mean: vec![0.5, 0.25, 0.125], std: vec![0.5, 0.25, 2.0], ..Manifest::default() };
+    let context = Context { input: spec, statistics: &Statistics::new(&manifest, false) };
     build.run(&call::parse(text)?.arguments, context)
 }
 
@@ -42,7 +65,7 @@ pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], dr
     let mut values = vec![f32::NAN; output.max(spec.values())];
     let mut work = Work::default();
     let mut canvas = Canvas::new(spec, &mut values, &mut work);
-    canvas.load(Decoded { bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
+    canvas.load(Decoded { bytes, dtype: Dtype::U8, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
     transform.apply(&mut canvas, draws);
     let values = canvas.floats().to_vec();
     assert_eq!(values.len(), output, "{transform}");

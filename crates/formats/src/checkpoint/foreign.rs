@@ -406,14 +406,23 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
 ///
 /// Returns an error of the operating system.
 pub fn limit(path: &Path) -> io::Result<()> {
+    limit_memory(path)?;
+    Ok(setrlimit(Resource::Cpu, both(CPU_SECONDS))?)
+}
+
+/// Limits the memory of this child process, depending on the size of the file, and forbids core dumps.
+///
+/// # Errors
+///
+/// Returns an error of the operating system.
+pub fn limit_memory(path: &Path) -> io::Result<()> {
     let bytes = regular::open(path)?.metadata()?.len();
-    let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
-    let limits = [
-        (Resource::As, bytes.saturating_mul(6).saturating_add(MEMORY_BYTES)),
-        (Resource::Cpu, CPU_SECONDS),
-        (Resource::Core, 0),
-    ];
-    limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
+    setrlimit(Resource::As, both(bytes.saturating_mul(6).saturating_add(MEMORY_BYTES)))?;
+    Ok(setrlimit(Resource::Core, both(0))?)
+}
+
+fn both(most: u64) -> Rlimit {
+    Rlimit { current: Some(most), maximum: Some(most) }
 }
 
 /// Removes the name of the file `to` if it is the child's output. libhdf5 has opened the file by now and no longer needs the name. From

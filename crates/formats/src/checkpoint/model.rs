@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use loaders::Bands;
+
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
-use super::version::{MULTI_LABEL_VERSION, NEWEST, VERSION};
+use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, VERSION};
 use super::{h5, reader};
 
 /// A trained network with everything that is needed to use it.
@@ -26,9 +28,11 @@ pub struct ModelFile {
     pub multi_label: bool,
     /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
     pub preprocess: Vec<String>,
-    /// Mean per channel of pixel / 255, which `normalize` subtracts.
+    /// Type, names and statistics of the data set's bands, which transforms need.
+    pub bands: Bands,
+    /// Mean per channel, which `normalize` subtracts: of pixel / 255 for bytes, otherwise of the stored values.
     pub mean: Vec<f64>,
-    /// Standard deviation per channel of pixel / 255, by which `normalize` divides.
+    /// Standard deviation per channel in the same units, by which `normalize` divides.
     pub std: Vec<f64>,
     /// The resolved recipe as TOML.
     pub recipe: String,
@@ -69,6 +73,7 @@ impl ModelFile {
             classes: vec!["cat".into(), "dog".into()],
             multi_label: false,
             preprocess: vec!["normalize".into()],
+            bands: Bands::default(),
             mean: vec![0.5],
             std: vec![0.25],
             recipe: "model = \"two\"\n".into(),
@@ -82,9 +87,22 @@ impl ModelFile {
 }
 
 impl ModelFile {
+    /// Returns the keys of `dataset.json` that describe the bands, as JSON. `None` for grey and RGB images of bytes.
+    pub(crate) fn bands_text(&self) -> Option<String> {
+        self.bands.need_version().then(|| serde_json::json!(self.bands).to_string())
+    }
+
     /// Writes everything except the weights.
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
-        ours.put_number("version", if self.multi_label { MULTI_LABEL_VERSION } else { VERSION })?;
+        let version = match (self.bands.need_version(), self.multi_label) {
+            (true, _) => BANDS_VERSION,
+            (false, true) => MULTI_LABEL_VERSION,
+            (false, false) => VERSION,
+        };
+        ours.put_number("version", version)?;
+        if let Some(text) = self.bands_text() {
+            ours.put_text("bands", &text)?;
+        }
         if self.multi_label {
             ours.put_number("multi_label", 1u32)?;
         }
@@ -127,6 +145,10 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         classes: ours.texts("classes")?,
         multi_label: ours.attribute_names().any(|name| name == "multi_label"),
         preprocess: ours.texts("preprocess")?,
+        bands: match ours.attribute_names().any(|name| name == "bands") {
+            true => parse_bands(&ours.text("bands")?).map_err(|text| content(format!("bands: {text}")))?,
+            false => Bands::default(),
+        },
         mean: ours.numbers("mean")?,
         std: ours.numbers("std")?,
         recipe: ours.text("recipe")?,
@@ -136,6 +158,11 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         layers: Vec::new(),
         ema: Vec::new(),
     })
+}
+
+fn parse_bands(text: &str) -> Result<Bands, String> {
+    let bands: Bands = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    bands.check().map(|()| bands)
 }
 
 fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {

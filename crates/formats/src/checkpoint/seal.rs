@@ -50,6 +50,7 @@ fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
         classes,
         multi_label,
         preprocess,
+        bands: _,
         mean,
         std,
         recipe,
@@ -74,6 +75,8 @@ fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
         .into_iter()
         .chain(definition)
         .chain(several)
+        // Models for grey or RGB images of bytes do not have this part.
+        .chain(model.bands_text().map(|text| ("bands", text)))
         .map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
     let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), layer_checksum(layer)));
     let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), layer_checksum(layer)));

@@ -7,5 +7,9 @@ pub const VERSION: u64 = 2;
 /// scores.
 pub const MULTI_LABEL_VERSION: u64 = 3;
 
+/// Version for images that are not grey or RGB images of bytes, with one or several labels. Programs that do not know it
+/// would prepare images wrongly.
+pub const BANDS_VERSION: u64 = 4;
+
 /// The newest version that this program reads.
-pub const NEWEST: u64 = MULTI_LABEL_VERSION;
+pub const NEWEST: u64 = BANDS_VERSION;

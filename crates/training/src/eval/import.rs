@@ -11,7 +11,12 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite};
+use loaders::Bands;
+use loaders::ImageSpec;
+use loaders::Images;
+use loaders::Manifest;
+use loaders::Pipeline;
+use loaders::overwrite;
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
@@ -110,7 +115,7 @@ fn import_graph(
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
 fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
-    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), weights)).flatten()
+    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
 }
 
 /// Uses the class numbers as class names, and adds a note about it.
@@ -160,8 +165,7 @@ fn unknown(model: &str) -> Error {
 
 /// Returns an empty manifest, for transforms that do not depend on a data set.
 fn manifest() -> Manifest {
-    let (mean, std, splits) = Default::default();
-    Manifest { version: 1, multi_label: false, classes: Vec::new(), label_offset: 0, mean, std, splits }
+    Manifest { version: 1, ..Manifest::default() }
 }
 
 /// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in
@@ -241,6 +245,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
         classes,
         multi_label: false,
         preprocess: ops,
+        bands: Bands::default(),
         mean,
         std,
         recipe: recipe.to_string(),
@@ -311,6 +316,7 @@ impl ImportSettings {
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },
+                stem: None,
                 whiten: None,
             },
         })

@@ -116,11 +116,10 @@ fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
         classes: model.classes.clone(),
-        multi_label: false,
-        label_offset: 0,
+        bands: model.bands.clone(),
         mean: model.mean.clone(),
         std: model.std.clone(),
-        splits: Default::default(),
+        ..Manifest::default()
     }
 }
 

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use base::screen;
 use data_tools::npy;
+use data_tools::raw::{self, RawImage, RawOptions};
 use engine::Graph;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
-use loaders::{Limits, picture};
+use loaders::transform::Scratch;
+use loaders::{Dtype, Example, Format, Limits, Pipeline, picture};
 use net::Shape;
 use report::predictions::sigmoid;
 
@@ -43,7 +45,8 @@ const TOP: usize = 5;
 
 /// A model that classifies pictures.
 pub trait Predict {
-    /// Returns the likeliest classes of a PNG or JPEG file, as selected by `wanted`.
+    /// Returns the likeliest classes of a PNG or JPEG file, as selected by `wanted`. A model of images of bands reads TIFF,
+    /// PNG with 16 bits, `.npy` and HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns true for a multi-label model.
@@ -86,13 +89,47 @@ impl<B: Backend> Predictor<B> {
     }
 }
 
+impl<B: Backend> Predictor<B> {
+    /// Transforms a file into `out`: a picture, or for a model of other images a file of bands. Returns height and width
+    /// in the file if a picture was resized to the fixed size of the data set's images.
+    fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
+        let bands = &self.model.bands;
+        if !bands.need_version() {
+            return Ok(picture::transform(path, view, self.limits, out)?);
+        }
+        let options = RawOptions { nodata: bands.nodata, ..RawOptions::default() };
+        let read = raw::read(path, &options, &self.limits);
+        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
+        let unit = if bands.dtype == Dtype::U8 { 255.0 } else { 1.0 };
+        image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
+        let RawImage { dtype, height, width, channels, bytes, .. } = &image;
+        let example = Example {
+            encoded: bytes,
+            format: Format::Raw,
+            height: *height,
+            width: *width,
+            channels: *channels,
+            dtype: *dtype,
+            label: 0,
+            labels: Default::default(),
+            text: "",
+            filename: "",
+            boxes: Default::default(),
+            entry_points: &[],
+        };
+        let made = view.run(&example, 0, 0, &mut Scratch::new(self.limits), out);
+        let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: path.into(), problem: fault.to_string() };
+        made.map_err(|fault| refuse(fault).into()).map(|()| None)
+    }
+}
+
 impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
         for (view, weight) in self.views.iter().rev() {
-            resized_from = picture::transform(path, view, self.limits, &mut input)?;
+            resized_from = self.transform(path, view, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
             scores.resize(found.len(), 0f32);
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::text::printable;
 use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
@@ -116,6 +117,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
             data.display()
         )));
     }
+    check_bands(&model, &dataset.manifest, request)?;
     check_label_kinds(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
@@ -131,6 +133,28 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     // a larger batch would be planned for images that do not exist
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
+}
+
+/// Returns an error if the data set's values have another type than those of the model's data set, or its bands other
+/// names.
+fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
+    let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
+    if expected.dtype != given.dtype {
+        return Err(Error::Failed(format!(
+            "{file} was trained on images of {}, but the images of {data} are {}; give the data set that it was trained on",
+            expected.dtype, given.dtype
+        )));
+    }
+    let different = expected.names.iter().zip(&given.names).position(|(expected, given)| expected != given);
+    match different {
+        Some(band) => Err(Error::Failed(format!(
+            "band {band} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; give a data set with the same \
+             bands in the same order",
+            printable(&expected.names[band]),
+            printable(&given.names[band])
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Returns an error if only one of model and data set is multi-label.

@@ -59,7 +59,7 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let from = (fresh && !file_network.start.is_empty() && source.recipe.model_weights()).then(|| {
             format!("weights: training starts from the {} tensors of {}", file_network.start.len(), source.recipe.model)
         });
-        let bytes = PixelValues::from_transforms(&source.augment.ops());
+        let bytes = PixelValues::from_transforms(&source.augment.ops(), &source.manifest.bands);
         let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
             format!(
                 "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for \

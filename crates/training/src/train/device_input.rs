@@ -138,13 +138,5 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
 
 /// Returns an empty manifest. A pipeline with only decoding words does not need its content.
 fn bare() -> loaders::Manifest {
-    loaders::Manifest {
-        version: 1,
-        classes: Vec::new(),
-        multi_label: false,
-        label_offset: 0,
-        mean: Vec::new(),
-        std: Vec::new(),
-        splits: Default::default(),
-    }
+    loaders::Manifest { version: 1, ..loaders::Manifest::default() }
 }

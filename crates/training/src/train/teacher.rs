@@ -14,7 +14,7 @@ use crate::train::agree::Session;
 use crate::train::plan::network::{check_exists, of_model, shape_of};
 use crate::train::plan::phases::plan_size;
 use crate::train::plan::run::Run;
-use crate::train::plan::source::{Agreement, PixelValues};
+use crate::train::plan::source::{Agreement, PixelValues, Source};
 use crate::train::save::model;
 use crate::train::save::output::ClassSources;
 use crate::train::save::resume::Head;
@@ -95,8 +95,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
-    let (there, here) =
-        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) = pixel_values(&model, &run.source);
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
             "distill.teacher: {} was trained on images with {there}, but the transforms of this run make {here}, so its scores would be \
@@ -108,10 +107,15 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(model)
 }
 
+/// Returns the values that the teacher was trained on and those that this run makes.
+fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
+    let here = PixelValues::from_transforms(&source.augment.ops(), &source.manifest.bands);
+    (PixelValues::from_transforms(&model.preprocess, &model.bands), here)
+}
+
 /// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
-    let (there, here) =
-        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&run.source.augment.ops()));
+    let (there, here) = pixel_values(model, &run.source);
     let what = format!("it was trained on images with {there}, but the transforms of this run make {here}");
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }

@@ -9,6 +9,8 @@ use loaders::transform::Scratch;
 use loaders::{Example, ImageSpec, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
+use crate::image::false_colours::{FalseColours, is_photo};
+use crate::raw::values::Values;
 
 /// Converts network inputs back to bytes per channel: byte = value * factor + offset. It inverts the last op of the
 /// pipeline that changes the range 0 to 255.
@@ -127,7 +129,7 @@ impl<'a> ThumbnailMaker<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
+    /// Returns an error if the record cannot be read or decoded.
     pub fn make(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
         let picture = fit(self.0.render(id, epoch)?, 0, THUMBNAIL_SIDE);
         let (width, height) = picture.dimensions();
@@ -165,6 +167,8 @@ pub(super) struct Viewer<'a> {
     split: &'a Split,
     /// The transforms and their scale. `None` renders pictures as stored.
     pipeline: Option<(Pipeline, Scale)>,
+    /// How images that are not grey or RGB are shown.
+    colours: FalseColours,
     scratch: Scratch,
     record: Vec<u8>,
     values: Vec<f32>,
@@ -181,6 +185,7 @@ impl<'a> Viewer<'a> {
         Self {
             split,
             pipeline: None,
+            colours: FalseColours::default(),
             scratch: Scratch::default(),
             record: Vec::new(),
             values: Vec::new(),
@@ -193,6 +198,7 @@ impl<'a> Viewer<'a> {
     /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
     pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
         let mut viewer = Self::stored(split);
+        viewer.show_bands(manifest, &[])?;
         if !transforms.is_empty() {
             let pipeline =
                 Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
@@ -201,6 +207,18 @@ impl<'a> Viewer<'a> {
             viewer.pipeline = Some((pipeline, scale));
         }
         Ok(viewer)
+    }
+
+    /// Shows the bands `chosen`, from 1, of images that are not grey or RGB.
+    pub fn show_bands(&mut self, manifest: &Manifest, chosen: &[u32]) -> Result<(), Error> {
+        if manifest.bands.need_version() {
+            self.colours = FalseColours::new(&manifest.bands, chosen).map_err(Error::Usage)?;
+        } else if !chosen.is_empty() {
+            return Err(Error::Usage(
+                "--bands does not apply to grey or RGB images of bytes, which are shown as they are".into(),
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the transforms with all arguments.
@@ -245,19 +263,26 @@ impl<'a> Viewer<'a> {
             Some((pipeline, _)) => pipeline.output(),
             None => decode::spec(example).map_err(failed)?,
         };
-        if spec.channels != 1 && spec.channels != 3 {
-            return Err(self.refusal(
-                id,
-                format!("the image has the shape {spec}; only images with 1 or 3 channels can be shown"),
-            ));
-        }
         if let Some((pipeline, scale)) = &self.pipeline {
             pipeline.run(example, id, epoch, &mut self.scratch, &mut self.values).map_err(failed)?;
-            return Ok(picture_from_floats(&self.values, spec, scale));
+            if is_photo(example) {
+                return Ok(picture_from_floats(&self.values, spec, scale));
+            }
+            let picture = self.colours.picture_of_planes(&self.values, spec.channels as usize);
+            return self.false_colours(id, picture, spec);
+        }
+        if !is_photo(example) {
+            return self.false_colours(id, self.colours.picture(Values::of(example), example.encoded), spec);
         }
         let bytes = decode::decode(example, spec, &mut self.pixels).map_err(failed)?;
         let (picture, length) = (picture_from_bytes(bytes, spec), bytes.len());
         picture.ok_or_else(|| self.refusal(id, format!("{length} bytes are too few for an image of the shape {spec}")))
+    }
+
+    fn false_colours(&self, id: u64, (bytes, channels): (Vec<u8>, usize), spec: ImageSpec) -> Result<RgbImage, Error> {
+        let spec = ImageSpec { channels: channels as u32, ..spec };
+        picture_from_bytes(&bytes, spec)
+            .ok_or_else(|| self.refusal(id, format!("the image of the shape {spec} is too small")))
     }
 
     /// Creates an error for a record that cannot be shown.

@@ -161,7 +161,7 @@ impl ContactSheet {
     ///
     /// # Errors
     ///
-    /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
+    /// Returns an error if the record cannot be read or decoded.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
         let picture = Viewer::stored(split).render(id, 0)?;
         self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });

@@ -1,11 +1,13 @@
-//! Reads arrays of pixels and labels: `.npy` members of a `.npz` file, MNIST's IDX files, and pixels stored as planes.
+//! Reads arrays of pixels and labels: `.npy` files, alone or in a `.npz` file, arrays in HDF5 files, MNIST's IDX files,
+//! and pixels stored as planes.
 
 use std::io;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use loaders::stall::during;
-use loaders::{channels, regular};
+use loaders::{Limits, channels, regular};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -13,19 +15,46 @@ use super::input;
 use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
 use crate::npy::{Header, MAX_VALUES_START};
+use crate::raw::hdf5::Hdf5File;
+use crate::raw::layout::Axes;
+use crate::raw::npy::{StoredType, transposed};
 
-/// A NumPy array, in memory or in its file on disk.
+/// An array, in memory or in its file on disk.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub name: String,
     /// Lengths of the axes. Values along the last axis are adjacent in memory.
     pub shape: Vec<usize>,
     /// Type in NumPy's notation, such as `|u1`.
-    descr: String,
-    /// Its `.npy` file with the header, because removing the header from a large array would mean copying it.
-    file: Store,
-    /// Offset of the values in `file`.
-    start: u64,
+    pub descr: String,
+    values: ArrayValues,
+}
+
+#[derive(Debug)]
+enum ArrayValues {
+    /// A `.npy` file with its header, because removing the header from a large array would mean copying it. `start` is
+    /// the offset of the values.
+    Npy { file: Store, start: u64 },
+    /// The array with this number in the file.
+    Hdf5 { file: Arc<Hdf5File>, number: usize },
+}
+
+/// Returns the arrays of an HDF5 file.
+pub(crate) fn of_hdf5(file: &Arc<Hdf5File>) -> Vec<Array> {
+    let array = |(number, described): (usize, &crate::raw::hdf5::Described)| Array {
+        name: described.name.clone(),
+        shape: described.shape.clone(),
+        descr: described.descr.clone(),
+        values: ArrayValues::Hdf5 { file: Arc::clone(file), number },
+    };
+    file.arrays.iter().enumerate().map(array).collect()
+}
+
+/// Opens a `.npy` file.
+pub(crate) fn open_npy(path: &Path, budget: &mut Budget) -> Result<Array, Error> {
+    let store = Store::open(path).map_err(|e| Error::io("open", path, e))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    parse(&name, store, budget).map_err(|what| Error::input(path, what))
 }
 
 /// Reads all arrays of a `.npz` file within the memory budget.
@@ -65,7 +94,8 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         if let Store::Memory(bytes) = &store {
             budget.take(path, bytes.len() as u64)?;
         }
-        arrays.push(parse(&name, store).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?);
+        let array = parse(&name, store, budget).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?;
+        arrays.push(array);
     }
     Ok(arrays)
 }
@@ -77,18 +107,16 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     )
 }
 
-fn parse(name: &str, file: Store) -> Result<Array, String> {
+/// Reads the header of a `.npy` file. An array in Fortran order is rearranged in memory.
+fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MAX_VALUES_START as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
     let Header { descr, shape, fortran_order, start } = Header::read(&head)?;
-    if fortran_order && shape.len() > 1 {
-        return Err("the array has Fortran order; convert it with numpy.ascontiguousarray before saving".into());
-    }
     let Some(width) = width(descr) else {
-        return Err(format!("the type is {descr}; expected uint8 images and integer labels"));
+        return Err(format!("the type is {descr}; expected images of numbers and integer labels"));
     };
     let expected = shape.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
-    let start = start as u64;
+    let mut start = start as u64;
     let length = file.len() - start;
     if expected.map(|length| length as u64) != Some(length) {
         return Err(format!(
@@ -96,7 +124,14 @@ fn parse(name: &str, file: Store) -> Result<Array, String> {
         ));
     }
     let descr = descr.to_string();
-    Ok(Array { name: name.to_string(), shape, descr, file, start })
+    if fortran_order && shape.len() > 1 {
+        let cure = "the array has Fortran order; convert it with numpy.ascontiguousarray before saving";
+        budget.take(Path::new(name), 2 * length).map_err(|e| format!("{cure} ({e})"))?;
+        let mut values = Vec::new();
+        file.read_into(start, length as usize, &mut values).map_err(|e| e.to_string())?;
+        (file, start) = (Store::Memory(transposed(&values, &shape, width)), 0);
+    }
+    Ok(Array { name: name.to_string(), shape, descr, values: ArrayValues::Npy { file, start } })
 }
 
 /// Returns the size of a value of this type in bytes.
@@ -106,20 +141,59 @@ fn width(descr: &str) -> Option<usize> {
 }
 
 impl Array {
-    /// Fills `out` with `length` bytes of the values, starting at offset `at`.
-    pub(crate) fn read(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        self.file.read_into(self.start + at, length, out)
+    /// Fills `out` with image `number`: little-endian values, interleaved.
+    pub(crate) fn image(
+        &self,
+        path: &Path,
+        number: u64,
+        axes: Axes,
+        stored: StoredType,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let size = stored.dtype.bytes();
+        let length = axes.values() * size;
+        match &self.values {
+            ArrayValues::Npy { file, start } => {
+                let read = file.read_into(start + number * length as u64, length, out);
+                read.map_err(|e| Error::io("read", path, e))?;
+            }
+            ArrayValues::Hdf5 { file, number: array } => *out = file.read(*array, number as usize, 1)?,
+        }
+        stored.swap(out);
+        *out = axes.interleave(std::mem::take(out), size);
+        Ok(())
     }
 
-    /// Returns an error if the values are not unsigned bytes.
-    pub(crate) fn check_bytes(&self, path: &Path) -> Result<(), Error> {
-        if self.descr == "|u1" {
-            return Ok(());
+    /// Returns how many images the file stores together, if it has such groups.
+    pub(crate) fn group(&self) -> Option<(usize, usize)> {
+        match &self.values {
+            ArrayValues::Hdf5 { file, number } => {
+                let described = &file.arrays[*number];
+                (described.chunk_rows > 1).then_some((described.chunk_rows, described.chunk_values))
+            }
+            ArrayValues::Npy { .. } => None,
         }
-        let cure = "expected uint8; save (255 * x).round().astype('uint8') if the range is 0 to 1, (x / 257).round().astype('uint8') \
-                    for 0 to 65535, or x.clip(0, 255).astype('uint8') for 0 to 255 (without clip, astype keeps only the lower 8 bits of \
-                    larger values)";
-        Err(Error::input(path, format!("`{}`: the type of the values is {}; {cure}", self.name, self.descr)))
+    }
+
+    /// Returns an error if images of this shape exceed the limits.
+    pub(crate) fn check_limits(&self, path: &Path, axes: Axes, limits: &Limits) -> Result<(), Error> {
+        match &self.values {
+            ArrayValues::Hdf5 { file, number } => crate::raw::hdf5::check(path, &file.arrays[*number], axes, 1, limits),
+            ArrayValues::Npy { .. } => Ok(()),
+        }
+    }
+
+    /// Returns all values as bytes.
+    fn bytes(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        match &self.values {
+            ArrayValues::Npy { file, start } => {
+                let length = usize::try_from(file.len() - start).unwrap_or(usize::MAX);
+                let mut bytes = Vec::new();
+                file.read_into(*start, length, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+                Ok(bytes)
+            }
+            ArrayValues::Hdf5 { file, number } => file.read(*number, 0, self.shape[0]),
+        }
     }
 
     /// Returns the values as class numbers.
@@ -132,10 +206,12 @@ impl Array {
         fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
         }
-        let (mut bytes, length) = (Vec::new(), usize::try_from(self.file.len() - self.start).unwrap_or(usize::MAX));
-        self.read(0, length, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+        let (mut bytes, descr) = (self.bytes(path)?, self.descr.replace('>', "<"));
+        if let Some(width) = width(&descr).filter(|_| self.descr.starts_with('>')) {
+            bytes.chunks_exact_mut(width).for_each(|value| value.reverse());
+        }
         let bytes = &bytes;
-        Ok(match self.descr.as_str() {
+        Ok(match descr.as_str() {
             "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
             "|i1" => all(bytes, |b| i64::from(i8::from_le_bytes(b))),
             "<u2" => all(bytes, |b| i64::from(u16::from_le_bytes(b))),
@@ -145,7 +221,8 @@ impl Array {
             "<i8" => all(bytes, i64::from_le_bytes),
             // Values of 2^63 or more become negative and are rejected later.
             "<u8" => all(bytes, |b| u64::from_le_bytes(b) as i64),
-            other => {
+            _ => {
+                let other = &self.descr;
                 return Err(failed(format!(
                     "the labels have the type {other}; expected integers: save labels.astype('int64')"
                 )));
@@ -268,17 +345,21 @@ mod tests {
 
     #[test]
     fn headers_are_read_and_bad_ones_refused() {
+        let budget = || Budget::new(Limits::DEFAULT);
         let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
-        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255]))).unwrap();
+        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255])), &mut budget()).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
-        let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values))).unwrap_err();
+        let error =
+            |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values)), &mut budget()).unwrap_err();
         assert!(error(good, &[1, 0, 2]).contains("3 bytes"));
-        assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
+        let fortran = good.replace("False", "True").replace("(2, 1)", "(2, 2)");
+        let array = parse("y", Store::Memory(npy(&fortran, &[1, 0, 2, 0, 3, 0, 4, 0])), &mut budget()).unwrap();
+        assert_eq!(array.bytes(Path::new("a")).unwrap(), [1, 0, 3, 0, 2, 0, 4, 0]);
         assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
         assert!(error("{}", &[]).contains("header"));
         let whole = npy(good, &[1, 0, 2, 0]);
-        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec())).is_err()));
+        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), &mut budget()).is_err()));
     }
 }
 

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use loaders::crc32c::crc32c_append;
 use loaders::stall::during;
-use loaders::{Format, LabelSets, regular};
+use loaders::{Format, LabelSets, Limits, regular};
 
 use super::recordio;
 use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::raw::{RawOptions, hdf5, is_hdf5};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::splits::{self, NameMatching, SplitAssigner, UnknownNames, draw};
 use crate::text;
@@ -28,6 +29,9 @@ pub(crate) struct Files {
     pub skipped: Vec<String>,
     /// The total file size, set only if samples share files.
     pub bytes: Option<u64>,
+    /// How to read HDF5 files, which hold one image each.
+    bands: RawOptions,
+    limits: Limits,
 }
 
 impl Files {
@@ -80,6 +84,8 @@ impl Files {
             notes,
             skipped: Vec::new(),
             bytes: None,
+            bands: options.bands.clone(),
+            limits: options.limits,
         })
     }
 
@@ -167,7 +173,17 @@ impl Source for Files {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        self.listings[split].read(index, sample)
+        let listing = &self.listings[split];
+        match listing.hdf5(index) {
+            None => listing.read(index, sample),
+            Some(path) => {
+                let image = hdf5::read_image(&path, &self.bands, &self.limits)?;
+                listing.describe(index, sample);
+                (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
+                (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -378,18 +394,19 @@ impl Listing {
         }
     }
 
+    /// Returns the path of file `index` if it is an HDF5 file in a folder. libhdf5 opens such files itself.
+    fn hdf5(&self, index: u64) -> Option<PathBuf> {
+        let item = &self.items[index as usize];
+        let is_folder = matches!(self.places[item.place as usize], Place::Folder(_));
+        (is_folder && is_hdf5(Path::new(self.name(item)))).then(|| self.path(index))
+    }
+
     /// Reads file `index` unchanged, with its label and name.
     pub(crate) fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let item = &self.items[index as usize];
         // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
-        sample.labels.clear();
-        match &self.sets {
-            None => sample.label = item.label,
-            Some(sets) => sample.labels.extend_from_slice(sets.get(item.label as usize)),
-        }
-        sample.filename.clear();
-        sample.filename.push_str(self.name(item));
+        self.describe(index, sample);
         sample.encoded.clear();
         let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
         if length > MAX_FILE {
@@ -397,6 +414,18 @@ impl Listing {
             return Err(Error::input(&self.path(index), what));
         }
         Ok(())
+    }
+
+    /// Sets label and name of file `index`.
+    fn describe(&self, index: u64, sample: &mut Sample) {
+        let item = &self.items[index as usize];
+        sample.labels.clear();
+        match &self.sets {
+            None => sample.label = item.label,
+            Some(sets) => sample.labels.extend_from_slice(sets.get(item.label as usize)),
+        }
+        sample.filename.clear();
+        sample.filename.push_str(self.name(item));
     }
 
     /// Reads a file into the empty buffer `out` and returns its size. If the size exceeds the limit, `out` is

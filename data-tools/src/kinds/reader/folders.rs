@@ -12,18 +12,28 @@ use super::files::{Listing, Place};
 use crate::dir::{Entry, entries};
 use crate::error::Error;
 use crate::pool;
+use crate::raw::HDF5_ENDINGS;
 
-/// Extensions of image files, in lower case.
-const ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+/// Extensions of pictures, in lower case.
+const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
 /// The extensions, for messages.
-pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif or .tiff";
+pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy or an ending of HDF5";
 /// The limit for nested folders, because links can form a cycle.
 const DEPTH: usize = 32;
 
-/// Returns true if the file name has the extension of an image.
+/// Returns true if the file name has the extension of an image: a picture or an array.
 pub(crate) fn is_image(name: &str) -> bool {
+    is_picture(name) || has_ending(name, &["npy"]) || has_ending(name, &HDF5_ENDINGS)
+}
+
+/// Returns true if the file name has the extension of a picture.
+pub(crate) fn is_picture(name: &str) -> bool {
+    has_ending(name, &PICTURES)
+}
+
+fn has_ending(name: &str, endings: &[&str]) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
-    ending.is_some_and(|e| ENDINGS.contains(&e.as_str()))
+    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
 /// The image files in a folder and its subfolders.

@@ -2,6 +2,7 @@
 
 pub mod foreign;
 pub mod pictures;
+pub mod tiff;
 
 use data_tools::Error;
 use flate2::Compression;

@@ -194,7 +194,10 @@ pub fn images(out: &Path, split: &str) -> Vec<Image> {
         .map(|id| {
             let (example, label) = split.record(id, &mut copy).unwrap();
             let spec = decode::spec(&example).unwrap();
-            let pixels = decode::decode(&example, spec, &mut pixels).unwrap().to_vec();
+            let pixels = match example.format {
+                Format::Raw => example.encoded.to_vec(),
+                _ => decode::decode(&example, spec, &mut pixels).unwrap().to_vec(),
+            };
             let class = split.class_names()[label as usize].clone();
             assert_eq!(example.text, class);
             Image { name: example.filename.to_string(), class, pixels }

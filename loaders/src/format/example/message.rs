@@ -5,12 +5,14 @@ use std::fmt;
 use super::boxes::{Boxes, KEYS};
 use super::labels::{LABEL, Labels};
 use crate::format::protobuf::{field_length, put_header, put_varint, varint_length};
+use crate::spec::Dtype;
 
 pub(super) const ENCODED: &str = "image/encoded";
 pub(super) const FORMAT: &str = "image/format";
 pub(super) const HEIGHT: &str = "image/height";
 pub(super) const WIDTH: &str = "image/width";
 pub(super) const CHANNELS: &str = "image/channels";
+pub(super) const DTYPE: &str = "image/dtype";
 pub(super) const TEXT: &str = "image/class/text";
 pub(super) const ENTRY_POINTS: &str = "image/jpeg/entry_points";
 pub(super) const FILENAME: &str = "image/filename";
@@ -20,7 +22,7 @@ pub(super) const TFDS_IMAGE: &str = "image";
 /// The format of `image/encoded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Plain bytes: rows of interleaved channels (H, W, C).
+    /// Plain values: rows of interleaved channels (H, W, C).
     Raw,
     Png,
     Jpeg,
@@ -79,6 +81,8 @@ pub struct Example<'a> {
     pub width: u32,
     /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
+    /// The type of a RAW image's values. Bytes if the record does not have the key.
+    pub dtype: Dtype,
     /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
     /// first one. If there is no label, 0.
     pub label: i64,
@@ -94,8 +98,8 @@ pub struct Example<'a> {
     pub entry_points: &'a [u8],
 }
 
-/// Appends the message to `out`. Keys are sorted, integer lists are packed, and all keys are present, except that boxes
-/// and entry points can be missing. So equal examples give equal bytes.
+/// Appends the message to `out`. Keys are sorted, integer lists are packed, and all keys are present, except that boxes,
+/// entry points and the type `uint8` can be missing. So equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }
@@ -103,14 +107,15 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
 /// Works like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = required_entries(e);
-    if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {
+    if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() && e.dtype == Dtype::U8 {
         return write_required(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
     let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
     let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
     let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
-    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).chain(points).collect();
+    let dtype = (e.dtype != Dtype::U8).then_some((DTYPE, Item::Bytes(e.dtype.name().as_bytes())));
+    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).chain(points).chain(dtype).collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     put_header(1, entries.iter().map(length).sum(), out);
     entries.iter().for_each(|entry| put(entry, out));
@@ -229,6 +234,7 @@ mod tests {
             height: 100,
             width: 700,
             channels: 1,
+            dtype: Default::default(),
             label: -1,
             labels: Default::default(),
             text: "a class",

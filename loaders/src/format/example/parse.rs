@@ -3,10 +3,11 @@
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
 use super::labels::{self, LABEL, ParsedLabels, TFDS_LABEL};
 use super::message::{
-    CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
+    CHANNELS, DTYPE, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
 };
 use crate::fault::ExampleFault;
 use crate::format::protobuf::{Fields, Value, varint};
+use crate::spec::Dtype;
 
 /// Parses a payload. Copies and allocates nothing unless there is an error. Lists may be packed or not. Unknown keys
 /// and fields are skipped. If a key is repeated, the last one is used.
@@ -35,6 +36,7 @@ struct Keys<'a> {
     height: u32,
     width: u32,
     channels: u32,
+    dtype: Dtype,
     text: &'a str,
     filename: &'a str,
     /// Features for the keys of TensorFlow Datasets. They are parsed later, because other programs may use these keys
@@ -68,6 +70,11 @@ impl<'a> Keys<'a> {
             HEIGHT => self.height = size(feature, HEIGHT)?,
             WIDTH => self.width = size(feature, WIDTH)?,
             CHANNELS => self.channels = size(feature, CHANNELS)?,
+            DTYPE => {
+                let name = first_bytes(feature, DTYPE)?;
+                let unknown = || ExampleFault::UnknownDtype(String::from_utf8_lossy(name).into_owned());
+                self.dtype = Dtype::parse(name).ok_or_else(unknown)?;
+            }
             TEXT => self.text = utf8_prefix(first_bytes(feature, TEXT)?),
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
             ENTRY_POINTS => self.entry_points = first_bytes(feature, ENTRY_POINTS)?,
@@ -113,12 +120,16 @@ impl<'a> Keys<'a> {
         if let (Format::Raw, Some((key, _))) = (format, sizes.iter().find(|(_, size)| *size == 0)) {
             return Err(ExampleFault::RawSize(key));
         }
+        if format != Format::Raw && self.dtype != Dtype::U8 {
+            return Err(ExampleFault::DtypeOfFile { dtype: self.dtype, format: format.name() });
+        }
         Ok(Example {
             encoded,
             format,
             height: self.height,
             width: self.width,
             channels: self.channels,
+            dtype: self.dtype,
             label,
             labels,
             text: self.text,
@@ -218,6 +229,7 @@ mod tests {
         height: 1,
         width: 2,
         channels: 3,
+        dtype: Dtype::U8,
         label: 300,
         text: "cat",
         filename: "a.png",
@@ -240,6 +252,15 @@ mod tests {
         let large = vec![7; 100_000];
         let long = Example { encoded: &large, ..SAMPLE };
         assert_eq!(parse(&encoded(&long)), Ok(long));
+        for dtype in Dtype::ALL {
+            let typed = Example { dtype, ..SAMPLE };
+            assert_eq!(parse(&encoded(&typed)), Ok(typed));
+            assert_eq!(
+                encoded(&typed) == encoded(&SAMPLE),
+                dtype == Dtype::U8,
+                "only bytes have no key for their type"
+            );
+        }
     }
 
     #[test]
@@ -363,6 +384,11 @@ mod tests {
         assert_eq!(parse(&wrong), Err(ExampleFault::WrongType { key: LABEL, expected: "64-bit integer" }));
         let webp = field(1, &entry(FORMAT, &field(1, &field(1, b"WEBP"))));
         assert_eq!(parse(&webp), Err(ExampleFault::UnknownFormat("WEBP".into())));
+        let wide = field(1, &entry(DTYPE, &field(1, &field(1, b"uint32"))));
+        assert_eq!(parse(&wide), Err(ExampleFault::UnknownDtype("uint32".into())));
+        let (dtype, format) = (Dtype::U16, Format::Png);
+        let file = encoded(&Example { dtype, format, ..SAMPLE });
+        assert_eq!(parse(&file), Err(ExampleFault::DtypeOfFile { dtype, format: "PNG" }));
         let size = field(1, &entry(HEIGHT, &field(3, &field(1, &[0x80; 9]))));
         assert!(matches!(parse(&size), Err(ExampleFault::Malformed(_))));
     }
@@ -396,6 +422,7 @@ mod synset_tests {
             height: 1,
             width: 1,
             channels: 3,
+            dtype: Default::default(),
             label: 134,
             text: "crane",
             filename: "",

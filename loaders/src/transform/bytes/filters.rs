@@ -1,7 +1,7 @@
 //! Blurring, sharpening, and shifting an image with reflected borders.
 
-use super::image::ByteImage;
-use super::values::{fused, nearest, whole};
+use super::image::{ByteImage, Pixel, Planes};
+use super::values::{fused, whole};
 use crate::transform::geometry::PlanarShape;
 
 /// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), normalised to a sum of 1.
@@ -21,7 +21,7 @@ pub(super) fn mirrored(position: isize, length: usize) -> usize {
 
 /// Blurs with a kernel of `side` x `side`. `side` must be odd, and half of it must be smaller than both sides of the
 /// image.
-pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64) {
+pub(in crate::transform) fn blur<T: Pixel>(image: &mut Planes<T>, side: usize, sigma: f64) {
     let shape = image.shape();
     let plane = shape.plane().max(1);
     image.replace_with(|source, target, lines| {
@@ -31,7 +31,7 @@ pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64)
             for (y, out) in target.chunks_exact_mut(shape.width).enumerate() {
                 sum_rows(source, shape, y, weights, line);
                 for (x, out) in out.iter_mut().enumerate() {
-                    *out = nearest(line[x..].iter().zip(&*weights).map(|(value, weight)| value * weight).sum());
+                    *out = T::nearest(line[x..].iter().zip(&*weights).map(|(value, weight)| value * weight).sum());
                 }
             }
         }
@@ -39,7 +39,7 @@ pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64)
 }
 
 /// Computes the weighted sum of the rows around row `y`, and extends it at both ends by mirroring.
-fn sum_rows(source: &[u8], shape: PlanarShape, y: usize, weights: &[f32], line: &mut [f32]) {
+fn sum_rows<T: Pixel>(source: &[T], shape: PlanarShape, y: usize, weights: &[f32], line: &mut [f32]) {
     let (width, reach) = (shape.width, weights.len() / 2);
     let middle = &mut line[reach..reach + width];
     middle.fill(0.0);
@@ -53,8 +53,8 @@ fn sum_rows(source: &[u8], shape: PlanarShape, y: usize, weights: &[f32], line: 
     }
 }
 
-fn add(sums: &mut [f32], row: &[u8], weight: f32) {
-    sums.iter_mut().zip(row).for_each(|(sum, &byte)| *sum += f32::from(byte) * weight);
+fn add<T: Pixel>(sums: &mut [f32], row: &[T], weight: f32) {
+    sums.iter_mut().zip(row).for_each(|(sum, pixel)| *sum += pixel.value() * weight);
 }
 
 /// Blends the image with its smoothed version: `factor` times the image plus `1 - factor` times the smoothed image. An
@@ -99,7 +99,7 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
 
 /// Moves the window by `down` rows and `right` columns. Outside its borders the image is mirrored without repeating the
 /// border pixels. Both offsets must be smaller than the sides of the image.
-pub(in crate::transform) fn shift_reflected(image: &mut ByteImage, down: i32, right: i32) {
+pub(in crate::transform) fn shift_reflected<T: Pixel>(image: &mut Planes<T>, down: i32, right: i32) {
     let shape = image.shape();
     let (height, width) = (shape.height, shape.width);
     image.replace_with(|source, target, _| {

@@ -1,19 +1,68 @@
-//! An image as planes of bytes, with working memory for changing it.
+//! An image as planes of bytes or floats, with working memory for changing it.
 
+use super::values::{nearest, select};
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-/// An image as planes of bytes, channel by channel. Its memory is reused for all images.
+/// A value of a plane: a byte or a float.
+pub(crate) trait Pixel: Copy + Default {
+    fn value(self) -> f32;
+
+    /// Returns the nearest value of this type.
+    fn nearest(value: f32) -> Self;
+
+    /// Returns the value if `mask` is 255, and 0 if it is 0.
+    fn masked(self, mask: u8) -> Self;
+}
+
+impl Pixel for u8 {
+    #[inline]
+    fn value(self) -> f32 {
+        f32::from(self)
+    }
+
+    #[inline]
+    fn nearest(value: f32) -> Self {
+        nearest(value)
+    }
+
+    #[inline]
+    fn masked(self, mask: u8) -> Self {
+        self & mask
+    }
+}
+
+impl Pixel for f32 {
+    #[inline]
+    fn value(self) -> f32 {
+        self
+    }
+
+    #[inline]
+    fn nearest(value: f32) -> Self {
+        value
+    }
+
+    #[inline]
+    fn masked(self, mask: u8) -> Self {
+        select(mask != 0, self, 0.0)
+    }
+}
+
+/// An image as planes, channel by channel. Its memory is reused for all images.
 #[derive(Debug, Default)]
-pub(crate) struct ByteImage {
+pub(crate) struct Planes<T> {
     shape: PlanarShape,
-    /// The planes, without gaps. Bytes after them are left over from larger images.
-    pixels: Vec<u8>,
-    /// The planes before the last [`ByteImage::replace_with`].
-    spare: Vec<u8>,
-    /// The planes at the last [`ByteImage::save`].
-    kept: Vec<u8>,
+    /// The planes, without gaps. Values after them are left over from larger images.
+    pixels: Vec<T>,
+    /// The planes before the last [`Planes::replace_with`].
+    spare: Vec<T>,
+    /// The planes at the last [`Planes::save`].
+    kept: Vec<T>,
     lines: Lines,
 }
+
+/// An image as planes of bytes.
+pub(crate) type ByteImage = Planes<u8>;
 
 /// Buffers for a few rows of numbers, reused for all images.
 #[derive(Debug, Default)]
@@ -44,9 +93,9 @@ impl Lines {
     }
 }
 
-impl ByteImage {
-    /// Starts a new image with this shape and unspecified bytes.
-    pub fn start(&mut self, shape: PlanarShape) -> &mut [u8] {
+impl<T: Pixel> Planes<T> {
+    /// Starts a new image with this shape and unspecified values.
+    pub fn start(&mut self, shape: PlanarShape) -> &mut [T] {
         self.shape = shape;
         grow(&mut self.pixels, shape.values());
         self.pixels()
@@ -57,18 +106,18 @@ impl ByteImage {
     }
 
     /// Returns all planes, stored consecutively.
-    pub fn pixels(&mut self) -> &mut [u8] {
+    pub fn pixels(&mut self) -> &mut [T] {
         &mut self.pixels[..self.shape.values()]
     }
 
     /// Iterates over the planes. An image without pixels has no planes.
-    pub fn planes(&mut self) -> impl Iterator<Item = &mut [u8]> {
+    pub fn planes(&mut self) -> impl Iterator<Item = &mut [T]> {
         let plane = self.shape.plane().max(1);
         self.pixels().chunks_exact_mut(plane)
     }
 
     /// Returns the red, green and blue planes, or `None` if there are not three channels.
-    pub fn rgb(&mut self) -> Option<[&mut [u8]; 3]> {
+    pub fn rgb(&mut self) -> Option<[&mut [T]; 3]> {
         let plane = self.shape.plane();
         if self.shape.channels != 3 {
             return None;
@@ -78,22 +127,22 @@ impl ByteImage {
         Some([red, green, blue])
     }
 
-    /// Replaces all bytes: `make` gets the current bytes, a target of the same shape, and working memory.
-    pub(super) fn replace_with(&mut self, make: impl FnOnce(&[u8], &mut [u8], &mut Lines)) {
+    /// Replaces all values: `make` gets the current values, a target of the same shape, and working memory.
+    pub(super) fn replace_with(&mut self, make: impl FnOnce(&[T], &mut [T], &mut Lines)) {
         let values = self.shape.values();
         grow(&mut self.spare, values);
         make(&self.pixels[..values], &mut self.spare[..values], &mut self.lines);
         std::mem::swap(&mut self.pixels, &mut self.spare);
     }
 
-    /// Saves the bytes for [`ByteImage::restore`].
+    /// Saves the values for [`Planes::restore`].
     pub fn save(&mut self) {
         let values = self.shape.values();
         grow(&mut self.kept, values);
         self.kept[..values].copy_from_slice(&self.pixels[..values]);
     }
 
-    /// Restores the saved bytes. The image must have the same shape as when they were saved.
+    /// Restores the saved values. The image must have the same shape as when they were saved.
     pub fn restore(&mut self) {
         let values = self.shape.values();
         self.pixels[..values].copy_from_slice(&self.kept[..values]);

@@ -1,7 +1,7 @@
-//! Affine and perspective maps of byte images, in torchvision's f32 arithmetic.
+//! Affine and perspective maps of images, in torchvision's f32 arithmetic.
 
-use super::image::{ByteImage, Rows};
-use super::values::{floor, fused, nearest};
+use super::image::{Pixel, Planes, Rows};
+use super::values::{floor, fused};
 use crate::transform::geometry::PlanarShape;
 
 /// How a pixel is computed from the pixels around its source position.
@@ -39,7 +39,7 @@ impl Sampling {
 }
 
 /// Takes every pixel from its source position in `grid`. Pixels from outside the image are zero.
-pub(in crate::transform) fn warp(image: &mut ByteImage, grid: &Grid, sampling: Sampling) {
+pub(in crate::transform) fn warp<T: Pixel>(image: &mut Planes<T>, grid: &Grid, sampling: Sampling) {
     let shape = image.shape();
     image.replace_with(|source, target, lines| {
         let rows = lines.rows(2 * shape.width, shape.width);
@@ -50,7 +50,7 @@ pub(in crate::transform) fn warp(image: &mut ByteImage, grid: &Grid, sampling: S
     });
 }
 
-fn warp_nearest(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Grid, rows: Rows<'_>) {
+fn warp_nearest<T: Pixel>(source: &[T], target: &mut [T], shape: PlanarShape, grid: &Grid, rows: Rows<'_>) {
     let PlanarShape { height, width, .. } = shape;
     let Rows { floats, places, inside } = rows;
     let (xs, ys) = floats.split_at_mut(width);
@@ -65,7 +65,7 @@ fn warp_nearest(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Gri
         }
         for (source, target) in source.chunks_exact(shape.plane()).zip(target.chunks_exact_mut(shape.plane())) {
             for ((out, &place), &mask) in target[row * width..][..width].iter_mut().zip(&*places).zip(&*inside) {
-                *out = source[place as usize] & mask;
+                *out = source[place as usize].masked(mask);
             }
         }
     }
@@ -107,13 +107,20 @@ impl FourPixels {
         four
     }
 
-    fn interpolate(&self, plane: &[u8]) -> f32 {
+    fn interpolate<T: Pixel>(&self, plane: &[T]) -> f32 {
         let terms = self.places.iter().zip(self.weights);
-        terms.fold(0.0, |sum, (&place, weight)| fused(f32::from(plane[place]), weight, sum))
+        terms.fold(0.0, |sum, (&place, weight)| fused(plane[place].value(), weight, sum))
     }
 }
 
-fn warp_bilinear(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Grid, edge: Edge, rows: Rows<'_>) {
+fn warp_bilinear<T: Pixel>(
+    source: &[T],
+    target: &mut [T],
+    shape: PlanarShape,
+    grid: &Grid,
+    edge: Edge,
+    rows: Rows<'_>,
+) {
     let (xs, ys) = rows.floats.split_at_mut(shape.width);
     for row in 0..shape.height {
         grid.row(row, xs, ys);
@@ -125,23 +132,17 @@ fn warp_bilinear(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Gr
             };
             let planes = source.chunks_exact(shape.plane()).zip(target.chunks_exact_mut(shape.plane()));
             for (source, target) in planes {
-                target[row * shape.width + column] = nearest(four.interpolate(source) * share);
+                target[row * shape.width + column] = T::nearest(four.interpolate(source) * share);
             }
         }
     }
 }
 
-pub(in crate::transform) fn affine(image: &mut ByteImage, map: &Affine, sampling: Sampling) {
-    warp(image, &Grid::affine(map.inverse(), image.shape()), sampling);
-}
-
-/// Rotates the image about its centre by `degrees`, counterclockwise.
-pub(in crate::transform) fn rotate(image: &mut ByteImage, degrees: f64, sampling: Sampling) {
+/// Returns the grid that rotates an image about its centre by `degrees`, counterclockwise. `None` for a full turn.
+pub(in crate::transform) fn rotation(degrees: f64, shape: PlanarShape) -> Option<Grid> {
     // torchvision reduces the angle to 0 to 360.
     let angle = degrees.rem_euclid(360.0);
-    if angle != 0.0 {
-        affine(image, &Affine { angle: -angle, ..Affine::IDENTITY }, sampling);
-    }
+    (angle != 0.0).then(|| Affine { angle: -angle, ..Affine::IDENTITY }.grid(shape))
 }
 
 /// The source position of each pixel, for images of the same shape.
@@ -232,6 +233,11 @@ pub(in crate::transform) struct Affine {
 impl Affine {
     pub const IDENTITY: Self =
         Self { angle: 0.0, translate: (0.0, 0.0), scale: 1.0, shear: (0.0, 0.0), centre: (0.0, 0.0) };
+
+    /// Returns the source positions for images of this shape.
+    pub fn grid(&self, shape: PlanarShape) -> Grid {
+        Grid::affine(self.inverse(), shape)
+    }
 
     /// Returns the map from target pixels to source positions: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5.
     pub fn inverse(&self) -> [f64; 6] {

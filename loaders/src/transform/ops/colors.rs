@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
-use crate::transform::call::{grey_or_rgb, only_rgb};
+use crate::transform::call::only_rgb;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
@@ -24,7 +24,7 @@ struct ColorJitter {
     hue: f64,
 }
 
-pub(super) fn build_color_jitter(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     let &[brightness, contrast, saturation, hue] = arguments else {
         return Err(format!("expected 4 arguments, got {}", arguments.len()));
     };
@@ -34,7 +34,6 @@ pub(super) fn build_color_jitter(arguments: &[f64], context: Context<'_>) -> Res
     if !(0.0..=0.5).contains(&hue) {
         return Err(format!("expected a hue from 0 to 0.5, got {hue}"));
     }
-    grey_or_rgb(context.input)?;
     Ok(Box::new(ColorJitter { reach: [brightness, contrast, saturation], hue }))
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::bytes::shift_reflected;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
@@ -180,7 +179,7 @@ impl Transform for PadCrop {
         let mut offset = || draws.below(2 * self.padding + 1) as i32 - self.padding as i32;
         let (down, right) = (offset(), offset());
         match self.reflects {
-            true => shift_reflected(image.byte_image(), down, right),
+            true => image.shift_reflected(down, right),
             false => image.shift(down, right),
         }
     }
@@ -228,7 +227,7 @@ impl Transform for Shift {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        shift_reflected(image.byte_image(), self.rows, self.columns);
+        image.shift_reflected(self.rows, self.columns);
     }
 }
 
@@ -320,7 +319,9 @@ mod random_crop_tests {
 mod pad_crop_tests {
     use super::*;
     use crate::mentions::assert_mentions;
-    use crate::transform::testing::{draws, run_any};
+    use crate::transform::testing::UNKNOWN;
+    use crate::transform::testing::draws;
+    use crate::transform::testing::run_any;
 
     #[test]
     fn every_offset_occurs_and_pads_with_zero() {
@@ -360,13 +361,14 @@ mod pad_crop_tests {
         assert_mentions(&too_wide.unwrap().output(spec).unwrap_err(), &["1", "1x4x1"]);
     }
 
-    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), mean: &[], std: &[] };
+    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), statistics: &UNKNOWN };
 }
 
 #[cfg(test)]
 mod shift_tests {
     use super::*;
     use crate::mentions::assert_mentions;
+    use crate::transform::testing::UNKNOWN;
     use crate::transform::testing::run_any;
 
     #[test]
@@ -380,7 +382,7 @@ mod shift_tests {
 
     #[test]
     fn a_shift_must_be_whole_and_smaller_than_the_image() {
-        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), mean: &[], std: &[] };
+        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), statistics: &UNKNOWN };
         let built = |call: &str| build_shift(&crate::transform::call::parse(call).unwrap().arguments, CONTEXT);
         for call in ["shift(1)", "shift(1, 2, 3)", "shift(0.5, 0)", "shift(1, 1, reflect)"] {
             assert!(built(call).is_err(), "{call}");

@@ -3,7 +3,8 @@ use std::fmt;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes;
-use crate::transform::call::{grey_or_rgb, pixels, probability_after_one};
+use crate::transform::call::pixels;
+use crate::transform::call::probability_after_one;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -53,7 +54,7 @@ impl Transform for GaussianBlur {
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let sigma = draws.range(self.low as f32, self.high as f32);
-        bytes::blur(image.byte_image(), self.side as usize, sigma.into());
+        image.blur(self.side as usize, sigma.into());
     }
 }
 
@@ -71,14 +72,13 @@ struct Sharpness {
     probability: f64,
 }
 
-pub(super) fn build_sharpness(arguments: &[f64], context: Context<'_>) -> BuildResult {
+pub(super) fn build_sharpness(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     let [factor, ref rest @ ..] = *arguments else {
         return Err("expected 1 or 2 arguments, got 0".into());
     };
     if factor < 0.0 {
         return Err(format!("expected a factor of at least 0, got {factor}"));
     }
-    grey_or_rgb(context.input)?;
     Ok(Box::new(Sharpness { factor, probability: probability_after_one(rest, 0.5)? }))
 }
 

@@ -1,11 +1,13 @@
 //! All transforms and the list of their names. A new transform needs a `build_NAME` function in one of these files and
 //! a line in the list.
 
+mod bands;
 mod colors;
 mod crops;
 mod erasing;
 mod filters;
 mod flips;
+mod intensity;
 mod normalize;
 mod policies;
 mod resize;
@@ -14,11 +16,12 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
-use base::text::{did_you_mean, with_advice};
-
+use crate::spec::Dtype;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, BuildResult, Context};
+use base::text::did_you_mean;
+use base::text::with_advice;
 
 /// Name, usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
@@ -44,12 +47,18 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("brightness", "brightness(max_delta)", Numbers(tensorflow_colors::build_brightness)),
     ("center_crop", "center_crop(size) or center_crop(HEIGHTxWIDTH)", Any(crops::build_center_crop)),
     ("cifar_distort", "cifar_distort", Numbers(tensorflow_colors::build_cifar_distort)),
+    (
+        "clip_percentile",
+        "clip_percentile(low, high), two percentiles of dataset.json",
+        Numbers(bands::build_clip_percentile),
+    ),
     ("color_jitter", "color_jitter(brightness, contrast, saturation, hue)", Numbers(colors::build_color_jitter)),
     ("contrast", "contrast(lower, upper)", Numbers(tensorflow_colors::build_contrast)),
     ("corner_crop", "corner_crop(size, corner) or corner_crop(HEIGHTxWIDTH, corner)", Any(crops::build_corner_crop)),
     ("cutout", "cutout(size)", Numbers(erasing::build_cutout)),
     ("equalize", "equalize or equalize(probability)", Numbers(tones::build_equalize)),
     ("flip", "flip or flip(probability)", Numbers(flips::build_flip)),
+    ("gamma", "gamma(low, high)", Numbers(intensity::build_gamma)),
     (
         "gaussian_blur",
         "gaussian_blur(side), gaussian_blur(side, sigma) or gaussian_blur(side, low, high)",
@@ -64,12 +73,14 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("inception_distort", "inception_distort", Numbers(tensorflow_colors::build_inception_distort)),
     ("invert", "invert or invert(probability)", Numbers(tones::build_invert)),
     ("lighting", "lighting(std)", Numbers(colors::build_lighting)),
+    ("log1p", "log1p", Numbers(bands::build_log1p)),
     ("mirror", "mirror", Numbers(flips::build_mirror)),
     (
         "normalize",
         "normalize, normalize(mean, std) or normalize(one mean per channel, then one std per channel)",
         Numbers(normalize::build_normalize),
     ),
+    ("noise", "noise(std)", Numbers(intensity::build_noise)),
     ("pad_crop", "pad_crop(padding) or pad_crop(padding, reflect)", Any(crops::build_pad_crop)),
     (
         "perspective",
@@ -106,6 +117,8 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
         "rotation(degrees) or rotation(low, high); optional last argument: bilinear",
         Any(warps::build_rotation),
     ),
+    ("scale", "scale(min, max)", Numbers(bands::build_scale)),
+    ("select_bands", "select_bands(band, ...), bands by number from 0 or by name", Any(bands::build_select_bands)),
     ("shift", "shift(rows, columns)", Any(crops::build_shift)),
     (
         "scale_jitter",
@@ -123,6 +136,25 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("vertical_flip", "vertical_flip or vertical_flip(probability)", Numbers(flips::build_vertical_flip)),
 ];
 
+/// Transforms that need bytes with 1 or 3 channels, and what to write for other images.
+const BYTES_ONLY: &[(&str, &str)] = &[
+    ("augmix", "rotation, brightness, contrast and gamma"),
+    ("auto_augment", "rotation, brightness, contrast and gamma"),
+    ("autocontrast", "clip_percentile(1, 99)"),
+    ("cifar_distort", "flip, brightness and contrast"),
+    ("color_jitter", "brightness, contrast and gamma"),
+    ("equalize", "clip_percentile(1, 99) or log1p"),
+    ("grayscale", "select_bands"),
+    ("inception_distort", "brightness, contrast and gamma"),
+    ("invert", "brightness, contrast and gamma"),
+    ("lighting", "brightness and noise"),
+    ("posterize", "noise"),
+    ("rand_augment", "rotation, brightness, contrast and gamma"),
+    ("sharpness", "gaussian_blur"),
+    ("solarize", "gamma"),
+    ("trivial_augment", "rotation, brightness, contrast and gamma"),
+];
+
 pub fn names() -> Vec<&'static str> {
     CATALOGUE.iter().map(|(name, ..)| *name).collect()
 }
@@ -135,5 +167,12 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
         let problem = format!("unknown transform{}", did_you_mean(call.name, &names));
         return Err(with_advice(&problem, &format!("known transforms are {}", names.join(", "))));
     };
+    let (dtype, channels) = (context.statistics.bands.dtype, context.input.channels);
+    let other = dtype != Dtype::U8 || ![1, 3].contains(&channels);
+    if let Some((name, instead)) = BYTES_ONLY.iter().find(|(name, _)| other && *name == call.name) {
+        return Err(format!(
+            "{name} needs images of uint8 with 1 or 3 channels, but these are {dtype} with {channels}; write {instead} instead"
+        ));
+    }
     build.run(&call.arguments, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))
 }

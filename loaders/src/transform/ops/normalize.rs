@@ -8,28 +8,37 @@ use crate::transform::call::no_arguments;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
 use crate::transform::paint::Scale;
+use crate::transform::statistics::Statistics;
 
-/// `normalize`: (x / 255 - mean) / std per channel. Without arguments, it uses the data set's mean and std.
+/// `normalize`: (x / 255 - mean) / std per channel for bytes, otherwise (x - mean) / std, in f32 as in torchvision.
+/// Without arguments, it uses the data set's mean and std.
 /// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means followed by C stds.
 #[derive(Debug)]
 struct Normalize {
     /// An entry per channel, or a single entry for all channels. All three lists have the same length.
     mean: Vec<f64>,
     std: Vec<f64>,
+    /// Empty if the values are not bytes on the scale 0 to 255.
     scales: Vec<Scale>,
 }
 
 pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     let channels = context.input.channels as usize;
+    let Statistics { mean, std, are_bytes, .. } = context.statistics;
     let (mean, std) = match arguments.len() {
-        0 if context.mean.len() == channels => (context.mean, context.std),
+        0 if mean.len() == channels => (&mean[..], &std[..]),
         // The data set has grey files, but its mean and std were measured as RGB.
-        0 if channels == 1 && is_grey(context.mean) && is_grey(context.std) => (&context.mean[..1], &context.std[..1]),
+        0 if channels == 1 && is_grey(mean) && is_grey(std) => (&mean[..1], &std[..1]),
+        0 if let Some(transform) = context.statistics.forgotten => {
+            return Err(format!(
+                "the mean and std of dataset.json do not hold after {transform}; give your own numbers, or write standardize"
+            ));
+        }
         0 => {
             return Err(format!(
                 "the number of values of `mean` and `std` in dataset.json is {}, but the number of channels of the image is {channels} \
                  (`trireme data stats` measures `mean` and `std`)",
-                context.mean.len()
+                mean.len()
             ));
         }
         n if n == 2 || n == 2 * channels => arguments.split_at(n / 2),
@@ -51,7 +60,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
         let table = std::array::from_fn(|byte| scaled(byte as f64, mean, std));
         Scale::new(table, 1.0 / (255.0 * std), -mean / std)
     };
-    let scales = mean.iter().zip(std).map(scale).collect();
+    let scales = mean.iter().zip(std).map(scale).filter(|_| *are_bytes).collect();
     Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), scales }))
 }
 
@@ -71,13 +80,31 @@ impl Transform for Normalize {
     }
 
     fn tables(&self, channels: usize) -> Option<Vec<[f32; 256]>> {
-        Some((0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
+        (!self.scales.is_empty())
+            .then(|| (0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
+    }
+
+    fn restate(&self, statistics: &mut Statistics) {
+        // Normalised bytes have no further use for statistics.
+        if !statistics.are_bytes {
+            let n = self.mean.len();
+            statistics.scale(|channel| (self.mean[channel % n], self.std[channel % n]));
+        }
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let n = self.mean.len();
-        image.map(&self.scales, |channel, value| {
-            scaled(f64::from(value), self.mean[channel % n], self.std[channel % n])
+        let numbers = |channel: usize| (self.mean[channel % n], self.std[channel % n]);
+        if self.scales.is_empty() {
+            return image.map_values(|channel| {
+                let (mean, std) = numbers(channel);
+                let (mean, std) = (mean as f32, std as f32);
+                move |value| (value - mean) / std
+            });
+        }
+        image.map(&self.scales, |channel| {
+            let (mean, std) = numbers(channel);
+            move |value| scaled(f64::from(value), mean, std)
         });
     }
 }
@@ -183,6 +210,7 @@ fn sum(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::manifest::Manifest;
     use crate::mentions::assert_mentions;
     use crate::spec::ImageSpec;
     use crate::transform::testing::run;
@@ -196,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_constant_channel_of_the_data_set_is_named() {
-        let context = Context { input: ImageSpec::new(1, 1, 3), mean: &[0.5; 3], std: &[0.5, 0.0, 0.0] };
+        let manifest = Manifest { mean: vec![0.5; 3], std: vec![0.5, 0.0, 0.0], ..Manifest::default() };
+        let context = Context { input: ImageSpec::new(1, 1, 3), statistics: &Statistics::new(&manifest, false) };
         let text = build_normalize(&[], context).err().unwrap();
         assert_mentions(&text, &["dataset.json", "std 0", "channel 1", "normalize(0.5, 0.25)"]);
         let text = build_normalize(&[0.5, 0.0], context).err().unwrap();

@@ -6,7 +6,8 @@ use base::text::did_you_mean;
 
 use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
-use crate::transform::call::{Arguments, grey_or_rgb, whole};
+use crate::transform::call::Arguments;
+use crate::transform::call::whole;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 use crate::transform::policy::{
@@ -29,7 +30,7 @@ struct AutoAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     if let Some(number) = arguments.no_size()?.first() {
         return Err(format!("expected only names, got the number {number}"));
     }
@@ -50,7 +51,6 @@ pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>
     }
     let (name, policy) = named.unwrap_or(POLICIES[0]);
     let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(AutoAugment { name, policy, sampling }))
 }
 
@@ -96,7 +96,7 @@ struct RandAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_rand_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let (n, magnitude, bins) = match *arguments.no_size()? {
         [] => (2.0, 9.0, 31.0),
         [n, m] => (n, m, 31.0),
@@ -106,7 +106,6 @@ pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>
     let operations = whole(n, 0, MAX_OPERATIONS).map_err(|problem| format!("operations: {problem}"))?;
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
 }
 
@@ -145,14 +144,13 @@ struct TrivialAugment {
     sampling: Sampling,
 }
 
-pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let bins = match *arguments.no_size()? {
         [] => 31.0,
         [bins] => bins,
         ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
     };
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
-    grey_or_rgb(context.input)?;
     Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
 }
 
@@ -197,7 +195,7 @@ struct AugMix {
     sampling: Sampling,
 }
 
-pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+pub(super) fn build_augmix(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     let given = arguments.no_size()?;
     let mut numbers = [3.0, 3.0, -1.0, 1.0];
     if given.len() > numbers.len() {
@@ -210,7 +208,6 @@ pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> B
     }
     let partial = arguments.words.first() == Some(&"partial");
     let words = arguments.words[usize::from(partial)..].to_vec();
-    grey_or_rgb(context.input)?;
     Ok(Box::new(AugMix {
         severity: whole(severity, 1, BINS).map_err(|problem| format!("severity: {problem}"))?,
         chains: whole(chains, 1, MAX_CHAINS as u32).map_err(|problem| format!("chains: {problem}"))? as usize,

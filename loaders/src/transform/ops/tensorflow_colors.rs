@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::random::Draws;
+use crate::spec::Dtype;
 use crate::transform::call::{no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
@@ -14,11 +15,22 @@ use crate::transform::paint::rgb;
 #[derive(Debug)]
 struct Brightness {
     max_delta: f32,
+    /// The change of each band for a delta of 1: 1 for bytes, otherwise 1/255 of the band's range.
+    units: Vec<f32>,
 }
 
-pub(super) fn build_brightness(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+pub(super) fn build_brightness(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     match *arguments {
-        [max_delta] if max_delta >= 0.0 => Ok(Box::new(Brightness { max_delta: max_delta as f32 })),
+        [max_delta] if max_delta >= 0.0 => {
+            let units = match context.statistics.bands.dtype {
+                Dtype::U8 => vec![1.0; context.input.channels as usize],
+                _ => {
+                    let ranges = context.statistics.range(context.input.channels)?;
+                    ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect()
+                }
+            };
+            Ok(Box::new(Brightness { max_delta: max_delta as f32, units }))
+        }
         [max_delta] => Err(format!("expected at least 0, got {max_delta}")),
         _ => Err(format!("expected 1 argument, got {}", arguments.len())),
     }
@@ -27,9 +39,10 @@ pub(super) fn build_brightness(arguments: &[f64], _context: Context<'_>) -> Resu
 impl Transform for Brightness {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let delta = draws.range(-self.max_delta, self.max_delta);
-        for value in image.floats() {
-            *value += delta;
-        }
+        image.map_values(|channel| {
+            let delta = delta * self.units[channel];
+            move |value| value + delta
+        });
     }
 }
 

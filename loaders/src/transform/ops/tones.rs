@@ -4,7 +4,9 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::transform::bytes;
-use crate::transform::call::{grey_or_rgb, only_probability, probability_after_one, whole};
+use crate::transform::call::only_probability;
+use crate::transform::call::probability_after_one;
+use crate::transform::call::whole;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -114,8 +116,7 @@ struct AutoContrast {
     probability: f64,
 }
 
-pub(super) fn build_autocontrast(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    grey_or_rgb(context.input)?;
+pub(super) fn build_autocontrast(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(AutoContrast { probability: only_probability(arguments, 0.5)? }))
 }
 
@@ -144,8 +145,7 @@ struct Equalize {
     probability: f64,
 }
 
-pub(super) fn build_equalize(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    grey_or_rgb(context.input)?;
+pub(super) fn build_equalize(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(Equalize { probability: only_probability(arguments, 0.5)? }))
 }
 
@@ -174,8 +174,7 @@ struct Grayscale {
     probability: f64,
 }
 
-pub(super) fn build_grayscale(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    grey_or_rgb(context.input)?;
+pub(super) fn build_grayscale(arguments: &[f64], _context: Context<'_>) -> BuildResult {
     Ok(Box::new(Grayscale { probability: only_probability(arguments, 1.0)? }))
 }
 

@@ -4,8 +4,15 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, warp};
-use crate::transform::call::{Arguments, probability_after_one};
+use crate::transform::bytes;
+use crate::transform::bytes::Edge;
+use crate::transform::bytes::Grid;
+use crate::transform::bytes::Quad;
+use crate::transform::bytes::Sampling;
+use crate::transform::bytes::coefficients;
+use crate::transform::bytes::rotation;
+use crate::transform::call::Arguments;
+use crate::transform::call::probability_after_one;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -68,7 +75,7 @@ impl Transform for Affine {
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let map = self.draw(image.spec(), draws);
-        bytes::affine(image.byte_image(), &map, self.sampling);
+        image.warp(&map.grid(image.shape()), self.sampling);
     }
 }
 
@@ -114,7 +121,9 @@ impl Transform for Rotation {
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let angle = draws.range(self.low as f32, self.high as f32);
-        bytes::rotate(image.byte_image(), angle.into(), self.sampling);
+        if let Some(grid) = rotation(angle.into(), image.shape()) {
+            image.warp(&grid, self.sampling);
+        }
     }
 }
 
@@ -179,9 +188,7 @@ impl Transform for Perspective {
         let corners = [(0.0, 0.0), (right, 0.0), (right, down), (0.0, down)];
         // If the image has only one row or column, its corners are on a line and it does not change.
         if let Some(map) = coefficients(corners, self.draw(spec, draws)) {
-            let image = image.byte_image();
-            let grid = Grid::perspective(map, image.shape());
-            warp(image, &grid, self.sampling);
+            image.warp(&Grid::perspective(map, image.shape()), self.sampling);
         }
     }
 }

@@ -7,10 +7,13 @@
 //!
 //! The weights of rows are fixed-point numbers with 14 bits that sum to exactly one, and the sums are integers. Columns
 //! are summed in f32 in a fixed order without fused multiply-adds. So the results are bit-identical on every CPU.
+//!
+//! If values are not bytes, or an image has more than four channels, both passes compute in f32.
 
 mod filter;
 mod plane;
 mod resampler;
+mod values;
 
 pub(crate) use filter::{Filter, Span};
 pub use plane::{Plane, PlaneResizer};

@@ -11,7 +11,7 @@ pub(crate) struct Rows<'a> {
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
-    /// Number of bytes per pixel, at most 4.
+    /// Number of values per pixel.
     pub channels: usize,
     /// Row and column of the first pixel, in the coordinates of the spans.
     pub origin: (usize, usize),
@@ -39,9 +39,9 @@ pub(crate) struct Mirror {
 /// Working memory, reused for all images.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
-    rows: Axis,
-    columns: Axis,
-    line: Vec<f32>,
+    pub(super) rows: Axis,
+    pub(super) columns: Axis,
+    pub(super) line: Vec<f32>,
 }
 
 /// The target: planes of `height` x `width`.
@@ -54,7 +54,7 @@ pub(crate) struct Planes<'a> {
 }
 
 impl Resampler {
-    /// Resizes `source`, mirrors it, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
+    /// Resizes bytes of at most 4 channels, mirrors them, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
     /// channel, or a single pair for all channels.
     pub fn run(
         &mut self,

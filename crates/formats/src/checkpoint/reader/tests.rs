@@ -56,6 +56,7 @@ fn model(layers: usize, classes: usize) -> ModelFile {
         classes: (0..classes).map(|i| format!("class {i}")).collect(),
         multi_label: false,
         preprocess: vec!["normalize".into()],
+        bands: Default::default(),
         mean: vec![0.5],
         std: vec![0.25],
         recipe: "model = \"many\"\n".into(),

@@ -94,5 +94,6 @@ pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
         ("recipe", model.recipe.clone()),
     ];
     let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
-    fields.into_iter().chain(several).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
+    let bands = model.bands_text().map(|text| ("bands", text));
+    fields.into_iter().chain(several).chain(bands).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
 }

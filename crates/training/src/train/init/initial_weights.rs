@@ -11,7 +11,10 @@ use formats::interop::Weights;
 use net::{KerasOrder, NetSpec};
 use recipe::Init;
 
-use super::matching::{self, TensorMatches};
+use super::matching;
+use super::matching::TensorMatches;
+use super::stem;
+use super::stem::AdaptedStem;
 use super::{table, whiten};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -50,10 +53,11 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
-    let fit = matching::match_tensors(run.graph.net(), &weights, &run.recipe.init)?;
+    let AdaptedStem { weights, init, notes: adapted } = stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
+    let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;
-    let mut notes: Vec<String> = weights.warning.iter().cloned().collect();
+    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(adapted).collect();
     notes.extend(table::check_origin(&run.source, &fit, &weights)?);
     Ok(LoadedWeights { weights, fit, notes })
 }

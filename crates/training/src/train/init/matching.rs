@@ -277,6 +277,7 @@ mod tests {
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
             key: None,
             whiten: None,
+            stem: None,
         }
     }
 

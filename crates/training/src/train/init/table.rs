@@ -5,6 +5,7 @@ use std::path::Path;
 
 use base::text::printable;
 use formats::interop::{Model, Weights};
+use loaders::Bands;
 use recipe::Recipe;
 
 use super::matching::{MatchResult, TensorMatch, TensorMatches};
@@ -100,7 +101,7 @@ pub fn check_origin(source: &Source, fit: &TensorMatches, weights: &Weights) -> 
         None => {
             states_mean_and_std(&source.recipe, weights)?;
             let own = replaced(fit, None);
-            Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), weights)).collect())
+            Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), &source.manifest.bands, weights)).collect())
         }
         Some(model) => {
             let sides =
@@ -168,8 +169,12 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 
 /// Returns a warning if this run normalizes images differently from the run that trained the model.
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
-    let (there, here) =
-        (PixelValues::from_transforms(&model.preprocess), PixelValues::from_transforms(&source.augment.ops()));
+    let bands = &source.manifest.bands;
+    if bands.need_version() {
+        // The file does not tell the range of the images that its weights were trained on.
+        return None;
+    }
+    let [there, here] = [&model.preprocess, &source.augment.ops()].map(|ops| PixelValues::from_transforms(ops, bands));
     let far = match there.agreement(&here) {
         Agreement::Same => return None,
         Agreement::OtherNumbers => "",
@@ -185,8 +190,8 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
 }
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
-pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
-    let values = PixelValues::from_transforms(ops);
+pub fn not_normalised(ops: &[String], bands: &Bands, weights: &Weights) -> Option<String> {
+    let values = PixelValues::from_transforms(ops, bands);
     values.are_bytes().then(|| {
         format!(
             "warning: the transforms make {values}, but nearly all networks were trained on normalised images. If this is true for {}, \

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loaders::transform::exif_of;
-use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
+use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
 
@@ -93,7 +93,10 @@ impl Source {
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
         scored.into_iter().flatten().try_for_each(|split| check_one_size(&recipe.data, split, &preprocess, images))?;
-        let told = [check_output_sizes(&augment, &preprocess)?, check_pixel_values(&augment, &preprocess)?];
+        let told = [
+            check_output_sizes(&augment, &preprocess)?,
+            check_pixel_values(&augment, &preprocess, &dataset.manifest.bands)?,
+        ];
         let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
         let (file_network, train_labels) = (None, None);
@@ -292,8 +295,8 @@ pub fn check_output_sizes(augment: &Pipeline, preprocess: &Pipeline) -> Result<O
 
 /// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
 /// differently.
-pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
-    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::from_transforms(&pipeline.ops()));
+pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline, bands: &Bands) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::from_transforms(&pipeline.ops(), bands));
     let what = format!("augment.train makes {train}, but augment.eval makes {eval}");
     match train.agreement(&eval) {
         Agreement::Same => Ok(None),
@@ -319,8 +322,11 @@ const ROUNDING: f64 = 0.02;
 /// Values of black and white pixels after a list of transforms. Color and geometry transforms are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
-    /// Values of black and white for each channel, or a single entry if all channels are equal.
+    /// Values of black and white for each channel, or a single entry if all channels are equal. Images of other values
+    /// than bytes have their smallest and largest values instead.
     channels: Vec<[f64; 2]>,
+    /// The number by which `normalize` divides values before it subtracts the mean.
+    unit: f64,
     /// True if each image is normalized with its own mean and deviation.
     per_image: bool,
 }
@@ -337,19 +343,44 @@ pub enum Agreement {
 }
 
 impl PixelValues {
-    /// Computes the values from transforms with all arguments, as a pipeline or model file lists them.
-    pub fn from_transforms(ops: &[String]) -> Self {
-        let mut values = Self { channels: vec![[0.0, 255.0]], per_image: false };
+    /// Computes the values of images of these bands from transforms with all arguments, as a pipeline or model file lists
+    /// them.
+    pub fn from_transforms(ops: &[String], bands: &Bands) -> Self {
+        let mut values = match bands.dtype {
+            Dtype::U8 => Self { channels: vec![[0.0, 255.0]], unit: 255.0, per_image: false },
+            _ => {
+                let known = bands.min.iter().zip(&bands.max).map(|(min, max)| [*min, *max]).collect::<Vec<_>>();
+                let channels = if known.is_empty() { vec![[0.0, 1.0]] } else { known };
+                Self { channels, unit: 1.0, per_image: false }
+            }
+        };
         ops.iter().for_each(|op| values.apply(op.trim()));
         values
     }
 
     fn apply(&mut self, op: &str) {
         if op.starts_with("standardize") {
-            *self = Self { channels: vec![PER_IMAGE], per_image: true };
+            *self = Self { channels: vec![PER_IMAGE], unit: 1.0, per_image: true };
         }
-        let Some(arguments) = op.strip_prefix("normalize(").and_then(|rest| rest.strip_suffix(')')) else { return };
+        let (name, arguments) = op.strip_suffix(')').and_then(|op| op.split_once('(')).unwrap_or((op, ""));
         let numbers: Vec<f64> = arguments.split(',').flat_map(|number| number.trim().parse()).collect();
+        match (name, &numbers[..]) {
+            ("select_bands", bands) if self.channels.len() > 1 => {
+                self.channels = bands.iter().flat_map(|&band| self.channels.get(band as usize).copied()).collect();
+            }
+            ("scale", [min, max]) => {
+                self.channels.iter_mut().flatten().for_each(|value| *value = (*value - min) / (max - min));
+                self.unit = 1.0;
+            }
+            ("log1p", _) => {
+                self.channels.iter_mut().flatten().for_each(|value| *value = value.max(0.0).ln_1p());
+                self.unit = 1.0;
+            }
+            _ => {}
+        }
+        if name != "normalize" {
+            return;
+        }
         let (means, stds) = numbers.split_at(numbers.len() / 2);
         if means.is_empty() || means.len() != stds.len() {
             return;
@@ -357,7 +388,7 @@ impl PixelValues {
         let count = means.len().max(self.channels.len());
         let scaled = |channel: usize| {
             let (mean, std) = (means[channel % means.len()], stds[channel % stds.len()]);
-            self.channels[channel % self.channels.len()].map(|value| (value / 255.0 - mean) / std)
+            self.channels[channel % self.channels.len()].map(|value| (value / self.unit - mean) / std)
         };
         self.channels = (0..count).map(scaled).collect();
     }
@@ -414,7 +445,7 @@ mod tests {
     const IMAGENET: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
 
     fn values(ops: &[&str]) -> PixelValues {
-        PixelValues::from_transforms(&ops.iter().map(|op| (*op).to_string()).collect::<Vec<_>>())
+        PixelValues::from_transforms(&ops.iter().map(|op| (*op).to_string()).collect::<Vec<_>>(), &Bands::default())
     }
 
     fn agreement(a: &[&str], b: &[&str]) -> Agreement {
@@ -438,6 +469,18 @@ mod tests {
         assert!(values(&["resize(8)"]).are_bytes() && !values(&[IMAGENET]).are_bytes());
         // the mean is given in bytes, not as a fraction
         assert_eq!(agreement(&["normalize(127.5, 0.5)"], half), FarApart);
+    }
+
+    #[test]
+    fn values_of_bands_are_those_of_the_data_set() {
+        let bands = Bands { dtype: Dtype::U16, min: vec![0.0, 1000.0], max: vec![4000.0, 3000.0], ..Bands::default() };
+        let values = |ops: &[&str]| {
+            let ops: Vec<String> = ops.iter().map(|op| op.to_string()).collect();
+            PixelValues::from_transforms(&ops, &bands).channels
+        };
+        assert_eq!(values(&["normalize(2000, 1000)"]), [[-2.0, 2.0], [-1.0, 1.0]]);
+        assert_eq!(values(&["select_bands(1)", "scale(1000, 2000)", "normalize(1, 0.5)"]), [[-2.0, 2.0]]);
+        assert_eq!(values(&["log1p"])[0], [0.0, 4000f64.ln_1p()]);
     }
 
     #[test]

@@ -102,6 +102,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         classes: run.source.train.class_names().to_vec(),
         multi_label: run.source.manifest.multi_label,
         preprocess: run.source.preprocess.ops(),
+        bands: run.source.manifest.bands.clone(),
         mean: run.source.manifest.mean.clone(),
         std: run.source.manifest.std.clone(),
         recipe: recipe.to_toml()?,

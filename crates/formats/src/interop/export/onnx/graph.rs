@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use loaders::Dtype;
 use loaders::protobuf::Message;
 use net::Shape;
 
@@ -12,6 +13,8 @@ use super::super::trained::Values;
 mod kind {
     pub(super) const FLOAT: i64 = 1;
     pub(super) const UINT8: i64 = 2;
+    pub(super) const UINT16: i64 = 4;
+    pub(super) const INT16: i64 = 5;
     pub(super) const INT64: i64 = 7;
     pub(super) const FLOAT16: i64 = 10;
 }
@@ -73,9 +76,15 @@ impl Graph {
         self.input(name, kind::FLOAT, &[x.c, x.h, x.w])
     }
 
-    /// Adds an input of images as bytes (N, H, W, C).
-    pub fn bytes(&mut self, name: &str, x: Shape) -> String {
-        self.input(name, kind::UINT8, &[x.h, x.w, x.c])
+    /// Adds an input of images as stored values (N, H, W, C).
+    pub fn stored(&mut self, name: &str, dtype: Dtype, x: Shape) -> String {
+        let kind = match dtype {
+            Dtype::U8 => kind::UINT8,
+            Dtype::U16 => kind::UINT16,
+            Dtype::I16 => kind::INT16,
+            Dtype::F32 => kind::FLOAT,
+        };
+        self.input(name, kind, &[x.h, x.w, x.c])
     }
 
     fn input(&mut self, name: &str, kind: i64, sizes: &[usize]) -> String {

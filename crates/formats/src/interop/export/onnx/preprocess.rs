@@ -1,7 +1,8 @@
-//! Writes the last transforms of an image as nodes, so that the graph reads the bytes of pixels: `normalize`, and
+//! Writes the last transforms of an image as nodes, so that the graph reads the stored values of pixels: `normalize`, and
 //! `center_crop` if all images have the same size. ONNX of this opset cannot express earlier transforms, because its
 //! Resize has no antialiasing.
 
+use loaders::Dtype;
 use net::Shape;
 
 use super::graph::{Attribute, Graph};
@@ -18,7 +19,7 @@ pub(super) struct Before {
     pub note: String,
 }
 
-/// Adds the input of bytes, and the nodes from there to the network's own input.
+/// Adds the input of stored values, and the nodes from there to the network's own input.
 ///
 /// # Errors
 /// Fails if the last transform is not `normalize`.
@@ -36,23 +37,34 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let crop = Crop::of(trained, first);
     let rest = if crop.is_some() { &first[..first.len() - 1] } else { first };
     let from = crop.map_or(net, |crop| crop.from);
-    let image = graph.bytes(INPUT, from);
+    let dtype = trained.model.bands.dtype;
+    if let Some(op) = rest.iter().find(|op| VALUES.iter().any(|name| op.starts_with(name))) {
+        return Err(refuse(format!(
+            "--preprocess: {op} changes values before normalize, and only normalize and center_crop become nodes. Leave --preprocess out"
+        )));
+    }
+    let image = graph.stored(INPUT, dtype, from);
     let cast = graph.cast(&image, "image.float");
     let mut planes = graph.node("Transpose", &[&cast], "image.planes", &[("perm", Attribute::Ints(&[0, 3, 1, 2]))]);
     if let Some(crop) = crop {
         planes = crop.add(graph, net, &planes);
     }
-    let output = normalize(graph, &planes, net.c, &numbers);
+    let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
+    let output = normalize(graph, &planes, net.c, (&numbers, unit));
     let Shape { c, h, w } = from;
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
-    Ok(Before { output, note: format!("input \"{INPUT}\": uint8 (N, {h}, {w}, {c}), pixels from 0 to 255{before}") })
+    let stored = if dtype == Dtype::U8 { "pixels from 0 to 255" } else { "stored values" };
+    Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}") })
 }
 
-/// Computes `(x / 255 - mean) / std` as one product and one sum per channel.
-fn normalize(graph: &mut Graph, planes: &str, channels: usize, numbers: &[f64]) -> String {
+/// Transforms of the loader that change values.
+const VALUES: [&str; 3] = ["clip_percentile", "log1p", "scale("];
+
+/// Computes `(x / unit - mean) / std` as one product and one sum per channel.
+fn normalize(graph: &mut Graph, planes: &str, channels: usize, (numbers, unit): (&[f64], f64)) -> String {
     let (mean, std) = numbers.split_at(numbers.len() / 2);
     let of = |c: usize| (mean[c % mean.len()], std[c % std.len()]);
-    let factors: Vec<f32> = (0..channels).map(|c| (1.0 / (255.0 * of(c).1)) as f32).collect();
+    let factors: Vec<f32> = (0..channels).map(|c| (1.0 / (unit * of(c).1)) as f32).collect();
     let sums: Vec<f32> = (0..channels).map(|c| (-of(c).0 / of(c).1) as f32).collect();
     let factors = graph.floats("normalize.factor", &[channels, 1, 1], &factors);
     let sums = graph.floats("normalize.sum", &[channels, 1, 1], &sums);

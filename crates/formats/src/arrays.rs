@@ -1,0 +1,172 @@
+//! Reads arrays of any HDF5 file, NetCDF-4 included, for `trireme data convert`.
+//!
+//! libhdf5 crashes on some malicious files, so this code runs in a separate process, `trireme read-arrays`, whose memory
+//! and time are limited. It follows only hard links, and refuses values that are stored in other files.
+//!
+//! The process writes a line of JSON that lists the arrays. Then each line of its input, `ARRAY FIRST COUNT`, asks for
+//! entries along the first axis of an array. The answer is their size in bytes as a 64-bit number, and the
+//! little-endian values. If they cannot be read, the number is [`FAILED`], and the size and text of a message follow.
+
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use hdf5::dataset::Layout;
+use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
+use hdf5::{Dataset, Group, H5Type, Hyperslab, LinkType, SliceOrIndex};
+use hdf5_metno as hdf5;
+use ndarray::IxDyn;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+/// The size of an answer that is an error.
+pub const FAILED: u64 = u64::MAX;
+/// Maximum nesting of groups. Hard links can form a cycle.
+const MAX_DEPTH: usize = 8;
+/// Maximum number of arrays.
+const MAX_ARRAYS: usize = 10_000;
+/// CPU time for the answer to one request.
+const REQUEST_SECONDS: u64 = 120;
+/// Memory for decompressed chunks, so that reading a block of entries one by one decompresses it once.
+const CHUNK_CACHE: usize = 64 << 20;
+
+/// Answers requests from `input` about the file at `path` until the input ends, as it does when the parent dies.
+///
+/// # Errors
+///
+/// Returns an error if `output` or `input` fails. A file that cannot be opened is reported in the first line.
+pub fn serve(path: &Path, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    limit_time()?;
+    let opened = hdf5::File::with_options().with_fapl(|access| access.chunk_cache(521, CHUNK_CACHE, 1.0)).open(path);
+    let arrays = opened.and_then(|file| {
+        let mut arrays = Vec::new();
+        find(&*file, "", 0, &mut arrays)?;
+        Ok(arrays)
+    });
+    let arrays = match arrays {
+        Ok(arrays) => arrays,
+        Err(error) => return writeln!(output, "{}", json!({"error": error.to_string()})),
+    };
+    let described: Vec<Value> = arrays.iter().map(|(name, array)| describe(name, array)).collect();
+    writeln!(output, "{}", json!({"arrays": described}))?;
+    output.flush()?;
+    for line in input.lines() {
+        let numbers: Vec<usize> = line?.split(' ').filter_map(|number| number.parse().ok()).collect();
+        limit_time()?;
+        let bytes = match numbers[..] {
+            [array, first, count] => arrays.get(array).map(|(_, array)| read(array, first, count)),
+            _ => None,
+        };
+        match bytes {
+            Some(Ok(bytes)) => {
+                output.write_all(&(bytes.len() as u64).to_le_bytes())?;
+                output.write_all(&bytes)?;
+            }
+            failed => {
+                let what = failed.map_or("an unknown request".into(), |failed| failed.err().unwrap_or_default());
+                output.write_all(&FAILED.to_le_bytes())?;
+                output.write_all(&(what.len() as u64).to_le_bytes())?;
+                output.write_all(what.as_bytes())?;
+            }
+        }
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// Gives this process more CPU time.
+fn limit_time() -> io::Result<()> {
+    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.max(0) as u64;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
+    let current = Duration::from_secs(used + REQUEST_SECONDS).as_secs();
+    let current = Some(maximum.map_or(current, |maximum| maximum.min(current)));
+    Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
+}
+
+/// Adds the arrays below a group.
+fn find(group: &Group, path: &str, depth: usize, found: &mut Vec<(String, Dataset)>) -> hdf5::Result<()> {
+    let mut names = Vec::new();
+    group.iter_visit_default(|name, info| {
+        if info.link_type == LinkType::Hard {
+            names.push(name.to_string());
+        }
+        Ok(())
+    })?;
+    names.sort();
+    for name in names {
+        let full = format!("{path}{name}");
+        if let Ok(array) = group.dataset(&name) {
+            found.push((full, array));
+        } else if let Ok(inner) = group.group(&name)
+            && depth < MAX_DEPTH
+        {
+            find(&inner, &format!("{full}/"), depth + 1, found)?;
+        }
+        if found.len() > MAX_ARRAYS {
+            return Err(format!("the file has more than {MAX_ARRAYS} arrays").into());
+        }
+    }
+    Ok(())
+}
+
+fn describe(name: &str, array: &Dataset) -> Value {
+    let chunk = array.chunk().and_then(|chunk| Some((chunk.first().copied()?, chunk.iter().product::<usize>())));
+    let (rows, values) = chunk.unwrap_or((1, 0));
+    json!({"name": name, "shape": array.shape(), "descr": numpy_type(array), "chunk_rows": rows, "chunk_values": values})
+}
+
+/// Returns the type as NumPy writes it for little-endian values, or HDF5's description of another type.
+fn numpy_type(array: &Dataset) -> String {
+    let descriptor = array.dtype().and_then(|dtype| dtype.to_descriptor());
+    match descriptor {
+        Ok(TypeDescriptor::Unsigned(IntSize::U1)) => "|u1".into(),
+        Ok(TypeDescriptor::Integer(IntSize::U1)) => "|i1".into(),
+        Ok(TypeDescriptor::Boolean) => "|b1".into(),
+        Ok(TypeDescriptor::Unsigned(size)) => format!("<u{}", size as usize),
+        Ok(TypeDescriptor::Integer(size)) => format!("<i{}", size as usize),
+        Ok(TypeDescriptor::Float(size)) => format!("<f{}", size as usize),
+        Ok(other) => other.to_string(),
+        Err(error) => format!("of an unknown kind ({error})"),
+    }
+}
+
+/// Returns `count` entries along the first axis as little-endian bytes.
+fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> {
+    let layout = array.layout();
+    let outside = array.dcpl().and_then(|list| list.get_external()).map_or(true, |files| !files.is_empty());
+    if outside || !matches!(layout, Layout::Compact | Layout::Contiguous | Layout::Chunked) {
+        return Err(
+            "the values are stored in other files, which are never read; copy them into one file (h5repack)".into()
+        );
+    }
+    let descriptor = array.dtype().and_then(|dtype| dtype.to_descriptor()).map_err(|e| e.to_string())?;
+    match descriptor {
+        TypeDescriptor::Unsigned(IntSize::U1) => entries(array, first, count, u8::to_le_bytes),
+        TypeDescriptor::Unsigned(IntSize::U2) => entries(array, first, count, u16::to_le_bytes),
+        TypeDescriptor::Unsigned(IntSize::U4) => entries(array, first, count, u32::to_le_bytes),
+        TypeDescriptor::Unsigned(IntSize::U8) => entries(array, first, count, u64::to_le_bytes),
+        TypeDescriptor::Integer(IntSize::U1) => entries(array, first, count, i8::to_le_bytes),
+        TypeDescriptor::Integer(IntSize::U2) => entries(array, first, count, i16::to_le_bytes),
+        TypeDescriptor::Integer(IntSize::U4) => entries(array, first, count, i32::to_le_bytes),
+        TypeDescriptor::Integer(IntSize::U8) => entries(array, first, count, i64::to_le_bytes),
+        TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
+        TypeDescriptor::Boolean => entries(array, first, count, |value: bool| [u8::from(value)]),
+        other => Err(format!("values of the type {other} are not read")),
+    }
+}
+
+fn entries<T: H5Type + Copy, const N: usize>(
+    array: &Dataset,
+    first: usize,
+    count: usize,
+    bytes: impl Fn(T) -> [u8; N],
+) -> Result<Vec<u8>, String> {
+    let slices = array.shape().into_iter().enumerate().map(|(axis, length)| match axis {
+        0 => SliceOrIndex::SliceCount { start: first, step: 1, count, block: 1 },
+        _ => SliceOrIndex::SliceCount { start: 0, step: 1, count: length, block: 1 },
+    });
+    let slab = Hyperslab::from(slices.collect::<Vec<_>>());
+    let values = array.read_slice::<T, _, IxDyn>(slab).map_err(|e| e.to_string())?;
+    Ok(values.into_iter().flat_map(bytes).collect())
+}

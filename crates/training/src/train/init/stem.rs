@@ -1,0 +1,130 @@
+//! Adapts the first convolution in a weight file if the images have a different number of channels. timm's rule repeats
+//! the filters over the channels and scales them, so that the sum of each filter stays the same.
+
+use engine::graph::BuildError;
+use formats::interop::Weights;
+use net::NetSpec;
+use recipe::{Init, Stem, matches};
+
+use super::matching;
+use crate::error::Error;
+
+/// The result of [`adapt`]: weights whose first layer fits the images of this run.
+pub struct AdaptedStem {
+    pub weights: Weights,
+    /// The recipe's section, with the layers in `exclude` that start at random.
+    pub init: Init,
+    /// What was changed, for the log.
+    pub notes: Vec<String>,
+}
+
+/// Adapts the weights of all layers that read the images, if the file's have another number of channels.
+///
+/// # Errors
+///
+/// Returns an error if the channels differ and the recipe does not say what to do, or the errors of
+/// [`matching::renamed`].
+pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<AdaptedStem, Error> {
+    let (mut init, mut notes) = (init.clone(), Vec::new());
+    let found = matching::renamed(&weights, &init)?;
+    let channels = net.shapes().map_err(BuildError::from)?[net.image().0].c;
+    let wanted = net.tensors().map_err(BuildError::from)?.parameters;
+    for node in net.nodes.iter().filter(|node| node.inputs.contains(&net.image())) {
+        let name = format!("{}.weight", node.name);
+        let excluded = init.exclude.iter().flatten().any(|pattern| matches(pattern, &name));
+        let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
+        let (Some(own), Some(&index), false) = (own, found.get(&name), excluded) else { continue };
+        let (_, shape, values) = &mut weights.tensors[index];
+        let given = match (&own[..], &shape[..]) {
+            (&[co, ci, kh, kw], &[fo, fi, fh, fw]) if [co, kh, kw] == [fo, fh, fw] && ci == channels && fi != ci => fi,
+            _ => continue,
+        };
+        let Some(stem) = init.stem else {
+            if !init.strict() {
+                continue;
+            }
+            return Err(Error::Usage(format!(
+                "init.from: {name} of {} reads images of {given} channels, but the images of this run have {channels}. Set init.stem = \
+                 \"repeat\" or \"mean\" to use its filters for all channels, or \"fresh\" to start them at random",
+                weights.path.display()
+            )));
+        };
+        if stem == Stem::Fresh {
+            init.exclude.get_or_insert_default().push(name.clone());
+            notes.push(format!(
+                "init.stem = \"fresh\": {name} starts at random, because the file's reads {given} channels"
+            ));
+            continue;
+        }
+        *values = spread(values, stem, own, given);
+        shape[1] = channels;
+        notes.push(format!(
+            "init.stem = \"{stem}\": {name} has {channels} instead of {given} channels, scaled by {given}/{channels}"
+        ));
+    }
+    Ok(AdaptedStem { weights, init, notes })
+}
+
+/// Converts filters with `given` channels to the shape `own`, (out, in, height, width).
+fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
+    let (channels, plane) = (own[1], own[2] * own[3]);
+    let scale = given as f32 / channels as f32;
+    let mut out = Vec::with_capacity(own.iter().product());
+    for filter in values.chunks_exact((given * plane).max(1)) {
+        let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
+        for channel in 0..channels {
+            out.extend((0..plane).map(|at| match stem {
+                // For a single channel, timm adds all channels of the file.
+                Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
+                _ => mean(at) * scale,
+            }));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Conv, Flatten, Linear, Shape};
+
+    fn adapted(channels: usize, stem: Option<Stem>, strict: bool) -> Result<AdaptedStem, Error> {
+        let mut net = NetSpec::new("x", Shape::image(channels, 4, 4));
+        let x = net.add("conv", Conv::new(2, 1), net.image());
+        let x = net.add("flatten", Flatten, x);
+        net.add("fc", Linear::new(5), x);
+        let weights = Weights {
+            path: "a.pth".into(),
+            format: "PyTorch",
+            tensors: vec![("conv.weight".into(), vec![2, 3, 1, 1], vec![1.0, 2.0, 6.0, 3.0, 6.0, 9.0])],
+            model: None,
+            warning: None,
+            keras: false,
+        };
+        adapt(&net, weights, &Init { stem, strict: Some(strict), ..Init::default() })
+    }
+
+    /// timm's `adapt_input_conv` gives the same values for "repeat".
+    #[test]
+    fn filters_are_repeated_and_scaled() {
+        let values = |channels, stem| adapted(channels, Some(stem), true).unwrap().weights.tensors[0].2.clone();
+        let expected = [1.0, 2.0, 6.0, 1.0, 2.0, 3.0, 6.0, 9.0, 3.0, 6.0].map(|value| value * 0.6f32);
+        assert_eq!(values(5, Stem::Repeat), expected);
+        assert_eq!(values(1, Stem::Repeat), [9.0, 18.0]);
+        assert_eq!(values(2, Stem::Mean), [4.5, 4.5, 9.0, 9.0]);
+        assert_eq!(values(3, Stem::Mean), [1.0, 2.0, 6.0, 3.0, 6.0, 9.0], "equal channels are not touched");
+        let AdaptedStem { weights, notes, .. } = adapted(13, Some(Stem::Repeat), true).unwrap();
+        assert_eq!(weights.tensors[0].1, [2, 13, 1, 1]);
+        assert_eq!(notes, ["init.stem = \"repeat\": conv.weight has 13 instead of 3 channels, scaled by 3/13"]);
+    }
+
+    #[test]
+    fn without_the_key_other_channels_are_refused() {
+        let error = adapted(13, None, true).err().unwrap().to_string();
+        let parts = ["conv.weight", "a.pth", "3 channels", "have 13", "init.stem = \"repeat\""];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        assert!(adapted(13, None, false).is_ok() && adapted(3, None, true).is_ok());
+        let fresh = adapted(13, Some(Stem::Fresh), true).unwrap();
+        assert_eq!(fresh.init.exclude.unwrap(), ["conv.weight"]);
+    }
+}

@@ -1,0 +1,395 @@
+//! Statistics of the bands of raw images, in the units of the stored values: mean, deviation, smallest and largest
+//! value, and percentiles.
+//!
+//! Each band has a histogram. For integers it has a count for each value, so all statistics are exact. For float32 it
+//! counts the values by their sign, exponent and highest seven bits of the mantissa, and a percentile is the middle of
+//! such a group: its relative error is at most 1/256. Mean and deviation of floats are computed per image in f64, and
+//! merged with the formula of Chan, Golub and LeVeque.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use base::text::shown;
+use loaders::{Bands, Dtype};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::raw::values::{Value, Values};
+use crate::text;
+
+/// The percentiles that are measured.
+const PERCENTILES: [u8; 7] = [1, 2, 5, 50, 95, 98, 99];
+/// Number of counts that are allocated together.
+const PAGE: usize = 256;
+
+/// Statistics of all bands. Merging is exact for integers. For floats it rounds, so the order matters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BandStats {
+    dtype: Dtype,
+    bands: Vec<Band>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Band {
+    /// Counts by [`position`], in pages that are empty if all their counts are 0.
+    counts: Vec<Vec<u64>>,
+    /// Only of floats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    floats: Option<Floats>,
+}
+
+/// Moments of float values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Floats {
+    count: u64,
+    mean: f64,
+    /// Sum of squared differences from the mean.
+    squares: f64,
+    min: f32,
+    max: f32,
+}
+
+impl Floats {
+    fn merge(&mut self, other: Self) {
+        let (count, other_count) = (self.count as f64, other.count as f64);
+        let (sum, difference) = (count + other_count, other.mean - self.mean);
+        self.mean += difference * other_count / sum;
+        self.squares += other.squares + difference * difference * count * other_count / sum;
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+}
+
+impl BandStats {
+    /// Adds an image. Values equal to `nodata` are left out.
+    pub fn add(&mut self, values: Values, bytes: &[u8], nodata: Option<f64>) {
+        self.dtype = values.dtype;
+        self.bands.resize_with(values.channels.max(self.bands.len()), Band::default);
+        let is_float = values.dtype == Dtype::F32;
+        let (bands, dtype) = (&mut self.bands, values.dtype);
+        let mut image = vec![Floats { count: 0, mean: 0.0, squares: 0.0, min: f32::MAX, max: f32::MIN }; bands.len()];
+        values.for_each(bytes, nodata, |band, value| {
+            bands[band].count(position(dtype, value));
+            if let Value::Float(value) = value {
+                let own = &mut image[band];
+                (own.count, own.mean) = (own.count + 1, own.mean + f64::from(value));
+                (own.min, own.max) = (own.min.min(value), own.max.max(value));
+            }
+        });
+        if !is_float {
+            return;
+        }
+        image.iter_mut().filter(|own| own.count > 0).for_each(|own| own.mean /= own.count as f64);
+        values.for_each(bytes, nodata, |band, value| {
+            if let Value::Float(value) = value {
+                let difference = f64::from(value) - image[band].mean;
+                image[band].squares += difference * difference;
+            }
+        });
+        bands.iter_mut().zip(image).for_each(|(band, own)| band.merge_floats(Some(own)));
+    }
+
+    /// Adds the statistics of more images. `shard` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if these images have another type or another number of bands.
+    pub fn merge(&mut self, other: &BandStats, shard: &Path) -> Result<(), Error> {
+        if other.bands.is_empty() {
+            return Ok(());
+        }
+        if self.bands.is_empty() {
+            self.clone_from(other);
+            return Ok(());
+        }
+        if (self.dtype, self.bands.len()) != (other.dtype, other.bands.len()) {
+            let what = format!(
+                "images of {} bands of {}, but other images have {} of {}",
+                other.bands.len(),
+                other.dtype,
+                self.bands.len(),
+                self.dtype
+            );
+            return Err(Error::input(shard, what));
+        }
+        for (band, more) in self.bands.iter_mut().zip(&other.bands) {
+            band.merge(more);
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bands.is_empty()
+    }
+
+    /// Returns the mean of each band in the units of the stored values.
+    ///
+    /// # Errors
+    ///
+    /// Returns the number of a band, from 1, that has no value.
+    pub fn means(&self) -> Result<Vec<f64>, usize> {
+        let mean = |(number, band): (usize, &Band)| Ok(band.measured(self.dtype).ok_or(number + 1)?.mean);
+        self.bands.iter().enumerate().map(mean).collect()
+    }
+
+    /// Sets the statistics of `bands`, and returns mean and deviation as `dataset.json` stores them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the number of a band, from 1, that has no value.
+    pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
+        let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
+        let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
+        bands.min = measured.iter().map(|band| band.min).collect();
+        bands.max = measured.iter().map(|band| band.max).collect();
+        let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
+        bands.percentiles =
+            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+        let unit = if self.dtype == Dtype::U8 { 255.0 } else { 1.0 };
+        Ok((
+            measured.iter().map(|band| band.mean / unit).collect(),
+            measured.iter().map(|band| band.std / unit).collect(),
+        ))
+    }
+}
+
+/// Returns the position of a value in the histogram of its type. Larger values have larger positions.
+fn position(dtype: Dtype, value: Value) -> usize {
+    match value {
+        Value::Integer(value) if dtype == Dtype::I16 => (value + 32_768) as usize,
+        Value::Integer(value) => value as usize,
+        Value::Float(value) => {
+            let bits = value.to_bits();
+            let ordered = if value.is_sign_negative() { !bits } else { bits | 1 << 31 };
+            (ordered >> 16) as usize
+        }
+    }
+}
+
+/// Returns the value of a position, for floats the middle of the values that have it.
+fn value(dtype: Dtype, position: usize) -> f64 {
+    match dtype {
+        Dtype::U8 | Dtype::U16 => position as f64,
+        Dtype::I16 => position as f64 - 32_768.0,
+        Dtype::F32 => {
+            let ordered = (position as u32) << 16 | 0x8000;
+            let bits = if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered };
+            f64::from(f32::from_bits(bits))
+        }
+    }
+}
+
+/// The statistics of one band.
+struct Measured {
+    mean: f64,
+    std: f64,
+    min: f64,
+    max: f64,
+    percentiles: Vec<f64>,
+}
+
+impl Band {
+    fn count(&mut self, position: usize) {
+        if self.counts.is_empty() {
+            self.counts.resize(65_536 / PAGE, Vec::new());
+        }
+        let page = &mut self.counts[position / PAGE];
+        if page.is_empty() {
+            page.resize(PAGE, 0);
+        }
+        page[position % PAGE] += 1;
+    }
+
+    fn merge(&mut self, other: &Band) {
+        if self.counts.is_empty() {
+            self.counts.clone_from(&other.counts);
+        } else {
+            for (mine, theirs) in self.counts.iter_mut().zip(&other.counts).filter(|(_, theirs)| !theirs.is_empty()) {
+                mine.resize(PAGE, 0);
+                mine.iter_mut().zip(theirs).for_each(|(sum, count)| *sum += count);
+            }
+        }
+        self.merge_floats(other.floats);
+    }
+
+    fn merge_floats(&mut self, other: Option<Floats>) {
+        let Some(other) = other.filter(|other| other.count > 0) else { return };
+        match &mut self.floats {
+            Some(floats) => floats.merge(other),
+            none => *none = Some(other),
+        }
+    }
+
+    /// Returns position and count of all positions that have values, in ascending order.
+    fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
+        let pages = self.counts.iter().enumerate();
+        let all = pages.flat_map(|(page, counts)| counts.iter().enumerate().map(move |(at, &n)| (page * PAGE + at, n)));
+        all.filter(|(_, count)| *count > 0)
+    }
+
+    /// Returns the statistics, or `None` if there are no values.
+    fn measured(&self, dtype: Dtype) -> Option<Measured> {
+        let (first, last) = (self.filled().next()?.0, self.filled().last()?.0);
+        let count: u64 = self.filled().map(|(_, count)| count).sum();
+        let (mean, std, min, max) = match self.floats {
+            Some(floats) => {
+                let std = (floats.squares / floats.count as f64).sqrt();
+                (floats.mean, std, f64::from(floats.min), f64::from(floats.max))
+            }
+            None => {
+                let sums = |power: u32| {
+                    let term = |(at, n): (usize, u64)| i128::from(n) * (value(dtype, at) as i128).pow(power);
+                    self.filled().map(term).sum::<i128>()
+                };
+                let (sum, squares, n) = (sums(1), sums(2), i128::from(count));
+                // n * squares - sum * sum is exact. Rounding begins with the conversion to f64.
+                let std = ((n * squares - sum * sum) as f64).sqrt() / count as f64;
+                (sum as f64 / count as f64, std, value(dtype, first), value(dtype, last))
+            }
+        };
+        let percentiles = PERCENTILES.iter().map(|&percent| self.percentile(percent, count, dtype).clamp(min, max));
+        Some(Measured { mean, std, min, max, percentiles: percentiles.collect() })
+    }
+
+    /// Returns a percentile as NumPy's default method does: between two neighbouring values it interpolates linearly.
+    fn percentile(&self, percent: u8, count: u64, dtype: Dtype) -> f64 {
+        let rank = f64::from(percent) / 100.0 * (count - 1) as f64;
+        let lower = rank.floor() as u64;
+        let (mut seen, mut below) = (0, None);
+        for (at, n) in self.filled() {
+            seen += n;
+            if below.is_none() && seen > lower {
+                below = Some(value(dtype, at));
+            }
+            if let Some(below) = below
+                && (seen > lower + 1 || seen == count)
+            {
+                return below + (rank - lower as f64) * (value(dtype, at) - below);
+            }
+        }
+        0.0
+    }
+}
+
+/// Writes a line with the statistics of each band.
+pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &[f64]) -> fmt::Result {
+    let unit = if bands.dtype == Dtype::U8 { 255.0 } else { 1.0 };
+    let name =
+        |at: usize| bands.names.get(at).map_or_else(|| format!("band {}", at + 1), |name| shown(name).to_string());
+    let width = (0..mean.len()).map(|at| name(at).chars().count()).max().unwrap_or(0);
+    writeln!(f, "  {} of {}, in units of the stored values:", text::plural(mean.len() as u64, "band"), bands.dtype)?;
+    let title = ["mean", "std", "min", "2 %", "50 %", "98 %", "max"].map(|word| format!("{word:>12}")).concat();
+    writeln!(f, "    {:width$}{title}", "")?;
+    for at in 0..mean.len() {
+        let percentile = |key| bands.percentiles.get(key).and_then(|list| list.get(at)).copied();
+        let of = |list: &[f64]| list.get(at).copied();
+        let (low, middle, high) = (percentile("2"), percentile("50"), percentile("98"));
+        let all = [
+            Some(mean[at] * unit),
+            std.get(at).map(|std| std * unit),
+            of(&bands.min),
+            low,
+            middle,
+            high,
+            of(&bands.max),
+        ];
+        let numbers = all.map(|value| value.map_or_else(String::new, short)).map(|word| format!("{word:>12}")).concat();
+        writeln!(f, "    {:width$}{numbers}", name(at))?;
+    }
+    Ok(())
+}
+
+/// Formats a number with up to five significant digits.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if value.fract() == 0.0 && size < 1e9 => format!("{value}"),
+        0.001..10.0 => format!("{value:.4}"),
+        10.0..1e4 => format!("{value:.2}"),
+        1e4..1e9 => format!("{value:.0}"),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+/// Returns the lists as an object, for `--json`.
+pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
+    let percentiles: &BTreeMap<String, Vec<f64>> = &bands.percentiles;
+    serde_json::json!({
+        "dtype": bands.dtype.name(),
+        "channels": bands.channels,
+        "bands": bands.names,
+        "min": bands.min,
+        "max": bands.max,
+        "percentiles": percentiles,
+        "nodata": bands.nodata,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(dtype: Dtype, channels: usize, images: &[Vec<u8>], nodata: Option<f64>) -> (Bands, Vec<f64>, Vec<f64>) {
+        let values = Values { dtype, channels, width: 1 };
+        let mut all = BandStats::default();
+        for image in images {
+            let mut one = BandStats::default();
+            one.add(values, image, nodata);
+            all.merge(&one, Path::new("shard")).unwrap();
+        }
+        let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!(back, all);
+        let mut bands = Bands::default();
+        let (mean, std) = all.finish(&mut bands).unwrap();
+        (bands, mean, std)
+    }
+
+    #[test]
+    fn integers_are_exact() {
+        // Band 0 has the values -2 to 2. Band 1 has ten times these values.
+        let image =
+            |values: &[i16]| values.iter().flat_map(|v| [v.to_le_bytes(), (10 * v).to_le_bytes()].concat()).collect();
+        let images: Vec<Vec<u8>> = vec![image(&[-2, 2, 1]), image(&[-1, 0, -3000])];
+        let (bands, mean, std) = measured(Dtype::I16, 2, &images, None);
+        assert_eq!((mean[0], bands.min[0], bands.max[1]), (-500.0, -3000.0, 20.0));
+        let (bands, mean, std_masked) = measured(Dtype::I16, 2, &images, Some(-3000.0));
+        assert!(std[0] > std_masked[0]);
+        assert_eq!((mean[0], std_masked[0], bands.min[0], bands.max[0]), (0.0, 2f64.sqrt(), -2.0, 2.0));
+        // numpy.percentile([-2, -1, 0, 1, 2], [1, 5, 50, 99])
+        let percentiles = ["1", "5", "50", "99"].map(|key| bands.percentiles[key][0]);
+        let expected = [-1.96, -1.8, 0.0, 1.96];
+        assert!(percentiles.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{percentiles:?}");
+        let (bands, mean, std) = measured(Dtype::U8, 1, &[vec![0, 255]], None);
+        assert_eq!((mean[0], std[0], bands.max[0]), (0.5, 0.5, 255.0));
+    }
+
+    #[test]
+    fn floats_are_stable_and_percentiles_are_near() {
+        let values: Vec<f32> = (0..10_000).map(|i| 1e6 + (i as f32 * 0.7).sin()).collect();
+        let images: Vec<Vec<u8>> =
+            values.chunks(1000).map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+        let (bands, mean, std) = measured(Dtype::F32, 1, &images, None);
+        let exact: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+        let m = exact.iter().sum::<f64>() / 1e4;
+        let s = (exact.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / 1e4).sqrt();
+        assert!((mean[0] - m).abs() < 1e-9 && (std[0] - s).abs() < 1e-9, "{mean:?} {std:?} {m} {s}");
+        assert!(bands.percentiles["50"][0] >= bands.min[0] && bands.percentiles["50"][0] <= bands.max[0]);
+        let values: Vec<f32> = (0..=1000).map(|i| (i as f32 - 500.0) / 7.0).collect();
+        let image = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let (bands, ..) = measured(Dtype::F32, 1, &[image], None);
+        for (key, at) in [("1", 10), ("5", 50), ("95", 950), ("99", 990)] {
+            let (found, exact) = (bands.percentiles[key][0], f64::from(values[at]));
+            assert!((found - exact).abs() <= exact.abs() / 256.0, "{key}: {found} {exact}");
+        }
+    }
+
+    #[test]
+    fn a_band_without_data_is_named() {
+        let values = Values { dtype: Dtype::U16, channels: 2, width: 1 };
+        let mut stats = BandStats::default();
+        stats.add(values, &[1, 0, 9, 0, 2, 0, 9, 0], Some(9.0));
+        assert_eq!((stats.means(), stats.finish(&mut Bands::default())), (Err(2), Err(2)));
+    }
+}

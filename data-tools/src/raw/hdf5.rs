@@ -1,0 +1,215 @@
+//! Arrays in HDF5 files, NetCDF-4 included. Another process reads them, `trireme read-arrays`, because libhdf5 crashes
+//! on some malicious files. See `crates/formats/src/arrays.rs` for the protocol.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use base::text::printable;
+use loaders::stall::during;
+use loaders::{Cost, ImageSpec, Limits, regular};
+use serde::Deserialize;
+
+use super::layout::Axes;
+use super::npy::StoredType;
+use super::{RawImage, RawOptions};
+use crate::error::Error;
+
+/// The size of an answer that is an error.
+const FAILED: u64 = u64::MAX;
+/// The limit for a line that lists arrays, and for a message.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// An array of a file, as the reading process describes it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Described {
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// Type of the values as NumPy writes it.
+    pub descr: String,
+    /// Entries along the first axis that are stored together.
+    pub chunk_rows: usize,
+    /// Number of values that are stored together. 0 if all are.
+    pub chunk_values: usize,
+}
+
+impl Described {
+    /// Returns the number of bytes of `rows` entries along the first axis.
+    fn bytes(&self, rows: usize) -> u64 {
+        let size = self.descr.get(2..).and_then(|size| size.parse::<u64>().ok()).unwrap_or(8);
+        let rest = self.shape.iter().skip(1).map(|&axis| axis as u64);
+        rest.fold((rows as u64).saturating_mul(size), u64::saturating_mul)
+    }
+}
+
+/// The first line of the reading process.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Opened {
+    Arrays(Vec<Described>),
+    Error(String),
+}
+
+/// An open HDF5 file. Each thread that reads at the same time has its own process.
+#[derive(Debug)]
+pub(crate) struct Hdf5File {
+    path: PathBuf,
+    pub arrays: Vec<Described>,
+    idle: Mutex<Vec<Process>>,
+}
+
+impl Hdf5File {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        // Special files and missing files are reported as for other sources.
+        drop(regular::open(path).map_err(|e| Error::io("open", path, e))?);
+        let (process, arrays) = during("opening", path, || Process::start(path))?;
+        Ok(Hdf5File { path: path.to_path_buf(), arrays, idle: Mutex::new(vec![process]) })
+    }
+
+    /// Returns the index of the array `name`. Without a name, returns the only array that `fits`.
+    pub fn array(&self, name: Option<&str>, what: &str, fits: impl Fn(&Described) -> bool) -> Result<usize, Error> {
+        let failed = |what: String| Error::input(&self.path, what);
+        let list = || {
+            let names: Vec<String> =
+                self.arrays.iter().map(|array| format!("{} {:?}", array.name, array.shape)).collect();
+            crate::text::first(&names)
+        };
+        if let Some(name) = name {
+            let name = name.trim_start_matches('/');
+            let found = self.arrays.iter().position(|array| array.name == name);
+            return found.ok_or_else(|| {
+                let what = "links to other files are not followed";
+                failed(format!("there is no array `{name}` in this file ({what}); it has {}", list()))
+            });
+        }
+        let mut fitting = (0..self.arrays.len()).filter(|&number| fits(&self.arrays[number]));
+        match (fitting.next(), fitting.next()) {
+            (Some(number), None) => Ok(number),
+            (None, _) => Err(failed(format!("there is no array of {what}; the file has {}", list()))),
+            _ => Err(failed(format!(
+                "several arrays could be the {what}; name one with --{what}: the file has {}",
+                list()
+            ))),
+        }
+    }
+
+    /// Returns `count` entries along the first axis of an array, little-endian.
+    pub fn read(&self, array: usize, first: usize, count: usize) -> Result<Vec<u8>, Error> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut process = match idle {
+            Some(process) => process,
+            None => Process::start(&self.path)?.0,
+        };
+        let expected = self.arrays[array].bytes(count);
+        let answer = during("reading", &self.path, || process.ask(array, first, count, expected));
+        let answer = answer.map_err(|e| process.ended(&self.path, &e))?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        answer.map_err(|what| {
+            Error::input(
+                &self.path,
+                format!("`{}` cannot be read: {what}; copy the file again", self.arrays[array].name),
+            )
+        })
+    }
+}
+
+/// Reads the image in a file, or the one in the array that the options name.
+pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+    let file = Hdf5File::open(path)?;
+    let is_image = |array: &Described| (2..=3).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
+    let number = file.array(options.images.as_deref(), "images", is_image)?;
+    let array = &file.arrays[number];
+    let failed = |what: String| Error::input(path, format!("`{}`: {what}", array.name));
+    let stored = StoredType::parse(&array.descr).map_err(failed)?;
+    let axes = Axes::find(&array.shape, options.layout).map_err(failed)?;
+    check(path, array, axes, array.shape[0], limits)?;
+    let bytes = axes.interleave(file.read(number, 0, array.shape[0])?, stored.dtype.bytes());
+    let (height, width, channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
+    Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
+}
+
+/// Returns an error if images of this shape, in blocks of `rows` entries, need more memory than the limits allow.
+pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
+    let length = path.metadata().map_or(0, |file| file.len());
+    let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
+    let chunk = (array.chunk_values as u64).saturating_mul(8);
+    let memory = array.bytes(rows).saturating_mul(2).saturating_add(chunk);
+    let cost = Cost { spec, memory, scans: 1, seconds: 0.0 };
+    let checked = limits.check("HDF5 array", length, &cost);
+    checked.map_err(|fault| Error::input(path, format!("`{}`: {fault}", array.name)))
+}
+
+/// A running `trireme read-arrays`.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    messages: ChildStderr,
+}
+
+impl Process {
+    fn start(path: &Path) -> Result<(Self, Vec<Described>), Error> {
+        let failed = |e| Error::io("read", path, e);
+        let this = env::current_exe().map_err(failed)?;
+        let mut command = Command::new(this);
+        command.arg("read-arrays").arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(requests), Some(answers), Some(messages)) = pipes else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        let mut process = Process { child, requests, answers: BufReader::new(answers), messages };
+        let mut line = String::new();
+        let read = (&mut process.answers).take(MAX_TEXT).read_line(&mut line);
+        match (read, serde_json::from_str(&line)) {
+            (Ok(_), Ok(Opened::Arrays(arrays))) => Ok((process, arrays)),
+            (Ok(_), Ok(Opened::Error(what))) => {
+                Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what))))
+            }
+            (read, _) => Err(process.ended(path, &read.err().unwrap_or(io::ErrorKind::UnexpectedEof.into()))),
+        }
+    }
+
+    /// Returns the values, or the message of the process.
+    fn ask(&mut self, array: usize, first: usize, count: usize, expected: u64) -> io::Result<Result<Vec<u8>, String>> {
+        writeln!(self.requests, "{array} {first} {count}")?;
+        let mut number = || {
+            let mut bytes = [0; 8];
+            self.answers.read_exact(&mut bytes).map(|()| u64::from_le_bytes(bytes))
+        };
+        let (length, is_error) = match number()? {
+            FAILED => (number()?.min(MAX_TEXT), true),
+            length if length == expected => (length, false),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let mut bytes = vec![0; length as usize];
+        self.answers.read_exact(&mut bytes)?;
+        Ok(if is_error { Err(printable(&String::from_utf8_lossy(&bytes)).into_owned()) } else { Ok(bytes) })
+    }
+
+    /// Ends a process that no longer answers, and returns the error.
+    fn ended(&mut self, path: &Path, error: &io::Error) -> Error {
+        // At the end of its output, it is about to end by itself, and its status says why.
+        if error.kind() == io::ErrorKind::InvalidData {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let mut said = String::new();
+        let _ = (&mut self.messages).take(MAX_TEXT).read_to_string(&mut said);
+        let said = if said.trim().is_empty() { format!("{status}, {error}") } else { said.trim().to_string() };
+        let what = format!("libhdf5 failed on this file ({}); it may be damaged: copy it again", printable(&said));
+        Error::input(path, what)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has no files to finish.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

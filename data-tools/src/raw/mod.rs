@@ -1,0 +1,227 @@
+//! Reads images of any number of bands in uint8, uint16, int16 or float32: TIFF, PNG with 16 bits, `.npy` and HDF5. The
+//! pixels are those of the file: nothing is scaled, inverted or converted to RGB.
+
+#[cfg(fuzzing)]
+pub mod fuzzing;
+pub(crate) mod hdf5;
+pub(crate) mod layout;
+pub(crate) mod npy;
+mod png;
+mod tiff;
+pub(crate) mod values;
+
+use std::io::Read;
+use std::path::Path;
+
+use loaders::stall::during;
+use loaders::{Dtype, Limits, guarded_with, regular};
+
+use crate::error::Error;
+pub use layout::{Layout, layout};
+use loaders::MAX_CHANNELS;
+use values::Values;
+
+/// The limit for the size of an image file.
+const MAX_FILE: u64 = 1 << 29;
+
+/// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawImage {
+    pub dtype: Dtype,
+    pub height: u32,
+    pub width: u32,
+    pub channels: u32,
+    pub bytes: Vec<u8>,
+    /// The value of pixels without data that the file names, as GDAL stores it in a TIFF.
+    pub nodata: Option<f64>,
+}
+
+/// Which page of a TIFF to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// This page, from 1.
+    Number(u32),
+    /// The bands of all pages, except smaller copies and masks.
+    All,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::Number(1)
+    }
+}
+
+/// Parses the value of `--page`: a number from 1, or `all`.
+///
+/// # Errors
+///
+/// Returns an error for any other text.
+pub fn page(text: &str) -> Result<Page, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(Page::Number(number)),
+        _ if text == "all" => Ok(Page::All),
+        _ => Err("expected a page number from 1, or all, which makes the bands of all pages one image".into()),
+    }
+}
+
+/// Parses the value of `--bands`: numbers from 1, separated by commas.
+///
+/// # Errors
+///
+/// Returns an error for any other text.
+pub fn bands(text: &str) -> Result<Vec<u32>, String> {
+    let numbers: Option<Vec<u32>> =
+        text.split(',').map(|number| number.trim().parse().ok().filter(|&number| number > 0)).collect();
+    match numbers {
+        Some(numbers) if numbers.len() <= MAX_CHANNELS as usize => Ok(numbers),
+        _ => Err("expected band numbers from 1, such as --bands 4,3,2 (GDAL counts bands from 1, too)".into()),
+    }
+}
+
+/// How to read raw images.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RawOptions {
+    /// The bands to keep, from 1, in this order. Empty keeps all.
+    pub bands: Vec<u32>,
+    /// The value of pixels without data. Replaces the value in the file.
+    pub nodata: Option<f64>,
+    /// Replaces NaN and infinite values by zero. Otherwise they are an error.
+    pub nan_as_zero: bool,
+    pub page: Page,
+    /// The order of the axes in arrays. `None` finds it by their lengths.
+    pub layout: Option<Layout>,
+    /// Name of the data set of images in an HDF5 file. `None` if the file has only one.
+    pub images: Option<String>,
+}
+
+impl RawOptions {
+    /// Returns the option that only raw images accept, if one is set.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let set = [
+            ("bands", !self.bands.is_empty()),
+            ("nodata", self.nodata.is_some()),
+            ("nan", self.nan_as_zero),
+            ("page", self.page != Page::default()),
+            ("layout", self.layout.is_some()),
+            ("images", self.images.is_some()),
+        ];
+        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+    }
+}
+
+/// A file format with raw images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RawFormat {
+    Tiff,
+    WidePng,
+    Npy,
+}
+
+impl RawFormat {
+    /// Returns the format of a file whose pixels are stored as they are. Returns `None` for images of bytes in grey or
+    /// RGB, unless `all` is true.
+    pub fn detect(file: &[u8], all: bool) -> Option<Self> {
+        let is_tiff = [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|magic| file.starts_with(*magic));
+        if is_tiff {
+            return (all || !tiff::is_ordinary(file)).then_some(Self::Tiff);
+        }
+        if png::is_wide(file) {
+            return Some(Self::WidePng);
+        }
+        file.starts_with(crate::npy::MAGIC).then_some(Self::Npy)
+    }
+
+    /// Decodes the pixels.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if the file is damaged, unsupported, or exceeds the limits.
+    pub fn decode(self, file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
+        match self {
+            Self::Tiff => tiff::decode(file, options.page, limits),
+            Self::WidePng => png::decode(file, limits),
+            Self::Npy => npy::decode(file, options.layout, limits),
+        }
+    }
+}
+
+/// Reads one image from a TIFF, a PNG with 16 bits, a `.npy` or an HDF5 file, selects the bands and checks the values.
+/// Pixels without data keep their value.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, has another format, or has values that are not finite.
+pub fn read(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+    let failed = |what: String| Error::input(path, what);
+    let run = || {
+        let image =
+            if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
+        image.prepared(options).map_err(failed)
+    };
+    guarded_with(run, |panic| failed(format!("the decoder failed on this file ({panic}); save it again")))
+}
+
+fn read_file(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+    let read = || {
+        let mut bytes = Vec::new();
+        regular::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let file = during("reading", path, read).map_err(|e| Error::io("read", path, e))?;
+    let failed = |what: String| Error::input(path, what);
+    if file.len() as u64 > MAX_FILE {
+        return Err(failed(format!("the file exceeds {MAX_FILE} bytes, the limit for image files")));
+    }
+    match RawFormat::detect(&file, true) {
+        Some(format) => format.decode(&file, options, limits).map_err(failed),
+        None => Err(failed("expected a TIFF, a PNG with 16 bits, a .npy or an HDF5 file".into())),
+    }
+}
+
+/// Returns true if the name ends as those of HDF5 and NetCDF-4 files do.
+pub(crate) fn is_hdf5(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
+    ending.is_some_and(|ending| HDF5_ENDINGS.contains(&ending.as_str()))
+}
+
+pub(crate) const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
+
+impl RawImage {
+    /// Replaces pixels without data by the value of each band.
+    pub fn fill_nodata(&mut self, fill: &[f64]) {
+        let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
+        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
+        values.replace(&mut self.bytes, nodata, fill);
+    }
+
+    /// Selects the bands and checks that all values are finite, except those of pixels without data.
+    pub(crate) fn prepared(mut self, options: &RawOptions) -> Result<Self, String> {
+        self.nodata = options.nodata.or(self.nodata);
+        if !options.bands.is_empty() {
+            let (channels, size) = (self.channels, self.dtype.bytes());
+            if let Some(band) = options.bands.iter().find(|&&band| band > channels) {
+                return Err(format!(
+                    "band {band} was requested, but the image has {channels} bands (--bands counts from 1)"
+                ));
+            }
+            let mut bytes = Vec::with_capacity(self.bytes.len() / channels as usize * options.bands.len());
+            for pixel in self.bytes.chunks_exact(channels as usize * size) {
+                for &band in &options.bands {
+                    bytes.extend_from_slice(&pixel[(band as usize - 1) * size..][..size]);
+                }
+            }
+            (self.bytes, self.channels) = (bytes, options.bands.len() as u32);
+        }
+        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
+        values.check_finite(&mut self.bytes, self.nodata, options.nan_as_zero)?;
+        Ok(self)
+    }
+}
+
+/// Returns an error if an image has no bands or too many.
+fn check_bands(bands: usize) -> Result<(), String> {
+    match bands > 0 && bands <= MAX_CHANNELS as usize {
+        true => Ok(()),
+        false => Err(format!("an image of {bands} bands; expected 1 to {MAX_CHANNELS}")),
+    }
+}

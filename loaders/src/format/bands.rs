@@ -1,0 +1,154 @@
+//! The keys of `dataset.json` for images that are not grey or RGB images of bytes: the type and number of their values,
+//! and statistics of each band.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Dtype;
+
+/// The most channels that an image may have.
+pub const MAX_CHANNELS: u32 = 1024;
+
+/// Type, number, names and statistics of the bands of a data set's images. A band is a channel. The statistics are in
+/// the units of the stored values and describe the split `train` without nodata values.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bands {
+    /// The type of the stored values.
+    #[serde(default, skip_serializing_if = "is_bytes")]
+    pub dtype: Dtype,
+    /// The number of bands. Known if [`Bands::need_version`] is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u32>,
+    /// The name of each band. Empty if they have no names.
+    #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// The smallest value of each band. Empty if not measured, like the following statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub min: Vec<f64>,
+    /// The largest value of each band.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max: Vec<f64>,
+    /// Percentiles of each band. The key is a whole number from 0 to 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub percentiles: BTreeMap<String, Vec<f64>>,
+    /// The value that marked pixels without data. The statistics leave these pixels out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodata: Option<f64>,
+}
+
+fn is_bytes(dtype: &Dtype) -> bool {
+    *dtype == Dtype::U8
+}
+
+impl Bands {
+    /// Returns true if only programs that know these keys can read the images: they are not bytes, or neither grey nor
+    /// RGB. `dataset.json` then has a version of its own.
+    pub fn need_version(&self) -> bool {
+        self.dtype != Dtype::U8 || self.channels.is_some_and(|channels| channels != 1 && channels != 3)
+    }
+
+    /// Checks the keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the first wrong key.
+    pub fn check(&self) -> Result<(), String> {
+        if self.need_version() && self.channels.is_none() {
+            return Err(format!("`channels` is missing: a data set of {} needs it", self.dtype));
+        }
+        if let Some(channels) = self.channels.filter(|channels| !(1..=MAX_CHANNELS).contains(channels)) {
+            return Err(format!("`channels`: expected 1 to {MAX_CHANNELS}, got {channels}"));
+        }
+        if let Some(twice) = self.names.iter().enumerate().find(|(at, name)| self.names[..*at].contains(name)) {
+            return Err(format!("`bands`: expected different names, got \"{}\" twice", twice.1.escape_debug()));
+        }
+        self.check_length("bands", self.names.len())?;
+        let percentiles = self.percentiles.iter().map(|(key, values)| (format!("percentiles.{key}"), values));
+        let lists = [("min".to_string(), &self.min), ("max".to_string(), &self.max)].into_iter().chain(percentiles);
+        for (key, values) in lists {
+            self.check_length(&key, values.len())?;
+            if !values.iter().all(|value| value.is_finite()) {
+                return Err(format!("`{key}` must be finite"));
+            }
+        }
+        if let Some(key) = self.percentiles.keys().find(|key| !key.parse().is_ok_and(|percent: u8| percent <= 100)) {
+            return Err(format!(
+                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"{}\"",
+                key.escape_debug()
+            ));
+        }
+        match self.min.iter().zip(&self.max).position(|(min, max)| min > max) {
+            Some(band) => Err(format!("`min` is above `max` for band {band}, counted from 0")),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an error if the list `key` has neither no values nor one for each band.
+    pub(super) fn check_length(&self, key: &str, length: usize) -> Result<(), String> {
+        match self.channels {
+            Some(channels) if length != 0 && length != channels as usize => {
+                Err(format!("`{key}` has {length} values, but `channels` is {channels}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_bands() -> Bands {
+        let percentiles =
+            [("1", vec![3.0, 30.0]), ("99", vec![9.0, 90.0])].map(|(key, values)| (key.to_string(), values));
+        Bands {
+            dtype: Dtype::U16,
+            channels: Some(2),
+            names: vec!["red".into(), "near infrared".into()],
+            min: vec![1.0, 2.0],
+            max: vec![10.0, 100.0],
+            percentiles: percentiles.into(),
+            nodata: Some(-9999.0),
+        }
+    }
+
+    #[test]
+    fn keys_come_back_and_bytes_of_one_or_three_channels_write_none() {
+        let text = serde_json::to_string(&two_bands()).unwrap();
+        let expected =
+            r#"{"dtype":"uint16","channels":2,"bands":["red","near infrared"],"min":[1.0,2.0],"max":[10.0,100.0],"#;
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(serde_json::from_str::<Bands>(&text).unwrap(), two_bands());
+        assert_eq!(serde_json::to_string(&Bands::default()).unwrap(), "{}");
+        let of = |dtype, channels| Bands { dtype, channels, ..Bands::default() }.need_version();
+        assert!(!of(Dtype::U8, None) && !of(Dtype::U8, Some(1)) && !of(Dtype::U8, Some(3)));
+        assert!(of(Dtype::U8, Some(4)) && of(Dtype::U16, Some(3)) && of(Dtype::F32, None));
+    }
+
+    #[test]
+    fn wrong_keys_are_named() {
+        type Spoil = fn(&mut Bands);
+        let cases: [(Spoil, &str); 10] = [
+            (|b| b.channels = None, "`channels` is missing: a data set of uint16 needs it"),
+            (|b| b.channels = Some(0), "`channels`: expected 1 to 1024, got 0"),
+            (|b| b.channels = Some(1025), "`channels`: expected 1 to 1024, got 1025"),
+            (|b| b.names.truncate(1), "`bands` has 1 values, but `channels` is 2"),
+            (|b| b.names[1] = "red".into(), "`bands`: expected different names, got \"red\" twice"),
+            (|b| b.min.push(1.0), "`min` has 3 values, but `channels` is 2"),
+            (|b| b.max[0] = f64::INFINITY, "`max` must be finite"),
+            (|b| b.min[1] = 101.0, "`min` is above `max` for band 1, counted from 0"),
+            (|b| _ = b.percentiles.insert("5".into(), vec![1.0]), "`percentiles.5` has 1 values, but `channels` is 2"),
+            (
+                |b| _ = b.percentiles.insert("101".into(), vec![1.0, 1.0]),
+                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"101\"",
+            ),
+        ];
+        assert_eq!(two_bands().check(), Ok(()));
+        for (spoil, problem) in cases {
+            let mut bands = two_bands();
+            spoil(&mut bands);
+            assert_eq!(bands.check(), Err(problem.to_string()));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Images of any number of bands and of 16-bit or float values: compared with torchvision for float tensors and with
+//! plain loops, and refused where a transform or a record does not fit.
+
+use loaders::example::{self, Example, Format};
+use loaders::transform::Scratch;
+use loaders::{Bands, Draws, Dtype, EvalOrder, ImageSpec, Images, Loader, Manifest, Options, Pipeline};
+use serde::Deserialize;
+
+use crate::common::TestData;
+
+const SPEC: ImageSpec = ImageSpec::new(9, 7, 5);
+
+fn stored(dtype: Dtype, value: f32) -> Vec<u8> {
+    match dtype {
+        Dtype::U8 => vec![value as u8],
+        Dtype::U16 => (value as u16).to_le_bytes().to_vec(),
+        Dtype::I16 => (value as i16).to_le_bytes().to_vec(),
+        Dtype::F32 => value.to_le_bytes().to_vec(),
+    }
+}
+
+fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| stored(dtype, *value)).collect()
+}
+
+/// Returns interleaved values that the type can store.
+fn values(dtype: Dtype, sample: u64, spec: ImageSpec) -> Vec<f32> {
+    let mut draws = Draws::new(99, sample, 0, 0);
+    let value = |draws: &mut Draws| match dtype {
+        Dtype::U8 => (draws.next_u32() & 0xff) as f32,
+        Dtype::U16 => (draws.next_u32() & 0xffff) as f32,
+        Dtype::I16 => (draws.next_u32() & 0xffff) as f32 - 32768.0,
+        Dtype::F32 => draws.range(-500.0, 3500.0),
+    };
+    (0..spec.values()).map(|_| value(&mut draws)).collect()
+}
+
+fn manifest(dtype: Dtype, channels: u32) -> Manifest {
+    let numbers = |of: fn(u32) -> f64| (0..channels).map(of).collect::<Vec<f64>>();
+    let percentiles = [("1", numbers(|c| f64::from(10 * c))), ("99", numbers(|c| f64::from(2000 + c)))];
+    let bands = Bands {
+        dtype,
+        channels: Some(channels),
+        names: (0..channels).map(|band| format!("B{band}")).collect(),
+        min: numbers(|_| 0.0),
+        max: numbers(|c| f64::from(2550 + 255 * c)),
+        percentiles: percentiles.map(|(percent, values)| (percent.to_string(), values)).into(),
+        nodata: None,
+    };
+    let version = Manifest::version_for(false, &bands);
+    let (mean, std) = (numbers(|c| f64::from(100 * c)), numbers(|c| f64::from(1 + c)));
+    Manifest { version, classes: vec!["a".into()], bands, mean, std, ..Manifest::default() }
+}
+
+fn pipeline(ops: &[&str], dtype: Dtype, spec: ImageSpec) -> Result<Pipeline, String> {
+    let ops: Vec<String> = ops.iter().map(|op| op.to_string()).collect();
+    Pipeline::new(&ops, spec, &manifest(dtype, spec.channels), 1).map_err(|error| error.to_string())
+}
+
+fn record(encoded: &[u8], dtype: Dtype, spec: ImageSpec) -> Example<'_> {
+    Example {
+        encoded,
+        format: Format::Raw,
+        height: spec.height,
+        width: spec.width,
+        channels: spec.channels,
+        dtype,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+        entry_points: &[],
+        labels: Default::default(),
+    }
+}
+
+/// Returns the planar result for these interleaved values.
+fn run(pipeline: &Pipeline, values: &[f32], spec: ImageSpec, id: u64) -> Vec<f32> {
+    let mut out = vec![f32::NAN; pipeline.output().values()];
+    let encoded = bytes(pipeline.dtype(), values);
+    pipeline.run(&record(&encoded, pipeline.dtype(), spec), id, 0, &mut Scratch::default(), &mut out).unwrap();
+    out
+}
+
+fn planar(values: &[f32], channels: usize) -> Vec<f32> {
+    (0..channels).flat_map(|channel| values.iter().skip(channel).step_by(channels).copied()).collect()
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    op: String,
+    dtype: Dtype,
+    sample: u64,
+    values: Vec<f32>,
+}
+
+/// The largest distances are relative to the largest value. Values are not rounded to 8 bits and not clamped.
+#[test]
+fn torchvision_on_float_tensors() {
+    let golden: Golden = serde_json::from_str(include_str!("../golden/bands.json")).unwrap();
+    for Case { op, dtype, sample, values: expected } in golden.cases {
+        let out = run(&pipeline(&[&op], dtype, SPEC).unwrap(), &values(dtype, sample, SPEC), SPEC, sample);
+        assert_eq!(out.len(), expected.len(), "{op}");
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        let far = out.iter().zip(&expected).map(|(a, b)| (a - b).abs() / largest).max_by(f32::total_cmp).unwrap();
+        let most = if op.starts_with("normalize") { 0.0 } else { 1e-6 };
+        assert!(far <= most, "{op} of {dtype}: {far:e} away");
+    }
+}
+
+/// Compares crops, padding and mirrors of each type with plain loops. All values are exact.
+#[test]
+fn geometry_of_all_types_equals_plain_loops() {
+    for (dtype, channels) in [(Dtype::U16, 13), (Dtype::I16, 2), (Dtype::F32, 1), (Dtype::F32, 3), (Dtype::U8, 6)] {
+        let spec = ImageSpec::new(9, 7, channels);
+        let padded = pipeline(&["pad_crop(2)", "flip", "vertical_flip", "center_crop(5)"], dtype, spec).unwrap();
+        assert_eq!(padded.dtype(), dtype);
+        for id in 0..40 {
+            let values = values(dtype, id, spec);
+            let mut draws = Draws::new(1, id, 0, 0);
+            let [down, right] = [0; 2].map(|_: i32| draws.below(5) as i32 - 2);
+            let [mirrored, upside_down] = [1, 2].map(|op| Draws::new(1, id, 0, op).unit() < 0.5);
+            let at = |channel: u32, y: i32, x: i32| {
+                // center_crop(5) of 9 x 7 begins at row 2 and column 1.
+                let (y, x) = (y + 2, x + 1);
+                let y = if upside_down { 8 - y } else { y } + down;
+                let x = if mirrored { 6 - x } else { x } + right;
+                let inside = (0..9).contains(&y) && (0..7).contains(&x);
+                if inside { values[((y * 7 + x) as u32 * channels + channel) as usize] } else { 0.0 }
+            };
+            let places = (0..channels).flat_map(|c| (0..5).flat_map(move |y| (0..5).map(move |x| (c, y, x))));
+            let expected: Vec<f32> = places.map(|(c, y, x)| at(c, y, x)).collect();
+            assert_eq!(run(&padded, &values, spec, id), expected, "{dtype} with {channels}, image {id}");
+        }
+    }
+}
+
+#[test]
+fn values_keep_their_units() {
+    let spec = ImageSpec::new(1, 2, 3);
+    let values = [0.0, 700.0, 65535.0, 15.0, 300.0, 1.0];
+    let result = |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &values, spec, 0);
+    assert_eq!(result(&[]), planar(&values, 3));
+    // The means are 0, 100 and 200, the deviations 1, 2 and 3.
+    assert_eq!(result(&["normalize"]), [0.0, 15.0, 300.0, 100.0, 65335.0 / 3.0, -199.0 / 3.0]);
+    assert_eq!(result(&["clip_percentile(1, 99)"]), [0.0, 15.0, 700.0, 300.0, 2002.0, 20.0]);
+    assert_eq!(result(&["scale(0, 100)"])[1..4], [0.15, 7.0, 3.0]);
+    assert_eq!(result(&["log1p"])[1], 16f64.ln() as f32);
+    // After scale, normalize uses the scaled mean and deviation, so its results are the same.
+    let (plain, scaled) = (result(&["normalize"]), result(&["scale(0, 1000)", "normalize"]));
+    assert!(plain.iter().zip(&scaled).all(|(a, b)| (a - b).abs() <= 1e-5 * a.abs().max(1.0)), "{plain:?} {scaled:?}");
+    assert_eq!(result(&["select_bands(2, 0)"]), [65535.0, 1.0, 0.0, 15.0]);
+    assert_eq!(result(&["select_bands(B2, B0)", "select_bands(1)", "normalize"]), [0.0, 15.0]);
+    let resized = result(&["select_bands(1)", "resize(1x1)"]);
+    assert_eq!(resized, [500.0]);
+    let p = pipeline(&["select_bands(B2, B1)", "normalize"], Dtype::U16, spec).unwrap();
+    assert_eq!(p.ops(), ["select_bands(2, 1)", "normalize(200, 100, 3, 2)"]);
+    assert!(p.tables().is_none() && p.check_bytes().unwrap_err().to_string().contains("uint16"));
+}
+
+/// Brightness, noise and gamma act on the range of each band: 2550, 2805 and 3060 are like 255 for bytes.
+#[test]
+fn intensity_acts_on_the_range_of_each_band() {
+    let spec = ImageSpec::new(4, 4, 3);
+    let values: Vec<f32> = (0..48).map(|i| (i * 50) as f32).collect();
+    let change = |op: &str, id| -> Vec<f32> {
+        let out = run(&pipeline(&[op], Dtype::I16, spec).unwrap(), &values, spec, id);
+        out.iter().zip(planar(&values, 3)).map(|(a, b)| a - b).collect()
+    };
+    let delta = Draws::new(1, 3, 0, 0).range(-10.0, 10.0);
+    for (at, moved) in change("brightness(10)", 3).iter().enumerate() {
+        assert!((moved - delta * [10.0, 11.0, 12.0][at / 16]).abs() < 1e-2, "{at}");
+    }
+    let noise: Vec<f32> = (0..200).flat_map(|id| change("noise(5)", id)[16..32].to_vec()).collect();
+    let std = (noise.iter().map(|x| x * x).sum::<f32>() / noise.len() as f32).sqrt();
+    assert!((std / 55.0 - 1.0).abs() < 0.05, "{std}");
+    let gamma = run(&pipeline(&["gamma(2, 2)"], Dtype::I16, spec).unwrap(), &values, spec, 0);
+    assert!((gamma[15] - 2550.0 * (2250.0f32 / 2550.0).powi(2)).abs() < 1e-2, "{}", gamma[15]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_an_alternative() {
+    for (op, parts) in [
+        ("equalize", &["equalize needs images of uint8 with 1 or 3 channels", "uint16 with 5", "clip_percentile"][..]),
+        ("color_jitter(1, 1, 1, 0.1)", &["uint16 with 5", "brightness, contrast and gamma"]),
+        ("rand_augment", &["rand_augment needs images of uint8"]),
+        ("clip_percentile(2, 99)", &["dataset.json has no percentile 2; it has 1, 99"]),
+        ("clip_percentile(99, 1)", &["expected low < high, got 99 and 1"]),
+        ("scale(1, 1)", &["expected min < max"]),
+        ("select_bands(5)", &["band: expected a whole number from 0 to 4, got 5"]),
+        ("select_bands(B7)", &["there is no band \"B7\"", "the bands are B0, B1"]),
+        ("select_bands(0, B1)", &["only numbers or only names"]),
+        ("gamma(0, 1)", &["expected 0 < low <= high"]),
+    ] {
+        let error = pipeline(&[op], Dtype::U16, SPEC).unwrap_err();
+        assert!(parts.iter().all(|part| error.contains(part)), "{op}: {error}");
+    }
+    let refused = |ops: &[&str]| pipeline(ops, Dtype::U16, SPEC).unwrap_err();
+    assert!(refused(&["log1p", "normalize"]).contains("do not hold after log1p"));
+    assert!(refused(&["normalize", "select_bands(0)"]).contains("must come before all transforms that change values"));
+    assert!(refused(&["flip", "resize(4x4)"]).contains("it must be the first"));
+    assert!(refused(&["rgb"]).contains("select_bands(0, 0, 0)"));
+    assert!(pipeline(&["equalize"], Dtype::U8, SPEC).unwrap_err().contains("uint8 with 5"));
+    let mut unknown = manifest(Dtype::U16, 5);
+    unknown.bands.min.clear();
+    let error = Pipeline::new(&["brightness(3)".to_string()], SPEC, &unknown, 1).unwrap_err().to_string();
+    assert!(error.contains("no `min` and `max`") && error.contains("trireme data stats"), "{error}");
+    let mut negative = manifest(Dtype::I16, 5);
+    negative.bands.min[3] = -7.0;
+    let error = Pipeline::new(&["log1p".to_string()], SPEC, &negative, 1).unwrap_err().to_string();
+    assert!(error.contains("smallest value of band 3 is -7"), "{error}");
+}
+
+fn data(dtype: Dtype, spec: ImageSpec, record_dtype: impl Fn(u64) -> Dtype) -> TestData {
+    let payload = |id| {
+        let dtype = record_dtype(id);
+        let (encoded, mut out) = (bytes(dtype, &values(dtype, id, spec)), Vec::new());
+        example::encode(&record(&encoded, dtype, spec), &mut out);
+        out
+    };
+    let mut data = TestData::of(&(0..20).map(payload).collect::<Vec<_>>(), 2, spec.channels as usize);
+    let splits = std::mem::take(&mut data.manifest.splits);
+    data.manifest = Manifest { splits, ..manifest(dtype, spec.channels) };
+    data.manifest.write(&data.dir).unwrap();
+    data
+}
+
+#[test]
+fn batches_have_the_values_of_the_records() {
+    for dtype in Dtype::ALL {
+        let data = data(dtype, SPEC, |_| dtype);
+        let split = data.shared();
+        assert_eq!(split.images().unwrap(), Images::Fixed(SPEC));
+        let pipeline = pipeline(&["flip", "normalize"], dtype, SPEC).unwrap();
+        let order = Box::new(EvalOrder::new(split.len(), 8, 0, 1));
+        let mut loader = Loader::start(split, pipeline.clone(), order, Options::default()).unwrap();
+        let mut seen = 0;
+        while let Some(batch) = loader.next().unwrap() {
+            for (&id, image) in batch.ids().iter().zip(batch.images().chunks_exact(SPEC.values())) {
+                assert_eq!(image, run(&pipeline, &values(dtype, id, SPEC), SPEC, id), "{dtype}, image {id}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 20);
+    }
+}
+
+#[test]
+fn a_record_of_another_type_or_length_is_named() {
+    let data = data(Dtype::U16, SPEC, |id| if id == 13 { Dtype::I16 } else { Dtype::U16 });
+    let split = data.shared();
+    let pipeline = pipeline(&["normalize"], Dtype::U16, SPEC).unwrap();
+    let order = Box::new(EvalOrder::new(split.len(), 20, 0, 1));
+    let mut loader = Loader::start(split, pipeline.clone(), order, Options::default()).unwrap();
+    let error = loader.next().unwrap_err().to_string();
+    let parts = ["train-00001-of-00002.tfrecord, record 3", "image of int16 values, expected uint16"];
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    let (encoded, mut out) = (vec![0; 629], vec![0.0; SPEC.values()]);
+    let short = record(&encoded, Dtype::U16, SPEC);
+    let fault = pipeline.run(&short, 0, 0, &mut Scratch::default(), &mut out).unwrap_err().to_string();
+    assert_eq!(fault, "RAW image of 9x7x5 with uint16 values: expected 630 bytes (above 0), got 629");
+}

@@ -1,0 +1,198 @@
+//! Images of many bands and of 16-bit or float values, with the real binary: the bits of a run do not depend on the
+//! ranks or on a stop, the network sees what only one band or the lowest bits show, and data sets that a model was not
+//! trained on are refused.
+
+use std::path::Path;
+
+use formats::checkpoint::ModelFile;
+use loaders::{Draws, Dtype, ImageSpec};
+use serde_json::Value;
+
+use support::bands::{At, images, stored};
+use support::program::{events, run};
+use support::setting::Setting;
+
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 4
+seed = 3
+batch = 20
+workers = 3
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+reference_batch = 20
+
+[reduce]
+codec = "exact"
+"#;
+
+const MULTISPECTRAL: ImageSpec = ImageSpec::new(28, 28, 13);
+
+/// Returns true in the half of the image that shows the label.
+fn shows(at: At) -> bool {
+    (at.x < 14) == (at.label == 0)
+}
+
+/// Noise in all bands. The class is visible in band 9 only.
+fn band_nine(at: At, draws: &mut Draws) -> f64 {
+    let noise = 2000.0 + f64::from(draws.below(800));
+    noise + if at.band == 9 && shows(at) { 600.0 } else { 0.0 }
+}
+
+fn top1(out: &str) -> f64 {
+    events(out, "eval").last().expect("an evaluation")["top1"].as_f64().expect("a score")
+}
+
+#[test]
+fn ranks_and_stops_change_no_bit() {
+    let recipe = RECIPE.replace(
+        r#"train = ["normalize"]"#,
+        r#"train = ["pad_crop(2)", "flip", "brightness(20)", "normalize", "cutout(6)"]"#,
+    );
+    for (spec, dtype) in [(MULTISPECTRAL, Dtype::U16), (ImageSpec::new(28, 28, 4), Dtype::F32)] {
+        let value = |at: At, draws: &mut Draws| band_nine(at, draws) * if dtype == Dtype::F32 { 1e-3 } else { 1.0 };
+        let setting = Setting::with(&recipe, |dir| images(dir, (spec, dtype), [75, 31], value));
+        for ranks in [1, 2, 3] {
+            setting.trained(&format!("{ranks}"), ranks, &["--max-steps", "10"]);
+            assert_eq!(setting.digest(&format!("{ranks}")), setting.digest("1"), "{ranks} ranks, {dtype}");
+        }
+        setting.trained("stopped", 2, &["--max-steps", "6"]);
+        std::fs::remove_file(Path::new(&setting.out("stopped")).join("model.h5")).unwrap();
+        setting.trained("stopped", 3, &["--max-steps", "10", "--resume", "auto"]);
+        assert_eq!(setting.digest("stopped"), setting.digest("1"), "{dtype}");
+        assert_eq!(setting.model("stopped"), setting.model("1"), "{dtype}");
+        let model = ModelFile::read(&Path::new(&setting.out("1")).join("model.h5")).unwrap();
+        assert_eq!(
+            (model.bands, model.input),
+            (setting.images.manifest.bands.clone(), [spec.channels as usize, 28, 28])
+        );
+    }
+}
+
+#[test]
+fn what_only_band_nine_shows_is_learned() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [400, 200], band_nine));
+    let all = setting.trained("all", 0, &[]);
+    assert!(top1(&all) >= 0.99, "{}", top1(&all));
+    let list = r#"["select_bands(B1, B2, B3)", "normalize"]"#;
+    let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
+    let cut = setting.trained("rgb", 0, &["--set", &train, "--set", &eval]);
+    assert!((0.35..0.65).contains(&top1(&cut)), "{}", top1(&cut));
+    // The model knows the bands that it keeps, and eval gives the same score.
+    for (out, expected) in [(&all, top1(&all)), (&cut, top1(&cut))] {
+        let model = format!("{out}/model.h5");
+        let scored = run(0, &["eval", &model, "--data", &setting.data, "--threads", "1", "--json"]).succeeded();
+        let score: Value = serde_json::from_str(&scored.stdout).unwrap();
+        assert_eq!(score["top1"], expected);
+    }
+}
+
+#[test]
+fn what_only_the_low_bits_show_is_learned() {
+    let spec = ImageSpec::new(28, 28, 1);
+    let value = |at: At, draws: &mut Draws| f64::from(0x1200 + draws.below(96)) + if shows(at) { 100.0 } else { 0.0 };
+    let setting = Setting::with(RECIPE, |dir| images(dir, (spec, Dtype::U16), [400, 200], value));
+    let out = setting.trained("16 bits", 0, &[]);
+    assert!(top1(&out) >= 0.99, "{}", top1(&out));
+    let cut = |at: At, draws: &mut Draws| f64::from(value(at, draws) as u16 >> 8);
+    let recipe = RECIPE.replace(r#"["normalize"]"#, r#"["normalize(0.5, 0.25)"]"#);
+    let setting = Setting::with(&recipe, |dir| images(dir, (spec, Dtype::U8), [400, 200], cut));
+    let out = setting.trained("8 bits", 0, &[]);
+    assert!((0.35..0.65).contains(&top1(&out)), "{}", top1(&out));
+}
+
+#[test]
+fn other_data_sets_and_transforms_are_refused() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
+    let list = r#"augment.train=["equalize", "normalize"]"#;
+    let refused = setting.train("equalize", 0, &["--set", list]);
+    refused.failed(2, &["equalize", "uint16 with 13", "clip_percentile(1, 99)"]);
+    let out = setting.trained("out", 0, &["--max-steps", "1"]);
+    let model = format!("{out}/model.h5");
+    let eval = |data: &str| run(0, &["eval", &model, "--data", data, "--threads", "1"]);
+    let signed = setting.folder.path().join("signed");
+    images(&signed, (MULTISPECTRAL, Dtype::I16), [20, 20], band_nine);
+    eval(&signed.display().to_string()).failed(1, &["trained on images of uint16", "int16"]);
+    let fewer = setting.folder.path().join("fewer");
+    images(&fewer, (ImageSpec::new(28, 28, 4), Dtype::U16), [20, 20], band_nine);
+    eval(&fewer.display().to_string()).failed(1, &["trained on images of 28x28x13", "28x28x4"]);
+    let renamed = setting.described("renamed", |manifest| manifest.bands.names[3] = "near infrared".into());
+    eval(&renamed).failed(1, &["band 3 is \"B4\"", "\"near infrared\""]);
+    let fewer = setting.described("twelve", |manifest| {
+        let bands = &mut manifest.bands;
+        bands.channels = Some(12);
+        bands.names.truncate(12);
+        let lists = [&mut bands.min, &mut bands.max, &mut manifest.mean, &mut manifest.std];
+        lists.into_iter().chain(bands.percentiles.values_mut()).for_each(|list| list.truncate(12));
+    });
+    setting.train("twelve", 0, &["--data", &fewer]).failed(2, &["images have 13 channels", "dataset.json says 12"]);
+    // The error names a record if its type differs from dataset.json.
+    let wrong = setting.described("wrong", |manifest| manifest.bands.dtype = Dtype::I16);
+    let refused = setting.train("wrong", 0, &["--data", &wrong]);
+    refused.failed(1, &["train-0000", "record ", "image of uint16 values, expected int16"]);
+}
+
+/// Predicts an array file of an image, and exports the model with its preprocessing.
+#[test]
+fn files_of_bands_are_classified_and_models_exported() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [200, 20], band_nine));
+    let out = setting.trained("out", 0, &["--set", "epochs=2"]);
+    for label in [0, 1] {
+        let mut draws = Draws::new(9, label.into(), 0, 0);
+        let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        file.extend(
+            format!("{:<117}\n", "{'descr': '<u2', 'fortran_order': False, 'shape': (28, 28, 13), }").into_bytes(),
+        );
+        let places = (0..28).flat_map(|y| (0..28).flat_map(move |x| (0..13).map(move |band| At { y, x, band, label })));
+        places.for_each(|at| file.extend(stored(Dtype::U16, band_nine(at, &mut draws))));
+        let path = setting.folder.path().join(format!("{label}.npy"));
+        std::fs::write(&path, &file).unwrap();
+        let path = path.display().to_string();
+        let found = run(0, &["predict", &out, &path, "--json"]).succeeded().stdout;
+        let expected = if label == 0 { "left" } else { "right" };
+        assert!(found.find(expected) < found.find(if label == 0 { "right" } else { "left" }), "{found}");
+    }
+    let onnx = setting.folder.at("model.onnx");
+    let exported = run(0, &["export", &out, "--to", "onnx", "--preprocess", "-o", &onnx]).succeeded();
+    assert!(exported.stderr.contains("uint16 (N, 28, 28, 13), stored values"), "{}", exported.stderr);
+    let bytes = std::fs::read(&onnx).unwrap();
+    assert!(bytes.windows(17).any(|part| part == b"\"dtype\":\"uint16\","), "the metadata tell the type");
+}
+
+/// Starts a network for 13 bands from weights for three bands.
+#[test]
+fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
+    let value = |at: At, draws: &mut Draws| band_nine(At { band: 9, ..at }, draws);
+    let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(28, 28, 3), Dtype::U16), [60, 20], value));
+    let source = setting.trained("source", 0, &["--max-steps", "1"]);
+    let bands = setting.folder.path().join("bands");
+    images(&bands, (MULTISPECTRAL, Dtype::U16), [60, 20], value);
+    let (data, from) = (bands.display().to_string(), format!("init.from={source}"));
+    let args = ["--data", &data, "--set", &from, "--set", "schedule.base_lr=1e-30", "--max-steps", "1"];
+    setting.train("refused", 0, &args).failed(2, &["images of 3 channels", "have 13", "init.stem = \"repeat\""]);
+    let started = setting.train("started", 0, &[&args[..], &["--set", "init.stem=repeat"]].concat()).succeeded();
+    assert!(started.stderr.contains("13 instead of 3 channels, scaled by 3/13"), "{}", started.stderr);
+    let first = |out: &str| {
+        let model = ModelFile::read(&Path::new(&setting.out(out)).join("model.h5")).unwrap();
+        model.layers[0].tensors[0].clone()
+    };
+    let ((_, shape, spread), (_, _, own)) = (first("started"), first("source"));
+    let plane = shape[2] * shape[3];
+    assert_eq!(shape[1], 13);
+    for (at, value) in spread.iter().enumerate() {
+        let (filter, channel, pixel) = (at / (13 * plane), at / plane % 13, at % plane);
+        let expected = own[(filter * 3 + channel % 3) * plane + pixel] * (3.0 / 13.0);
+        assert!((value - expected).abs() <= 1e-6 * expected.abs(), "{at}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Small data sets with two classes, for any number of bands and any type of values.
+
+use std::fs;
+use std::path::Path;
+
+use loaders::{Bands, Draws, Dtype, ImageSpec, Manifest};
+
+use super::images::{Images, Record, split};
+
+/// A value of an image that a test writes.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub y: u32,
+    pub x: u32,
+    pub band: u32,
+    /// 0 or 1.
+    pub label: u32,
+}
+
+/// Writes images with values from `value`, which may draw from the image's random numbers. `dataset.json` describes the
+/// training images.
+pub fn images(
+    dir: &Path,
+    (spec, dtype): (ImageSpec, Dtype),
+    [train, test]: [u64; 2],
+    value: impl Fn(At, &mut Draws) -> f64,
+) -> Images {
+    fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let values = |seed: u64, id: u64| {
+        let mut draws = Draws::new(seed, id, 0, 0);
+        let label = draws.below(2);
+        let places = (0..spec.height).flat_map(|y| (0..spec.width).map(move |x| (y, x)));
+        let bands = places.flat_map(|(y, x)| (0..spec.channels).map(move |band| At { y, x, band, label }));
+        (label, bands.map(|at| value(at, &mut draws)).collect::<Vec<f64>>())
+    };
+    let record = |seed: u64, id: u64| {
+        let (label, values) = values(seed, id);
+        let pixels = values.iter().flat_map(|&value| stored(dtype, value)).collect();
+        Record { pixels, spec, dtype, label: label.into(), labels: None }
+    };
+    let splits = [
+        ("train".to_string(), split(dir, "train", train, 4, |id| record(1, id))),
+        ("test".to_string(), split(dir, "test", test, 2, |id| record(2, id))),
+    ];
+    let channels = spec.channels as usize;
+    let mut bands: Vec<Vec<f64>> = vec![Vec::new(); channels];
+    for id in 0..train {
+        for pixel in values(1, id).1.chunks_exact(channels) {
+            bands.iter_mut().zip(pixel).for_each(|(band, value)| band.push(*value));
+        }
+    }
+    bands.iter_mut().for_each(|band| band.sort_by(f64::total_cmp));
+    let mean = |band: &Vec<f64>| band.iter().sum::<f64>() / band.len() as f64;
+    let variance =
+        |band: &Vec<f64>| band.iter().map(|value| (value - mean(band)).powi(2)).sum::<f64>() / band.len() as f64;
+    let percentile = |percent: usize| bands.iter().map(|band| band[(band.len() - 1) * percent / 100]).collect();
+    let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
+    let described = Bands {
+        dtype,
+        channels: Some(spec.channels),
+        names: (1..=channels).map(|band| format!("B{band}")).collect(),
+        min: percentile(0),
+        max: percentile(100),
+        percentiles: [1, 99].map(|percent| (percent.to_string(), percentile(percent))).into(),
+        nodata: None,
+    };
+    let manifest = Manifest {
+        version: Manifest::version_for(false, &described),
+        classes: vec!["left".into(), "right".into()],
+        bands: described,
+        mean: bands.iter().map(|band| mean(band) / unit).collect(),
+        std: bands.iter().map(|band| variance(band).sqrt() / unit).collect(),
+        splits: splits.into(),
+        ..Manifest::default()
+    };
+    manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
+    Images { dir: dir.to_path_buf(), manifest }
+}
+
+/// Returns the little-endian bytes of a value.
+pub fn stored(dtype: Dtype, value: f64) -> Vec<u8> {
+    match dtype {
+        Dtype::U8 => vec![value as u8],
+        Dtype::U16 => (value as u16).to_le_bytes().to_vec(),
+        Dtype::I16 => (value as i16).to_le_bytes().to_vec(),
+        Dtype::F32 => (value as f32).to_le_bytes().to_vec(),
+    }
+}
