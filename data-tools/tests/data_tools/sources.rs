@@ -370,15 +370,18 @@ fn bad_arrays_are_named() {
     with(&[("x", images())], &["a.npz: there is no array with the labels of train"]);
     with(&[("weights", images())], &["no arrays of images and labels found, only weights"]);
     with(
-        &[("x", npy("<f4", "(1, 1, 2)", &[0; 8])), ("y", npy("|u1", "(1,)", &[0]))],
-        &["`x`: the type of the values is <f4", "255 * x"],
+        &[("x", npy("<f8", "(1, 1, 2)", &[0; 16])), ("y", npy("|u1", "(1,)", &[0]))],
+        &["`x`: the values have the type <f8", "astype('float32')"],
     );
     with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` has 2 images, but `y` has 1 labels"]);
     with(
         &[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))],
         &["`y`: the labels have the shape [2, 3]", "argmax"],
     );
-    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: an array of the shape [2, 2, 2, 2]"]);
+    with(
+        &[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())],
+        &["`x`: images of the shape [2, 2, 2]", "--layout"],
+    );
     with(
         &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
         &["`x`: the shape [9, 2, 2] of |u1 does not match the size of 8 bytes"],
