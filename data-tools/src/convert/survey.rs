@@ -6,7 +6,6 @@ use std::path::Path;
 use loaders::record::OVERHEAD;
 use loaders::{Bands, Dtype, Format, Limits};
 
-use super::order::TRAIN;
 use super::work::CHUNK_SAMPLES;
 use super::{dataset, shard_writer};
 use crate::error::Error;
@@ -16,6 +15,7 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::raw::values::Values;
 use crate::source::{Sample, Source};
+use crate::splits::TRAIN;
 use crate::{pool, text};
 
 /// Typical size of an index line, which holds two numbers.

@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base::text::shown;
 use loaders::dataset::MANIFEST;
-use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, example, shown};
+use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, example};
 use serde_json::json;
 
 use super::manifest;

@@ -6,7 +6,7 @@ use crate::format::manifest::Manifest;
 use crate::random::ORDER_OP;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::call::{Size, pixels};
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::op::{Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::paint::MAX_CHANNELS;
 use crate::transform::{call, ops};
 
@@ -87,11 +87,16 @@ impl TransformList {
         let (mean, std) = (numbers(&manifest.mean), numbers(&manifest.std));
         let mut work = None;
         for (index, text) in list.iter().enumerate() {
-            let fail = |problem| Error::Transform { index, text: text.clone(), problem };
+            let fail = |problem: Misfit| {
+                let is_about_sizes = matches!(problem, Misfit::VariousSizes);
+                Error::Transform { index, text: text.clone(), problem: problem.to_string(), is_about_sizes }
+            };
             let (transform, output) = step(index, text, (&mean, &std), now).map_err(fail)?;
             now = output;
             if transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
-                return Err(fail("it works on bytes, so it must come before normalize and standardize".into()));
+                return Err(fail(
+                    "it works on bytes, so it must come before normalize and standardize".to_string().into(),
+                ));
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
@@ -136,24 +141,24 @@ fn step(
     text: &str,
     (mean, std): (&[f64], &[f64]),
     now: Sizes,
-) -> Result<(Box<dyn Transform>, Sizes), String> {
+) -> Result<(Box<dyn Transform>, Sizes), Misfit> {
     if index >= usize::from(ORDER_OP) {
-        return Err(format!("a list has at most {ORDER_OP} transforms"));
+        return Err(format!("a list has at most {ORDER_OP} transforms").into());
     }
     let input = match now {
         Sizes::Equal(spec) => spec,
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
     if HEAD_WORDS.contains(&text.trim()) {
-        return Err("it must come before the transforms, at the start of the list".into());
+        return Err("it must come before the transforms, at the start of the list".to_string().into());
     }
     let transform = ops::parse(text, Context { input, mean, std })?;
     if transform.resizes() && index > 0 {
-        return Err("it resizes, so it must be the first in the list".into());
+        return Err("it resizes, so it must be the first in the list".to_string().into());
     }
     if transform.resizes() && input.channels as usize > MAX_CHANNELS {
         let channels = input.channels;
-        return Err(format!("images of {channels} channels cannot be resized; expected at most {MAX_CHANNELS}"));
+        return Err(format!("images of {channels} channels cannot be resized; expected at most {MAX_CHANNELS}").into());
     }
     let output = match now {
         Sizes::Equal(spec) if transform.varies() => {

@@ -14,7 +14,8 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
-use crate::text::did_you_mean;
+use base::text::{did_you_mean, with_advice};
+
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, BuildResult, Context};
@@ -131,11 +132,8 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();
-        return Err(format!(
-            "unknown transform{}; known transforms are {}",
-            did_you_mean(call.name, &names),
-            names.join(", ")
-        ));
+        let problem = format!("unknown transform{}", did_you_mean(call.name, &names));
+        return Err(with_advice(&problem, &format!("known transforms are {}", names.join(", "))));
     };
-    build.run(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
+    build.run(&call.arguments, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))
 }

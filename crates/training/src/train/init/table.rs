@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use base::text::printable;
 use formats::interop::{Model, Weights};
-use loaders::printable;
 use recipe::Recipe;
 
 use super::matching::{MatchResult, TensorMatch, TensorMatches};
