@@ -70,7 +70,7 @@ mod tests {
 
     /// The constant must match the sources that were built.
     #[test]
-    fn the_bundled_version_is_told_right() {
+    fn the_bundled_version_matches_the_sources() {
         let (of, version, library) = JPEG;
         assert_eq!(crates(&[of]), [format!("{of} {version}")]);
         // Crates for other platforms may not have been downloaded.

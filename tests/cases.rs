@@ -88,7 +88,7 @@ fn class_names_of_parquet_files_are_mapped_by_name() {
 fn names_that_contradict_each_other_are_refused_with_both_places() {
     let case = Case::new("index-conflicting-names");
     let ended = case.run(&["data", "index", "src"]);
-    says(&ended, 1, &["train-00000-of-00001.tfrecord: record 0", "record 0 at byte 0 of test-00000-of-00001.tfrecord"]);
+    says(&ended, 1, &["train-00000-of-00001.tfrecord: record 0", "byte 0 of test-00000-of-00001.tfrecord"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn words_for_splits_are_known_in_any_form() {
 #[test]
 fn a_folder_one_level_too_high_is_refused() {
     let case = Case::new("folder-one-level-up");
-    says(&case.convert("folder", "src", &[]), 1, &["the splits train, val are in src/dataset"]);
+    says(&case.convert("folder", "src", &[]), 1, &["train, val", "src/dataset"]);
     let (train, small) = (case.folder.path().join("w/train"), case.folder.path().join("w/train_small"));
     [train, small].iter().for_each(|to| copy(&case.folder.path().join("src/dataset/train"), to));
     says(&case.convert("folder", "w", &[]), 1, &["`train_small`", "--split-map"]);
@@ -119,15 +119,15 @@ fn a_folder_one_level_too_high_is_refused() {
 fn classes_that_training_lacks_are_refused() {
     let case = Case::new("classes-only-in-test");
     (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
-    says(&case.convert("csv", "t.csv", &[]), 1, &["line 4: label `z` is not one of the 2 classes of train"]);
-    says(&case.convert("folder", "f", &[]), 1, &["a class that train does not have: z"]);
+    says(&case.convert("csv", "t.csv", &[]), 1, &["line 4: ", "label `z`", "2 classes"]);
+    says(&case.convert("folder", "f", &[]), 1, &["not have: z", "--on-bad skip"]);
 }
 
 #[test]
 fn lines_with_too_many_fields_are_refused() {
     let case = Case::new("csv-long-lines");
     (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
-    let line = "more fields than the header";
+    let line = "more fields";
     says(&case.convert("csv", "comma.csv", &[]), 1, &["line 2: ", "line 3: ", line]);
     says(&case.convert("csv", "comma3.csv", &[]), 1, &["bird", "machine", "--split-map"]);
     says(&case.convert("csv", "several.csv", &[]), 1, &["line 2: ", line]);
@@ -137,23 +137,24 @@ fn lines_with_too_many_fields_are_refused() {
 fn labels_that_cannot_be_used_are_left_out_on_request() {
     let case = Case::new("on-bad-skip-labels");
     for (kind, source, more, train, left_out) in [
-        ("parquet", "null-label", &[][..], 8, "row 4: the label is null"),
-        ("parquet", "minus-one", &[], 9, "row 0: label `-1`"),
-        ("webdataset", "wds", &["--classes", "cl.txt"], 6, "s2.jpg: label `emu`"),
-        ("recordio", "insightface", &[], 9, "record 0 at byte 0"),
+        ("parquet", "null-label", &[][..], 8, ["row 4: ", "is null"]),
+        ("parquet", "minus-one", &[], 9, ["row 0: ", "label `-1`"]),
+        ("webdataset", "wds", &["--classes", "cl.txt"], 6, ["s2.jpg: ", "label `emu`"]),
+        ("recordio", "insightface", &[], 9, ["record 0 ", "byte 0"]),
     ] {
         says(&case.convert(kind, source, &[&["--on-bad", "skip"], more].concat()), 0, &[]);
         assert_eq!(case.count("out", "train"), train, "{source}");
-        assert!(case.skipped().contains(left_out), "{source}: {}", case.skipped());
+        let skipped = case.skipped();
+        assert!(left_out.iter().all(|part| skipped.contains(part)), "{source}: {skipped}");
     }
 }
 
 #[test]
 fn archives_and_records_say_what_is_wrong_with_them() {
     let case = Case::new("wds-messages");
-    says(&case.convert("webdataset", "jnan", &[]), 1, &["s0.json: not valid JSON"]);
-    says(&case.convert("webdataset", "gz", &[]), 1, &["gz/train-000000.tar.gz: the archive is compressed"]);
-    says(&case.convert("webdataset", "gz2", &[]), 1, &["gz2/train-000000.tar: the archive is compressed with gzip"]);
+    says(&case.convert("webdataset", "jnan", &[]), 1, &["s0.json: ", "valid JSON"]);
+    says(&case.convert("webdataset", "gz", &[]), 1, &["gz/train-000000.tar.gz: ", "compressed"]);
+    says(&case.convert("webdataset", "gz2", &[]), 1, &["gz2/train-000000.tar: ", "compressed with gzip"]);
     says(&case.convert("webdataset", "inp", &[]), 1, &[".input.jpg, .target.cls"]);
     says(&case.convert("webdataset", "cat", &[]), 0, &[]);
     assert_eq!(case.count("out", "train"), 18);
@@ -179,7 +180,7 @@ fn most_memory() -> u64 {
 fn small_files_do_not_ask_for_much_memory() {
     let case = Case::new("keras-h5-bomb");
     let ended = case.run(&["import", "gzipbomb.h5", "--model", "lenet", "--transform", "normalize(0,1)", "-o", "m.h5"]);
-    says(&ended, 1, &["gzipbomb.h5", "beta:0 has the shape [268435456]"]);
+    says(&ended, 1, &["gzipbomb.h5", "beta:0 ", "[268435456]"]);
     let case = Case::new("parquet-abort");
     says(&case.convert("parquet", "dict-num-values.parquet", &[]), 1, &["dict-num-values.parquet"]);
     let case = Case::new("parquet-memory");
@@ -230,7 +231,7 @@ fn graphs_of_other_programs_are_read() {
 }
 
 #[test]
-fn names_of_other_files_begin_no_lines() {
+fn names_in_files_cannot_begin_a_line_of_the_output() {
     let case = Case::new("forged-lines");
     let forged = |ended: &ProgramOutput| {
         let said = format!("{}{}", ended.stdout, ended.stderr);

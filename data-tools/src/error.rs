@@ -1,7 +1,8 @@
 //! The error type of this crate. Each message also says what the user can do.
 
 use crate::text;
-use loaders::{printable, printable_lines, why};
+use base::text::{printable, printable_lines};
+use loaders::why;
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,15 @@
 //! by index.
 
 use crate::error::Error;
+use base::text::push_decimal;
 use loaders::example::BoxLists;
-use loaders::text::push_decimal;
 use loaders::{Dtype, Example, Format};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+
+/// A higher label is assumed not to be a class.
+pub(crate) const MAX_CLASS: i64 = 1 << 20;
 
 /// A split of a source, such as `train`.
 #[derive(Debug, Clone, PartialEq, Eq)]

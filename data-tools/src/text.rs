@@ -1,7 +1,8 @@
 //! Formats numbers, sizes and lists for messages.
 
-use loaders::{printable, shown};
 use std::path::Path;
+
+use base::text::{printable, shown};
 
 /// Formats a size: `48273612` as `46.0 MiB`.
 pub(crate) fn bytes(n: u64) -> String {

@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
 use crate::spec::{Dtype, Images};
-use crate::text::{nearest, printable};
 
 /// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \
@@ -77,9 +77,9 @@ pub enum Error {
     NoBytes { dtype: Dtype },
     /// The directory is not a data set.
     #[error(
-        "{dir} is not a data set: {problem}; make one with `trireme data convert`, \
-         or index existing TFRecords with `trireme data index {dir}`",
-        dir = line(dir.display()),
+        "{path} is not a data set: {problem}; make one with `trireme data convert`{}",
+        index_advice(dir),
+        path = line(dir.display()),
         problem = line(problem)
     )]
     NoDataset { dir: PathBuf, problem: String },
@@ -158,7 +158,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A sample id is not below the number of samples of the split.
-    #[error("split `{split}` has {len} samples, so there is no sample {id}")]
+    #[error("split `{split}` has {}, so there is no sample {id}", plural(len, "sample"))]
     NoSample {
         split: String,
         id: u64,
@@ -174,6 +174,8 @@ pub enum Error {
         text: String,
         /// What is wrong and what to try.
         problem: String,
+        /// True if the only problem is that the images have various sizes.
+        is_about_sizes: bool,
     },
     /// The resulting images have various sizes.
     #[error(
@@ -221,6 +223,14 @@ fn line(text: impl Display) -> String {
     printable(&text.to_string()).into_owned()
 }
 
+/// Returns the advice to index the TFRecords in a directory. Empty if there is no such directory.
+fn index_advice(dir: &Path) -> String {
+    match dir.is_dir() {
+        true => format!(", or index existing TFRecords with `trireme data index {}`", line(dir.display())),
+        false => String::new(),
+    }
+}
+
 /// Formats a number of bytes for display.
 fn size(bytes: u64) -> String {
     match bytes as f64 {
@@ -240,7 +250,7 @@ impl Error {
     pub fn is_about_sizes(&self) -> bool {
         match self {
             Error::VariousSizes { .. } => true,
-            Error::Transform { problem, .. } => problem == VARIOUS_SIZES,
+            Error::Transform { is_about_sizes, .. } => *is_about_sizes,
             _ => false,
         }
     }
@@ -256,7 +266,8 @@ impl Error {
 const NAMES: usize = 10_000;
 
 /// Returns the system's error message with extra help. For a missing path, it names the missing directory and suggests
-/// a similar name. If too many files are open, it says how many are allowed.
+/// a similar name. If too many files are open, it says how many are allowed. The text can end with a question: append
+/// advice with [`base::text::with_advice`].
 pub fn why(path: &Path, error: &io::Error) -> String {
     let cause = match error.kind() {
         _ if error.raw_os_error() == Some(libc::EMFILE) => open_files(),
@@ -267,7 +278,7 @@ pub fn why(path: &Path, error: &io::Error) -> String {
                 format!("; {} is a file, not a folder", printable(&file.to_string_lossy()))
             })
         }
-        ErrorKind::IsADirectory => "; it is a folder, expected a file".into(),
+        ErrorKind::IsADirectory => return "it is a folder, not a file".into(),
         _ => String::new(),
     };
     format!("{error}{cause}")
@@ -341,6 +352,7 @@ fn similar_entry(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn only_a_full_disk_needs_space() {
@@ -361,28 +373,24 @@ mod tests {
             why(&path, &fs::read(&path).unwrap_err())
         };
         let at = |name: &str| folder.join(name).display().to_string();
-        assert!(said("photos/kiten.png").ends_with(&format!("; did you mean {}?", at("photos/kitten.png"))));
+        assert_mentions(&said("photos/kiten.png"), &[&at("photos/kitten.png")]);
         assert!(said("photos/zebra").starts_with("No such file") && said("photos/zebra").ends_with("(os error 2)"));
         let (gone, meant) = (at("phots"), at("photos"));
-        assert!(said("phots/a/b.png").ends_with(&format!("; there is no folder {gone}; did you mean {meant}?")));
+        assert_mentions(&said("phots/a/b.png"), &[&gone, &meant]);
         let file = at("photos/kitten.png");
-        assert!(said("photos/kitten.png/a").ends_with(&format!("; {file} is a file, not a folder")));
-        assert!(said("photos").ends_with("; it is a folder, expected a file"));
+        assert_mentions(&said("photos/kitten.png/a"), &[&file, "not a folder"]);
+        assert_mentions(&said("photos"), &["a folder", "not a file"]);
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn too_many_open_files_say_which_limit_to_raise() {
         let text = why(Path::new("photos"), &io::Error::from_raw_os_error(libc::EMFILE));
-        assert!(text.contains("(os error 24); "), "{text}");
-        // The limit can be raised without an administrator.
         let limit = getrlimit(Resource::Nofile);
+        assert_mentions(&text, &["os error 24", &limit.current.unwrap_or(u64::MAX).to_string()]);
+        // True if the limit can be raised without an administrator.
         let may_rise = limit.maximum.is_none_or(|most| limit.current.is_some_and(|now| now < most));
-        assert_eq!(
-            text.contains("raise the limit of open files from ") && text.contains("`ulimit -n "),
-            may_rise,
-            "{text}"
-        );
-        assert_eq!(text.contains("ask an administrator"), !may_rise, "{text}");
+        assert_eq!(text.contains("`ulimit -n "), may_rise, "{text}");
+        assert_eq!(text.contains("administrator"), !may_rise, "{text}");
     }
 }

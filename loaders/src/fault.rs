@@ -1,6 +1,8 @@
 //! Everything that can be wrong with a record: its framing, its tf.Example, its image.
 //! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
+use base::text::plural;
+
 use crate::spec::{Dtype, ImageSpec};
 
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +67,7 @@ pub enum Fault {
         got: ImageSpec,
     },
     /// The image has a different number of channels than the pipeline was built for.
-    #[error("image of {got} (height x width x channels), expected {expected} channels")]
+    #[error("image of {got} (height x width x channels), expected {}", plural(expected, "channel"))]
     Channels {
         /// Number of channels of the pipeline's input.
         expected: u32,

@@ -22,6 +22,9 @@ mod format;
 mod guarded;
 mod label_sets;
 pub mod memory;
+#[cfg(test)]
+#[path = "../tests/loaders/common/mentions.rs"]
+mod mentions;
 mod mix;
 pub mod order;
 pub mod random;
@@ -33,7 +36,6 @@ mod spec;
 pub mod stall;
 mod storage;
 mod sync;
-pub mod text;
 mod threads;
 pub mod transform;
 
@@ -66,7 +68,6 @@ pub use storage::mapping::Mapping;
 pub use storage::read_plan::Io;
 pub use storage::shard::Shard;
 pub use storage::{dataset, filesystem, shard, sigbus, stage};
-pub use text::{printable, printable_lines, shown};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};

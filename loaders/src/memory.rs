@@ -181,6 +181,7 @@ impl Default for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn the_least_limit_of_all_groups_above_counts() {
@@ -217,36 +218,42 @@ mod tests {
         assert!(available() > 1 << 20 && total() >= available() && total() < 1 << 60);
         assert!(check("nothing", 0, "").is_ok() && within("a batch", 5, 5, "").is_ok());
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();
-        assert!(["a batch", "52.0 GB", "24.0 GB", "fewer images"].iter().all(|part| text.contains(part)), "{text}");
+        assert_mentions(&text, &["a batch", "52.0 GB", "24.0 GB", "fewer images"]);
     }
 }
 
 #[cfg(test)]
 mod limits_tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
-    fn refused(limits: Limits, cost: Cost) -> Option<String> {
-        limits.check("JPEG", 1000, &cost).err().map(|fault| fault.to_string())
+    fn refused(limits: Limits, cost: Cost) -> Fault {
+        limits.check("JPEG", 1000, &cost).unwrap_err()
     }
 
     #[test]
     fn each_limit_is_told_with_its_flag() {
         let cost = |height, width| Cost { spec: ImageSpec::new(height, width, 3), memory: 0, scans: 1, seconds: 0.0 };
         let limits = Limits::DEFAULT;
-        assert_eq!(refused(limits, cost(9500, 11_000)), None);
-        assert_eq!(refused(limits, cost(1, limits.pixels as u32)), None);
-        let text = "image of 30000x20000x3 (height x width x channels): expected 1 to 178956970 pixels; scale it down \
-                    first, or raise --limit-memory (`data convert`, `predict`)";
-        assert_eq!(refused(limits, cost(30_000, 20_000)).as_deref(), Some(text));
-        assert!(refused(limits, cost(0, 5)).unwrap().starts_with("image of 0x5x3 "));
+        limits.check("JPEG", 1000, &cost(9500, 11_000)).unwrap();
+        limits.check("JPEG", 1000, &cost(1, limits.pixels as u32)).unwrap();
+        for wrong in [cost(30_000, 20_000), cost(0, 5)] {
+            let fault = refused(limits, wrong);
+            assert!(matches!(fault, Fault::PixelCount { got, limit: 178_956_970 } if got == wrong.spec), "{fault}");
+            assert_mentions(&fault.to_string(), &[&wrong.spec.to_string(), "1 to 178956970", "--limit-memory"]);
+        }
         let small = cost(2, 2);
         let heavy = Cost { memory: 900_000_000, ..small };
-        let text = "the JPEG needs 900.0 MB of memory, but 536.9 MB are allowed (512 MiB plus four times its size); scale it \
-                    down first, or raise --limit-memory (`data convert`, `predict`)";
-        assert_eq!(refused(limits, heavy).as_deref(), Some(text));
-        assert_eq!(refused(Limits::with_memory(1 << 30), heavy), None);
-        let slow = refused(limits, Cost { seconds: 18.0, scans: 499, ..small }).unwrap();
-        assert!(slow.contains("18.0 s") && slow.contains("499 scans") && slow.contains("--limit-seconds"), "{slow}");
-        assert!(refused(limits, Cost { scans: 501, ..small }).unwrap().contains("at most 500"));
+        let fault = refused(limits, heavy);
+        assert!(
+            matches!(fault, Fault::Memory { what: "JPEG", needed: Some(900_000_000), allowed: 536_874_912, .. }),
+            "{fault}"
+        );
+        assert_mentions(&fault.to_string(), &["JPEG", "900.0 MB", "536.9 MB", "512 MiB", "--limit-memory"]);
+        Limits::with_memory(1 << 30).check("JPEG", 1000, &heavy).unwrap();
+        let slow = refused(limits, Cost { seconds: 18.0, scans: 499, ..small }).to_string();
+        assert_mentions(&slow, &["18.0 s", "499 scans", "--limit-seconds"]);
+        let fault = refused(limits, Cost { scans: 501, ..small });
+        assert!(matches!(fault, Fault::Time { scans: 501, most_scans: 500, .. }), "{fault}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base::text::plural;
 use serde::{Deserialize, Serialize};
 
 /// Height, width and channels of an image. Bytes are interleaved (H, W, C), and floats are planar (C, H, W).
@@ -115,7 +116,7 @@ impl fmt::Display for Images {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(spec) => spec.fmt(f),
-            Self::Varied { channels } => write!(f, "various sizes and {channels} channels"),
+            Self::Varied { channels } => write!(f, "various sizes and {}", plural(channels, "channel")),
         }
     }
 }

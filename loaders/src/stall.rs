@@ -5,7 +5,6 @@
 //! all of them. If a registered thread has used less than a millisecond of CPU time over a long period, it is waiting
 //! in a call. A thread that reads or computes slowly uses more.
 
-use crate::text::printable;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, process};
+
+use base::text::printable;
 
 /// A thread that uses less CPU time than this counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);
@@ -135,6 +136,8 @@ struct WatchedWorker {
     since: Instant,
     /// Time of the next warning, counted from `since`. `None` before the first one.
     next: Option<Duration>,
+    /// The operation of the last warning, such as "reading PATH". `None` before the first one.
+    warned: Option<String>,
 }
 
 impl WatchedWorker {
@@ -200,7 +203,14 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
         watched.retain(|watched| workers.iter().any(|worker| Arc::ptr_eq(worker, &watched.worker)));
         for worker in workers {
             if !watched.iter().any(|watched| Arc::ptr_eq(&worker, &watched.worker)) {
-                watched.push(WatchedWorker { worker, number: 0, used: Duration::ZERO, since: now, next: None });
+                watched.push(WatchedWorker {
+                    worker,
+                    number: 0,
+                    used: Duration::ZERO,
+                    since: now,
+                    next: None,
+                    warned: None,
+                });
             }
         }
         for watched in &mut watched {
@@ -226,20 +236,22 @@ enum Verdict {
 }
 
 fn judge(limits: StallLimits, watched: &mut WatchedWorker, now: Instant) -> Verdict {
-    let (warned, waited) = (watched.next.is_some(), now - watched.since);
+    let waited = now - watched.since;
     let seconds = waited.as_secs_f64();
     let Some(work) = watched.observe(now) else {
-        let again = format!("the file system answers again after {seconds:.0} s");
-        return if warned { Verdict::Warn(again) } else { Verdict::Nothing };
+        return match watched.warned.take() {
+            Some(what) => Verdict::Warn(format!("{what}: the file system answers again after {seconds:.0} s")),
+            None => Verdict::Nothing,
+        };
     };
-    let path = printable(&work.path.to_string_lossy()).into_owned();
-    let what = format!("{} {path}: the file system has not answered for {seconds:.0} s", work.action);
+    let operation = format!("{} {}", work.action, printable(&work.path.to_string_lossy()));
+    let what = format!("{operation}: the file system has not answered for {seconds:.0} s");
     if limits.abort.is_some_and(|limit| waited >= limit) {
         return Verdict::End(format!("error: {what}; the command ends (--stall-abort)"));
     }
     match watched.next.or(limits.warn) {
         Some(due) if waited >= due => {
-            watched.next = Some(2 * waited);
+            (watched.next, watched.warned) = (Some(2 * waited), Some(operation));
             let limit = limits.abort.map(|limit| limit.as_secs_f64());
             let end = limit.map_or_else(String::new, |limit| format!("; the command ends after {limit:.0} s"));
             Verdict::Warn(format!("warning: {what}{end}"))
@@ -251,6 +263,7 @@ fn judge(limits: StallLimits, watched: &mut WatchedWorker, now: Instant) -> Verd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
     use std::sync::mpsc;
 
     /// Watches `operation` with these limits and returns all messages.
@@ -273,11 +286,9 @@ mod tests {
             during("reading", Path::new("c"), || wait(20));
             wait(100);
         });
-        let about: Vec<&str> = lines.iter().map(|line| line.split(" for ").next().unwrap()).collect();
-        assert!(about.len() >= 3, "{lines:?}");
-        assert_eq!(about[0], "warning: opening a\\u000ab: the file system has not answered");
-        assert_eq!(about[0], about[1]);
-        assert!(lines.last().unwrap().starts_with("the file system answers again after "), "{lines:?}");
+        assert!(lines.len() >= 3, "{lines:?}");
+        lines[..2].iter().for_each(|line| assert_mentions(line, &["warning", "opening", "a\\u000ab"]));
+        assert_mentions(lines.last().unwrap(), &["opening a\\u000ab: ", "answers again"]);
         // Another thread, which waits for a pipe.
         let (sender, receiver) = mpsc::channel::<()>();
         let lines = said(limits, || {
@@ -311,11 +322,11 @@ mod tests {
         worker.begin(Some(("writing", Path::new("x"))));
         let limits = StallLimits { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(100)) };
         let since = Instant::now();
-        let mut watched = WatchedWorker { worker, number: 1, used: Duration::ZERO, since, next: None };
+        let mut watched = WatchedWorker { worker, number: 1, used: Duration::ZERO, since, next: None, warned: None };
         let mut after = |seconds| judge(limits, &mut watched, since + Duration::from_secs(seconds));
         assert!(matches!(after(59), Verdict::Nothing));
-        let expected = "warning: writing x: the file system has not answered for 61 s; the command ends after 100 s";
-        assert!(matches!(after(61), Verdict::Warn(line) if line == expected));
+        let Verdict::Warn(line) = after(61) else { panic!("no warning after 61 s") };
+        assert_mentions(&line, &["warning", "writing", "x", "61 s", "100 s"]);
         assert!(matches!(after(99), Verdict::Nothing));
         assert!(matches!(after(100), Verdict::End(line) if line.starts_with("error: writing x: ")));
     }

@@ -6,13 +6,12 @@ use std::time::Instant;
 use backend::Precision;
 use base::screen;
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use training::{Error, bench, launch};
 
 use super::output::{Failure, print};
-use super::value::{DeviceName, bytes, gigabytes, measurement_seconds, positive, thread_count, transforms};
+use super::value::{DeviceName, bytes, gigabytes, measurement_seconds, positive, precision, thread_count, transforms};
 use super::{ops, scale, set_wait_policy};
 
 /// Arguments of `trireme bench`.
@@ -209,10 +208,6 @@ pub struct Allreduce {
     /// Encoding of the numbers, as in reduce.codec
     #[arg(long, value_name = "NAME", default_value = "float")]
     pub codec: String,
-}
-
-fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
 }
 
 /// Measures and prints one JSON line per measurement.

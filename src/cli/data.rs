@@ -444,9 +444,11 @@ mod tests {
     use clap::Parser;
     use std::{env, fs, process};
 
-    fn code(line: &str) -> u8 {
-        match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Some(Command::Data(args)) => run(&args).expect_err(line).code,
+    /// Returns the exit code of `trireme data` with these arguments.
+    fn code(arguments: &str) -> u8 {
+        let words = ["trireme", "data"].into_iter().chain(arguments.split(' '));
+        match Cli::try_parse_from(words).unwrap().command {
+            Some(Command::Data(args)) => run(&args).expect_err(arguments).code,
             other => panic!("{other:?}"),
         }
     }
@@ -457,14 +459,14 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("taken"), "x").unwrap();
         let folder = dir.display();
-        assert_eq!(code(&format!("trireme data info {folder}/missing")), FAILED);
-        assert_eq!(code(&format!("trireme data verify {folder}")), FAILED);
+        assert_eq!(code(&format!("info {folder}/missing")), FAILED);
+        assert_eq!(code(&format!("verify {folder}")), FAILED);
         // This is checked before anything is read.
-        assert_eq!(code(&format!("trireme data verify {folder} --duplicates {folder}/taken")), USAGE);
-        assert_eq!(code(&format!("trireme data stats {folder}")), FAILED);
-        assert_eq!(code(&format!("trireme data index {folder}")), FAILED);
-        assert_eq!(code(&format!("trireme data convert mnist {folder}/missing {folder}/out")), FAILED);
-        assert_eq!(code(&format!("trireme data convert mnist {folder} {folder}")), USAGE);
+        assert_eq!(code(&format!("verify {folder} --duplicates {folder}/taken")), USAGE);
+        assert_eq!(code(&format!("stats {folder}")), FAILED);
+        assert_eq!(code(&format!("index {folder}")), FAILED);
+        assert_eq!(code(&format!("convert mnist {folder}/missing {folder}/out")), FAILED);
+        assert_eq!(code(&format!("convert mnist {folder} {folder}")), USAGE);
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["taken"]);
         fs::remove_dir_all(&dir).unwrap();

@@ -1,5 +1,6 @@
 //! `trireme doctor`: checks what this machine and this MPI can do.
 
+use base::text::plural;
 use training::{doctor, launch};
 
 use super::output::{Failure, print};
@@ -36,6 +37,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     print(&report.text)?;
     match report.problems {
         0 => Ok(()),
-        n => Err(Failure::failed(format!("{n} problem(s) found, see above"))),
+        n => Err(Failure::failed(format!("{} found, see above", plural(n, "problem")))),
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_a_usage_error() {
+    fn an_unknown_page_is_a_usage_error() {
         let args = Args { file: Some("man/man1/nothing.1".into()) };
         let failure = run(&args, Cli::command()).unwrap_err();
         assert!(failure.code == super::super::output::USAGE && failure.message.contains("trireme manual"), "{failure}");

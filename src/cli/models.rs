@@ -104,7 +104,7 @@ fn survey(path: &Path) -> Result<onnx::Network, Failure> {
         return survey.network().map_err(Failure::usage);
     }
     let list = odd.iter().map(|node| format!("not supported: {node}\n")).collect::<String>();
-    Err(Failure::usage(loaders::printable_lines(list.trim_end())))
+    Err(Failure::usage(base::text::printable_lines(list.trim_end())))
 }
 
 /// The name of a network with its default input and classes.
@@ -197,6 +197,7 @@ fn show(size: &NetworkCost, as_json: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     /// Checks the table in docs/models.md. `TRIREME_BLESS=1 cargo test --lib cli::models` writes it.
     #[test]
@@ -221,12 +222,12 @@ mod tests {
     fn unknown_names_get_the_nearest() {
         let args = Args { name: Some("rasnet50".into()), toml: false, json: false };
         let failure = run(&args).unwrap_err();
-        assert!(failure.code == super::super::output::USAGE && failure.message.contains("resnet50"), "{failure}");
-        assert!(failure.message.contains("`trireme models` lists them"), "{failure}");
+        assert_eq!(failure.code, super::super::output::USAGE, "{failure}");
+        mentions(failure, &["rasnet50", "\"resnet50\"", "`trireme models`"]);
     }
 
     #[test]
-    fn files_of_networks_are_known_by_their_ends() {
+    fn network_files_are_recognised_by_their_extensions() {
         let said = |name: &str| run(&Args { name: Some(name.into()), toml: false, json: false }).unwrap_err().message;
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile").display().to_string();
         assert!(said(&manifest).contains(".toml or .onnx"), "{}", said(&manifest));

@@ -126,6 +126,7 @@ mod tests {
     use super::*;
     use crate::cli::bench::What;
     use clap::Parser;
+    use support::mentions;
 
     fn parse(line: &str) -> Result<Args, String> {
         match Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.command {
@@ -145,13 +146,12 @@ mod tests {
         assert_eq!((args.model.len(), args.shape.len(), args.batch), (2, 2, vec![1, 2]));
         for (wrong, why) in [
             ("--shape 3,64", "expected KERNEL,IN,OUT,HEIGHT,WIDTH"),
-            ("--shape 3,64,64,0,56", "\"0\" is not a number above 0"),
-            ("--shape 3,64,64,56,56,1,1,1", "nothing may follow after STRIDE and GROUPS"),
+            ("--shape 3,64,64,0,56", "\"0\""),
+            ("--shape 3,64,64,56,56,1,1,1", "STRIDE and GROUPS"),
             ("--shape 3,64,64,56,56,1,7", "groups"),
-            ("--most-gflop 0", "expected a number > 0"),
+            ("--most-gflop 0", "number > 0"),
         ] {
-            let got = parse(&format!("trireme bench ops {wrong}")).unwrap_err();
-            assert!(got.contains(why), "{wrong}: {got}");
+            mentions(parse(&format!("trireme bench ops {wrong}")).unwrap_err(), &[why]);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-use loaders::printable_lines;
+use base::text::printable_lines;
 use training::launch;
 
 /// Writes `text` and a line break to stdout, without control characters that a terminal would interpret. A closed pipe
@@ -79,6 +79,7 @@ impl From<training::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     #[test]
     fn a_closed_pipe_is_fine_and_a_full_disk_is_not() {
@@ -87,6 +88,7 @@ mod tests {
         assert!(write(&mut writer, "x").is_ok());
         let mut full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let failure = write(&mut full, "x").unwrap_err();
-        assert!(failure.message.starts_with("cannot write to stdout: No space left"), "{failure}");
+        assert_eq!(failure.code, FAILED, "{failure}");
+        mentions(failure, &["stdout", "No space left"]);
     }
 }

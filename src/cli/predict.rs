@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use base::screen;
+use base::text::printable;
 use data_tools::ContactSheet;
-use loaders::{overwrite, printable};
+use loaders::overwrite;
 use training::eval::findings::field;
 use training::eval::pictures::pictures;
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base::screen;
-use loaders::{overwrite, printable};
+use base::text::{printable, table, with_advice};
+use loaders::overwrite;
 use report::history::{EvalLine, KeyDifference, LossComparison, Run, State, compare};
 use report::{history, page};
 
@@ -47,7 +48,7 @@ const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training"
 /// Lists the runs, one per line. Returns an error that names the runs that cannot be read.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
-    let find = |error| Failure::failed(format!("{error}; give the folder that contains your runs"));
+    let find = |error| Failure::failed(with_advice(&error.to_string(), "give the folder that contains your runs"));
     for folder in history::find(&args.dir).map_err(find)? {
         match Run::open(&folder) {
             Ok(run) => {
@@ -74,8 +75,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         runs.iter().try_for_each(|run| print(object(run)))?;
     } else {
-        let rows: Vec<[String; 9]> = runs.iter().map(|run| row(&args.dir, run)).collect();
-        print(aligned(&rows))?;
+        let rows = runs.iter().map(|run| row(&args.dir, run));
+        print(table(&std::iter::once(HEADER.map(String::from)).chain(rows).collect::<Vec<_>>()))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
 }
@@ -83,18 +84,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Opens a run that the command line names.
 fn open(folder: &Path) -> Result<Run, Failure> {
     Run::open(folder).map_err(|error| match error {
-        history::Error::Read { .. } => Failure::failed(format!("{error}; give the output folder of a run")),
+        history::Error::Read { .. } => {
+            Failure::failed(with_advice(&error.to_string(), "give the output folder of a run"))
+        }
         error @ history::Error::NoRun(_) => Failure::failed(error),
     })
 }
 
 fn object(run: &Run) -> serde_json::Value {
     let start = run.log.starts.last();
-    let score = |eval: Option<&history::EvalLine>| {
-        eval.map(
-            |e| serde_json::json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
-        )
-    };
+    let score = |eval: Option<&EvalLine>| eval.map(EvalLine::to_json);
     let changed = run.changed.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     serde_json::json!({
         "run": run.folder.to_string_lossy(), "network": start.map(|s| &s.model), "state": word(run.state()),
@@ -149,19 +148,6 @@ fn duration(seconds: f64) -> String {
         s if s >= 60.0 => format!("{} min {:02} s", (s / 60.0) as u64, s as u64 % 60),
         s => format!("{s:.1} s"),
     }
-}
-
-/// Formats a table with a header and aligned columns.
-fn aligned(rows: &[[String; 9]]) -> String {
-    let header = HEADER.map(String::from);
-    let all: Vec<&[String; 9]> = std::iter::once(&header).chain(rows).collect();
-    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
-    let line = |row: &&[String; 9]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    all.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Arguments of `trireme diff`.
@@ -326,15 +312,5 @@ mod tests {
         let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_808_400);
         assert_eq!(date(at), "2026-11-27 19:40");
         assert_eq!([duration(9.06), duration(187.0), duration(7500.0)], ["9.1 s", "3 min 07 s", "2 h 05 min"]);
-    }
-
-    #[test]
-    fn columns_stand_below_each_other() {
-        let row =
-            |name: &str| [name, "lenet", "done", "9 %", "9 %", "1 s", "2", "2026-11-27 17:00", "ab"].map(String::from);
-        let text = aligned(&[row("a"), row("a-long-name")]);
-        let columns: Vec<Option<usize>> =
-            text.lines().map(|line| line.find("lenet").or(line.find("network"))).collect();
-        assert_eq!(columns, [Some(13); 3], "{text}");
     }
 }

@@ -1,5 +1,7 @@
 //! `trireme bench scale`: its arguments, a table for users, and JSON lines for programs.
 
+use backend::Precision;
+use base::text::plural;
 use serde_json::{Value, json};
 use training::bench::scale::{
     BEST, Forecast, ForecastCheck, Link, Point, ScaleRequest, ScaleResult, StepTime, WORST, forecast, messages,
@@ -9,7 +11,7 @@ use training::{bench, launch};
 
 use super::output::{self, Failure, print};
 use super::set_wait_policy;
-use super::value::{DeviceName, link, measurement_seconds, positive, thread_count};
+use super::value::{DeviceName, link, measurement_seconds, positive, precision, thread_count};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +36,9 @@ pub struct Args {
     /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
+    /// Number format of the arithmetic
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
+    pub precision: Precision,
     /// Allow ranks to share a GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -62,6 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         model: args.model.clone(),
         batch: args.batch,
         device: args.device.0,
+        precision: args.precision,
         share_gpu: args.share_gpu,
         threads: args.threads,
         seconds: args.seconds,
@@ -109,7 +115,7 @@ impl ScaleReport<'_> {
         json!({
             "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
             "gradient_bytes": measured.bytes, "sums": measured.buckets, "messages": messages(measured, ranks),
-            "memory_mb": measured.memory_mb, "forecast": false,
+            "memory_mb": measured.memory_mb, "precision": args.precision, "path": measured.path, "forecast": false,
         })
     }
 
@@ -156,12 +162,14 @@ impl ScaleReport<'_> {
     }
 
     fn table(&self) -> String {
-        let ScaleResult { threads, bytes, buckets, memory_mb, .. } = self.measured;
+        let ScaleResult { threads, bytes, buckets, memory_mb, path, .. } = self.measured;
         let mut lines = vec![
             format!(
-                "{}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums; {}",
+                "{}, {}, batch {}, {} and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums ({path}); {}",
                 self.args.model,
+                self.args.precision,
                 self.args.batch,
+                plural(threads, "compute thread"),
                 *bytes as f64 / 1e6,
                 bench::processor()
             ),
@@ -257,8 +265,8 @@ mod tests {
         let fit = Some(LinearFit { latency: 0.0, rate: 10e9 });
         let point = |ranks, step_ms, comm_ms, link| Point { ranks, step_ms, comm_ms, link };
         let points = vec![point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, fit), point(4, 260.0, 20.0, fit)];
-        let measured =
-            ScaleResult { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
+        let (bytes, library) = (1_000_000, String::new());
+        let measured = ScaleResult { points, bytes, buckets: 1, path: "host", memory_mb: 50.0, threads: 1, library };
         let (args, forecast_check) = (args(), predict_largest(&measured));
         let forecasts = vec![forecast(&measured, 64, args.link.unwrap())];
         let shown = ScaleReport { args: &args, measured: &measured, forecasts, forecast_check };

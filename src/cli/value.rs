@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use backend::Precision;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use loaders::Limits;
 use loaders::MOST_THREADS;
 use recipe::scoring::duration as duration_of;
@@ -52,6 +53,11 @@ pub(super) fn search_steps(text: &str) -> Result<u64, String> {
         Ok(steps @ 20..) => Ok(steps),
         _ => Err("expected an integer >= 20".into()),
     }
+}
+
+/// Parses a number format.
+pub(super) fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
 }
 
 /// Parses a number of threads. The maximum is a number that certainly fits into memory.
@@ -173,7 +179,7 @@ pub struct Patience(pub Option<Duration>);
 /// Parses a time such as 90s or 1h30m, or `off`.
 pub(super) fn patience(text: &str) -> Result<Patience, String> {
     let time = (text != "off").then(|| duration_of(text)).transpose();
-    time.map(Patience).map_err(|text| format!("{text}; or off"))
+    time.map(Patience).map_err(|text| format!("{text}; write off for no limit"))
 }
 
 /// Options for commands that detect hanging waits.
@@ -255,10 +261,10 @@ mod tests {
         assert!(positive("0").is_err() && positive("-1").is_err() && positive("x").is_err());
         assert_eq!((natural("0"), natural("7")), (Ok(0u64), Ok(7usize)));
         for bad in ["-1", "x", "99999999999999999999"] {
-            assert_eq!(natural::<u64>(bad).unwrap_err(), "expected an integer >= 0", "{bad}");
+            assert!(natural::<u64>(bad).is_err_and(|why| why.contains(">= 0")), "{bad}");
         }
         assert_eq!(search_steps("20"), Ok(20));
-        assert_eq!(search_steps("10").unwrap_err(), "expected an integer >= 20");
+        assert!(search_steps("10").is_err_and(|why| why.contains(">= 20")));
         assert_eq!(thread_count("1024"), Ok(1024));
         assert!(thread_count("99999").is_err_and(|why| why.contains("99999") && why.contains("1024")));
         assert_eq!((pixels("256"), percent("90"), fraction("0.1")), (Ok(256), Ok(90), Ok(0.1)));

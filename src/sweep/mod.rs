@@ -6,8 +6,8 @@ mod training;
 use std::collections::BTreeSet;
 
 use ::training::Error;
+use base::text::printable;
 use loaders::crc32c::crc32c;
-use loaders::printable;
 use report::history::{EvalLine, Run, State};
 use serde_json::{Value, json};
 
@@ -159,20 +159,13 @@ pub fn table(grid: &Grid, all: &[TrainingState]) -> String {
     let titles = ["state", "steps", "best top-1", "last top-1", "last loss", "training"].map(String::from);
     let header: Vec<String> = grid.titles().into_iter().chain(titles).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(all.iter().map(row)).collect();
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
     let scored = all.iter().filter_map(|found| Some((found, found.best()?)));
     let best = scored.reduce(|best, next| if next.1.leading() > best.1.leading() { next } else { best });
     let best = best.map(|(found, eval)| {
         let name = if eval.has_several() { "" } else { "top-1 " };
         format!("best: {}, {name}{}", found.point.sets().join(" "), eval.leading_text())
     });
-    rows.iter().map(line).chain(best).collect::<Vec<_>>().join("\n")
+    std::iter::once(base::text::table(&rows)).chain(best).collect::<Vec<_>>().join("\n")
 }
 
 fn row(found: &TrainingState) -> Vec<String> {
@@ -192,11 +185,7 @@ fn row(found: &TrainingState) -> Vec<String> {
 
 /// Returns a training as a JSON object.
 pub fn object(sweep: &Sweep, found: &TrainingState) -> Value {
-    let score = |eval: Option<&EvalLine>| {
-        eval.map(
-            |e| json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
-        )
-    };
+    let score = |eval: Option<&EvalLine>| eval.map(EvalLine::to_json);
     let set: serde_json::Map<String, Value> =
         found.point.values.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
     let run = found.run.as_ref();
@@ -245,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_grids_are_refused() {
         for words in [&["seed"][..], &["=1,2"], &["seed=1,,2"], &["seed=1,1"], &["seed=1", "seed=2"]] {
             assert!(grid(words).unwrap_err().to_string().contains("KEY=V1,V2"), "{words:?}");
         }

@@ -68,9 +68,14 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 fn steps_ahead_are_those_that_are_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
-    for (clip, name) in [(&[][..], "plain"), (&["--set", "optimizer.clip_norm=0.5"], "clipped")] {
+    for (sets, name) in [
+        (&[][..], "plain"),
+        (&["--set", "optimizer.clip_norm=0.5"], "clipped"),
+        (&["--set", "precision=f16"], "scaled"),
+        (&["--set", "loss.class_weights=effective(0.9)"], "weighted"),
+    ] {
         let [ahead, at_once] = [format!("{name} ahead"), format!("{name} at once")];
-        let more = [clip, &["--max-steps", "8"]].concat();
+        let more = [sets, &["--max-steps", "8"]].concat();
         train(&setting, &ahead, &more);
         train(&setting, &at_once, &[&more[..], &["--trace", &trace]].concat());
         assert_eq!(setting.losses(&ahead).len(), 8);
@@ -79,6 +84,24 @@ fn steps_ahead_are_those_that_are_read_at_once() {
         assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
         assert!(steps.iter().all(|step| step["grad_norm"].is_f64() == (name == "clipped")));
     }
+}
+
+/// The sum of the class weights over two ranks is known before the pass has ended. With an integer codec it has the same
+/// bits as on one rank.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn weights_are_summed_over_gpus() {
+    let setting = Setting::new(RESNET, IMAGE, [43, 16]);
+    let weights = ["--set", "loss.class_weights=effective(0.9)", "--set", "reduce.codec=exact", "--max-steps", "8"];
+    let train = |out: &str, ranks: usize, more: &[&str]| {
+        let more = [&weights[..], more].concat();
+        gpu::train(&setting, out, ranks, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
+    };
+    train("one", 1, &[]);
+    train("two", 2, &["--set", "reduce.path=nccl"]);
+    assert_same(&setting, "two", "one");
+    train("plain", 1, &["--set", "loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]);
+    assert_ne!(setting.digest("plain"), setting.digest("one"), "the weights change nothing");
 }
 
 /// A checkpoint contains all results of its own step and none of a later step.
@@ -173,7 +196,8 @@ impl Recorded {
     /// next step.
     fn waits(&self, step: usize) -> Vec<&str> {
         let lines = &self.lines[self.passes[step]..self.passes[step + 1]];
-        let loss = lines.iter().find(|line| line.2 == "kernel cross_entropy").expect("a loss").1;
+        let losses = ["kernel cross_entropy", "kernel soft_loss"];
+        let loss = lines.iter().find(|line| losses.contains(&line.2.as_str())).expect("a loss").1;
         lines.iter().filter(|line| line.0 == "wait" && line.1 >= loss).map(|line| line.2.as_str()).collect()
     }
 }
@@ -197,10 +221,17 @@ fn the_host_is_ahead_of_gpus_that_sum() {
     };
     let one = record("one", 1, &["--set", "workers=1"]);
     let two = record("two", 2, &["--set", "reduce.path=nccl"]);
+    let scaled = record("scaled", 2, &["--set", "reduce.path=nccl", "--set", "precision=f16"]);
+    let weights = "loss.class_weights=effective(0.9)";
+    let weighted = record("weighted", 2, &["--set", "reduce.path=nccl", "--set", weights]);
     let staged = record("staged", 2, &["--set", "reduce.path=staged"]);
     // the third step is the first one that is replayed
     for step in 2..4 {
-        one.iter().chain(&two).for_each(|rank| assert_eq!(rank.waits(step), [""; 0], "step {step}"));
+        one.iter()
+            .chain(&two)
+            .chain(&scaled)
+            .chain(&weighted)
+            .for_each(|rank| assert_eq!(rank.waits(step), [""; 0], "step {step}"));
         let launches = [&one, &two].map(|ranks| ranks[0].launches(step));
         println!("step {step}: {launches:?} launches");
         assert!(10 * launches[1] <= 11 * launches[0], "{launches:?} launches");

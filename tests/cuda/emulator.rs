@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use support::emulator;
 use support::gpu::alone;
+use support::mentions;
 
 use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
@@ -243,10 +244,10 @@ fn compiler_errors_come_with_their_line() {
     assert!(error.contains("default_program:2") && error.contains("nothing"), "{error}");
     let error =
         compiled("extern \"C\" __global__ void k(float* x) { atomicAdd(x, 1.0f); }").map(|_| ()).expect_err("an error");
-    assert!(error.contains("atomics on integers only"), "{error}");
+    assert!(error.contains("atomics on integers"), "{error}");
     let error =
         compiled("#include <cuda_fp16.h>\nextern \"C\" __global__ void k() {}").map(|_| ()).expect_err("an error");
-    assert!(error.contains("could not open source file"), "{error}");
+    mentions(error, &["source file", "cuda_fp16.h"]);
     let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
     // SAFETY: the program is valid
     let refused = unsafe { nvrtc::compile_program(program, &["--no-such-option"]) };
@@ -302,15 +303,16 @@ fn allocations_beyond_the_memory_fail() {
 fn faulty_kernels_are_named() {
     let _alone = alone();
     emulator::load();
-    for (test, said) in [
-        ("emulator::in_a_process_of_its_own::threads_part", "kernel parts, block (0, 0, 0), thread (15, 0, 0)"),
-        ("emulator::in_a_process_of_its_own::past_the_end", "kernel fill touched device memory at"),
-        ("emulator::in_a_process_of_its_own::close_past_the_end", "wrote past the end of an allocation of 40 bytes"),
-        ("emulator::in_a_process_of_its_own::host_touches", "the host touched device memory at"),
+    for (test, parts) in [
+        ("threads_part", ["kernel parts", "block (0, 0, 0)", "thread (15, 0, 0)"]),
+        ("past_the_end", ["kernel fill", "touched", "device memory"]),
+        ("close_past_the_end", ["wrote", "past the end", "40 bytes"]),
+        ("host_touches", ["the host", "touched", "device memory"]),
     ] {
-        let ended = emulator::alone(test, &[]);
+        let ended = emulator::alone(&format!("emulator::in_a_process_of_its_own::{test}"), &[]);
         let stderr = String::from_utf8_lossy(&ended.stderr);
-        assert!(!ended.status.success() && stderr.contains(said), "{test}: {}\n{stderr}", ended.status);
+        assert!(!ended.status.success(), "{test}: {}\n{stderr}", ended.status);
+        mentions(stderr, &parts);
     }
 }
 

@@ -28,7 +28,7 @@ fn a_disk_that_fills_while_training() {
         let mut command = on_ranks(ranks, "sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
-        start(command).wait(PATIENCE).failed(1, &["model.h5", "the file size limit is lower", "ulimit -f"]);
+        start(command).wait(PATIENCE).failed(1, &["model.h5", "file size limit", "ulimit -f"]);
         setting.assert_no_model();
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
@@ -46,7 +46,7 @@ fn a_folder_that_is_removed_ends_the_run() {
         let log = Path::new(&setting.out).join("metrics.jsonl");
         running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
         fs::remove_dir_all(&setting.out).unwrap();
-        running.wait(PATIENCE).failed(1, &["output folder was removed", &setting.out]);
+        running.wait(PATIENCE).failed(1, &["folder was removed", &setting.out]);
         assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
     }
 }
@@ -76,7 +76,7 @@ fn help_that_cannot_be_written_is_a_failure() {
         let ended = trireme(0, args).stdout(full()).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(1), "{said}");
-        assert!(said.contains("cannot write to stdout: No space left"), "{said}");
+        assert!(said.contains("stdout: No space left"), "{said}");
     }
 }
 
@@ -85,8 +85,9 @@ fn help_that_cannot_be_written_is_a_failure() {
 fn a_trace_that_cannot_be_written_in_the_end() {
     let (setting, _images) = SmallRun::new();
     let ended = setting.train(0, &["--max-steps", "2", "--trace", &setting.out]).succeeded();
-    let warning = ended.stderr.lines().find(|line| line.contains("its trace was not written")).expect("a warning");
-    assert!(warning.contains("warning: the run is complete") && warning.contains(&setting.out), "{warning}");
+    let warnings: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("warning: ")).collect();
+    let named = warnings.iter().filter(|line| line.contains("trace") && line.contains(&setting.out)).count();
+    assert_eq!(named, 1, "{warnings:?}");
     assert_eq!(events(&setting.out, "end").len(), 1);
     assert!(files(&setting.out).contains(&"model.h5".to_string()));
 }
@@ -98,29 +99,20 @@ fn a_disk_that_is_full() {
         let disk = Disk::mount(setting.folder.at("disk"), "1m").expect("a tmpfs");
         setting.out = disk.at("out");
         // sweep.rs fills a disk during training
-        setting
-            .train(2, &[])
-            .failed(1, &[&setting.out, "no space left for the files of the run", "a checkpoint takes", "--out"]);
+        setting.train(2, &[]).failed(1, &[&setting.out, "no space left", "checkpoint takes", "--out"]);
         assert!(!Path::new(&setting.out).exists());
     });
 }
 
 /// The learning rate jumps beyond f32 in the second epoch. The checkpoint of the first epoch must remain.
 #[test]
-fn a_loss_that_is_no_number() {
+fn a_loss_that_is_not_finite() {
     let (setting, _images) = SmallRun::new();
     let jump = RECIPE.replace("kind = \"constant\"", "kind = \"step\"\nmilestones = [1]\ngamma = 1e42");
     let recipe = setting.folder.write("jump.toml", &jump);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "1"];
     for ranks in [0, 2] {
-        run(ranks, &args).failed(
-            1,
-            &[
-                "the loss of step 7 is not finite, or a parameter or running statistic after it",
-                "last good checkpoint",
-                "base_lr",
-            ],
-        );
+        run(ranks, &args).failed(1, &["step 7 ", "not finite", "good checkpoint", "base_lr"]);
         assert_eq!(files(&setting.out), ["checkpoints/step-00000006.h5", "metrics.jsonl", "recipe.toml"]);
         let kept = ModelFile::read(&Path::new(&setting.out).join("checkpoints/step-00000006.h5")).unwrap();
         assert_eq!((kept.epoch, kept.step), (1, 6));
@@ -132,21 +124,11 @@ fn a_loss_that_is_no_number() {
 
 /// A step can make the weights infinite or NaN although its own loss is finite.
 #[test]
-fn weights_that_are_no_numbers() {
+fn weights_that_are_not_finite() {
     let (setting, _images) = SmallRun::new();
     let more = ["--set", "schedule.base_lr=1e39", "--max-steps", "1"];
     for ranks in [0, 2] {
-        let ended = setting.train(ranks, &more);
-        assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-        assert_eq!(
-            ended
-                .stderr
-                .matches("the loss of step 1 is not finite, or a parameter or running statistic after it")
-                .count(),
-            1,
-            "{}",
-            ended.stderr
-        );
+        setting.train(ranks, &more).failed(1, &["step 1 ", "not finite"]);
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
     }
@@ -155,13 +137,13 @@ fn weights_that_are_no_numbers() {
 /// The images have such large values that a variance overflows f32, while the loss stays finite. The running statistics
 /// would never recover.
 #[test]
-fn statistics_that_are_no_numbers() {
+fn statistics_that_are_not_finite() {
     let (setting, _images) = SmallRun::new();
     let far = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-21)\"]"));
     for ranks in [0, 2] {
         setting
             .train(ranks, &["--set", "model=resnet20", "--set", &far[0], "--set", &far[1]])
-            .failed(1, &["the loss of step 1 is not finite", "so it is a parameter or a running statistic"]);
+            .failed(1, &["step 1 ", "not finite", "losses are finite"]);
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
     }
@@ -176,7 +158,7 @@ fn gradients_that_are_not_finite_end_all_ranks_by_name() {
             let codec_set = format!("reduce.codec={codec}");
             let more = ["--set", &codec_set, "--set", "schedule.base_lr=1e18"];
             let named = format!("reduce.codec = \"{codec}\"");
-            setting.train(ranks, &more).failed(1, &["the gradient of parameter ", " contains NaN", &named]);
+            setting.train(ranks, &more).failed(1, &["gradient of parameter ", "NaN", &named]);
             setting.assert_no_model();
         }
     }
@@ -192,7 +174,7 @@ fn a_shard_cut_short_while_it_is_read() {
     }
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("cannot read at byte offset")).collect();
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("byte offset ")).collect();
     assert!((1..=2).contains(&lines.len()), "at most one line per rank:\n{}", ended.stderr);
     for line in lines {
         assert!(line.starts_with("rank ") && line.contains(": shard ") && line.contains(".tfrecord"), "{line}");
@@ -238,12 +220,15 @@ fn assert_only_whole_models(setting: &SmallRun) {
 
 const CASE: &str = "TRIREME_TEST_PANIC";
 
+/// The text of the panic.
+const DEFECT: &str = "the order has a defect";
+
 /// Returns some batches, then panics on the loader's thread.
 struct Defect(u64);
 
 impl Order for Defect {
     fn fill(&mut self, job: &mut Job) -> bool {
-        assert!(self.0 < 5, "the order has a defect");
+        assert!(self.0 < 5, "{DEFECT}");
         (job.epoch, job.step, job.worker) = (0, self.0, 0);
         job.ids.clear();
         job.ids.push(self.0);
@@ -278,5 +263,5 @@ fn a_panic_in_a_loader_thread_of_one_rank() {
     command.args(["bad_ends::ranks_with_a_defect", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(CASE, &setting.data);
     let ended = start(command).wait(PATIENCE);
-    ended.failed(1, &["rank 1: loader thread 0 panicked: the order has a defect, at ", "this is a bug in trireme"]);
+    ended.failed(1, &["rank 1: ", "loader thread 0", DEFECT, "bug in trireme"]);
 }

@@ -33,27 +33,25 @@ fn misspelt_names_in_recipes() {
     }
     setting.recipe = setting.folder.write("none.toml", "model = ");
     setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
-    setting.recipe = setting.data.clone();
-    setting.refused(2, &[], &["cannot read the recipe", "it is a folder"]);
+    let folder = setting.data.clone();
+    setting.recipe = folder.clone();
+    setting.refused(2, &[], &["the recipe", &folder, "is a folder"]);
     setting.recipe = setting.folder.at("absent.toml");
-    setting.refused(2, &[], &["cannot read the recipe", "absent.toml: there is no such file; "]);
+    setting.refused(2, &[], &["the recipe", "absent.toml", "no such file", "recipe.toml"]);
     assert!(!Path::new(&setting.out).exists());
 }
 
 #[test]
 fn invalid_batches_workers_and_rates() {
     let (setting, _images) = SmallRun::new();
-    setting.refused(2, &["--set", "workers=9"], &["batch", "8 images cannot be shared by 9 workers"]);
-    setting.train(3, &[]).failed(2, &["workers", "3 ranks for 2 workers", "start at most 2 ranks"]);
+    setting.refused(2, &["--set", "workers=9"], &["batch", "8 images", "9 workers"]);
+    setting.train(3, &[]).failed(2, &["workers", "3 ranks", "2 workers"]);
     let silent = RECIPE.replace("workers = 2\n", "").replace("batch = 8", "batch = 2");
     let recipe = setting.folder.write("silent.toml", &silent);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out];
-    run(3, &args).failed(2, &["batch", "2 images cannot be shared by 3 workers"]);
-    setting.refused(
-        2,
-        &["--set", "schedule.base_lr=fast"],
-        &["--set schedule.base_lr=fast", "expected a finite number"],
-    );
+    run(3, &args).failed(2, &["batch", "2 images", "3 workers"]);
+    let rate = "schedule.base_lr=fast";
+    setting.refused(2, &["--set", rate], &[&format!("--set {rate}"), "finite number", "\"fast\""]);
     assert!(!Path::new(&setting.out).exists());
 }
 
@@ -69,7 +67,7 @@ fn images_that_the_network_cannot_take() {
         assert!(!Path::new(&setting.out).exists());
     }
     let unequal = ["--set", "augment.train=[\"center_crop(24)\", \"normalize\"]"];
-    setting.refused(2, &unequal, &["augment.train makes images of 24x24x1", "augment.eval of 28x28x1", "fc1"]);
+    setting.refused(2, &unequal, &["augment.train", "24x24x1", "augment.eval", "28x28x1", "fc1"]);
 }
 
 #[test]
@@ -78,11 +76,11 @@ fn an_output_folder_that_cannot_be_written() {
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
         setting.out = out.clone();
-        setting.refused(2, &[], &["cannot write to the folder", &out, "--out"]);
+        setting.refused(2, &[], &["cannot write", &out, "--out"]);
     }
     setting.out = file.clone();
     for ranks in [0, 2] {
-        setting.train(ranks, &[]).failed(2, &["cannot write to the folder", &file, "it is not a folder", "--out"]);
+        setting.train(ranks, &[]).failed(2, &["cannot write", &file, "not a folder", "--out"]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
@@ -92,10 +90,10 @@ fn an_output_folder_that_cannot_be_written() {
 fn a_trace_that_cannot_be_written() {
     let (setting, _images) = SmallRun::new();
     let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
-    setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
-    setting.refused(2, &["--trace", &notes], &[&notes, "is not a trace", "choose another name"]);
+    setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "no folder", "mkdir -p"]);
+    setting.refused(2, &["--trace", &notes], &[&notes, "not a trace"]);
     let recipe = fs::read(&setting.recipe).unwrap();
-    setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "is one of the input files"]);
+    setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "input files"]);
     assert_eq!((fs::read(&setting.recipe).unwrap(), fs::read(&notes).unwrap()), (recipe, b"mine".to_vec()));
 }
 
@@ -126,7 +124,7 @@ fn files_that_are_not_models() {
         (&cut, &["cut.h5", "cut short"]),
         (&text, &["text.h5", "not a trireme model"]),
         (&flipped, &["flipped.h5", "damaged", "checksum"]),
-        ("absent.h5", &["absent.h5: there is no such file"]),
+        ("absent.h5", &["absent.h5", "no such file"]),
     ];
     for (file, parts) in cases {
         run(0, &["predict", file, &picture]).failed(1, parts);
@@ -137,7 +135,7 @@ fn files_that_are_not_models() {
     }
     for (program, name) in [("predict", &setting.data), ("eval", &setting.data)] {
         let args = [program, name.as_str(), if program == "eval" { "--data" } else { &picture }, &setting.data];
-        run(0, &args).failed(1, &[name, "is a folder without", "model.h5", "the output folder of a run"]);
+        run(0, &args).failed(1, &[name, "is a folder", "model.h5", "output folder"]);
     }
     let model = model.display().to_string();
     run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
@@ -186,12 +184,8 @@ fn devices_that_this_machine_lacks() {
         Err(_) => ["libcuda", "LD_LIBRARY_PATH"],
     };
     setting.refused(1, &["--device", "cuda"], &["--device cuda", why[0], why[1], "--device cpu"]);
-    setting.refused(
-        1,
-        &["--set", "precision=f16"],
-        &["precision = \"f16\"", "the CPU computes in f32", "--device cuda"],
-    );
-    setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" works only on GPUs", "--device cuda"]);
+    setting.refused(1, &["--set", "precision=f16"], &["precision = \"f16\"", "CPU", "f32", "bf16", "--device cuda"]);
+    setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\"", "GPUs", "--device cuda"]);
 }
 
 #[test]
@@ -214,7 +208,7 @@ fn fewer_threads_than_asked_for() {
     run(2, &args).failed(2, &["100000 threads", "1024"]);
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--loader-threads", "999999"];
     run(2, &args).failed(2, &["999999 threads", "1024"]);
-    setting.refused(2, &["--set", "loader.threads=999999"], &["loader.threads", "must be from 1 to 1024, got 999999"]);
+    setting.refused(2, &["--set", "loader.threads=999999"], &["loader.threads", "1 to 1024", "999999"]);
     run(0, &["bench", "loader", &setting.data, "--threads", "999999"]).failed(2, &["999999 threads"]);
 }
 
@@ -222,7 +216,7 @@ fn fewer_threads_than_asked_for() {
 fn more_workers_than_lanes_can_hold() {
     let (setting, _images) = SmallRun::new();
     let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
-    setting.refused(2, &more, &["--set workers=257", "at most 256 workers, got 257"]);
+    setting.refused(2, &more, &["--set workers=257", "at most 256", "got 257"]);
 }
 
 /// The second rank runs a copy of the program that is one byte longer.
@@ -235,13 +229,13 @@ fn ranks_of_different_builds() {
     let mut both = trireme(1, &setting.args(&[]));
     both.args([":", "-n", "1", &copy]).args(setting.args(&[]));
     let ended = start(both).wait(PATIENCE);
-    ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with the same build"]);
+    ended.failed(1, &["rank 1: ", "program differs", "rank 0", "same build"]);
     assert!(!Path::new(&setting.out).exists());
 }
 
 /// File names in JSON and HDF5 are UTF-8.
 #[test]
-fn an_output_folder_whose_name_is_no_text() {
+fn an_output_folder_whose_name_is_not_utf8() {
     use std::os::unix::ffi::OsStrExt;
     let (setting, _images) = SmallRun::new();
     let out = setting.folder.path().join(std::ffi::OsStr::from_bytes(b"w\xff"));
@@ -260,16 +254,16 @@ fn sizes_beyond_all_memory() {
     let (setting, _images) = SmallRun::new();
     for slots in ["1000000000000", "9223372036854775807"] {
         let slots = format!("loader.slots={slots}");
-        let parts = ["the memory of the loader would take", "this machine has", "fewer slots"];
+        let parts = ["loader would take", "machine has", "fewer slots"];
         setting.refused(1, &["--set", &slots], &parts);
     }
     // 17 GB per image
     let crop = "random_resized_crop(65535)";
     let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
     let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];
-    setting.refused(2, &images, &[" would take ", "this machine has", "smaller "]);
+    setting.refused(2, &images, &[" would take ", "machine has", "smaller "]);
     for ranks in [0, 2] {
         let bench = run(ranks, &["bench", "allreduce", "--sizes", "100000000000000"]);
-        bench.failed(2, &["--sizes", "100000000000000 bytes needs 400000.0 GB", "this machine has"]);
+        bench.failed(2, &["--sizes", "100000000000000 bytes", "400000.0 GB", "machine has"]);
     }
 }

@@ -19,13 +19,13 @@ fn a_stopped_rank_is_named_and_continues_after_sigcont() {
     let stopped = running.ranks()[1] as i32;
     signal(stopped, libc::SIGSTOP);
     let text = running.stderr();
-    running.until("warning", || text().contains("has given no sign of life"));
+    running.until("warning", || text().contains("sign of life"));
     signal(stopped, libc::SIGCONT);
     let ended = running.wait(PATIENCE).succeeded();
-    let warning = ended.stderr.lines().find(|line| line.contains("no sign of life")).unwrap();
-    let parts = ["warning: waiting in ", "1 of 3 ranks have not arrived: rank ", &format!("(process {stopped})")];
+    let warning = ended.stderr.lines().find(|line| line.contains("sign of life")).unwrap();
+    let parts = ["warning: ", "1 of 3 ranks", &format!("(process {stopped})")];
     assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
-    assert!(ended.stderr.contains("the run continues: "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run continues"), "{}", ended.stderr);
     assert!(!Path::new(&case.out).join(".ranks").exists(), "a regular end must remove the heartbeat files");
 }
 
@@ -38,16 +38,7 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
     signal(ranks[0] as i32, libc::SIGSTOP);
     let ended = running.wait(PATIENCE);
     assert_failed(&ended, since);
-    ended.failed(
-        1,
-        &[
-            "waiting in ",
-            "1 of 2 ranks have not arrived",
-            "has given no sign of life",
-            "--stall-abort",
-            "--resume auto",
-        ],
-    );
+    ended.failed(1, &["1 of 2 ranks", "sign of life", "--stall-abort", "--resume auto"]);
     assert_gone(&ranks);
     case.assert_whole();
 }
@@ -63,11 +54,7 @@ fn a_killed_rank_is_named_once() {
         signal(victim as i32, libc::SIGKILL);
         let ended = running.wait(PATIENCE);
         assert!(!ended.status.success());
-        let parts =
-            [&format!("(process {victim}) is gone, and the run with it"), "--resume auto", "/checkpoints/step-"];
-        let words: Vec<&str> =
-            ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
-        assert_eq!(words.len(), 1, "{}", ended.stderr);
+        ended.says(&[&format!("(process {victim}) is gone"), "--resume auto", "/checkpoints/step-"]);
         case.start(2, &["--resume", "auto", "--set", "epochs=1000", "--max-steps", "40"]).wait(PATIENCE).succeeded();
     }
 }
@@ -97,8 +84,8 @@ fn an_infinite_loss_on_one_rank() {
         let since = Instant::now();
         let ended = case.start(3, &["--set", &codec]).wait(PATIENCE);
         assert_failed(&ended, since);
-        let ended = ended.failed(1, &["it comes from rank ", "data stats"]);
-        assert_eq!(ended.stderr.matches("it comes from rank").count(), 1, "{}", ended.stderr);
+        let ended = ended.failed(1, &["comes from rank ", "data stats"]);
+        assert_eq!(ended.stderr.matches("comes from rank ").count(), 1, "{}", ended.stderr);
     }
 }
 
@@ -125,9 +112,10 @@ fn startup_checks_are_printed() {
     let case = Case::new();
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
-        "launch     4 rank(s), started by ",
-        "; MPI sums are correct; equal on all: program, recipe, data set",
-        "rank(s) 0-3; cores ",
+        "launch     4 ranks",
+        "sums are correct",
+        "program, recipe, data set",
+        "ranks 0-3; cores ",
         "room       ",
         "a checkpoint takes ",
     ] {
@@ -135,7 +123,7 @@ fn startup_checks_are_printed() {
     }
     let doctor = run(4, &["doctor"]);
     let library = format!("cpu ({}, ", backend::cpu::library());
-    for part in ["rank(s) 0-3; cores ", &library] {
+    for part in ["ranks 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
     // as in training, a single rank computes on all of its cores
@@ -155,7 +143,7 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
         let args = ["eval", &case.out, "--data", &data, "--split", "train", "--follow", "--threads", "1"];
         start(trireme(ranks, &[&args, more].concat()))
     };
-    follow(0, &["--once"]).wait(PATIENCE).failed(1, &["no model and no checkpoint there yet"]);
+    follow(0, &["--once"]).wait(PATIENCE).failed(1, &[&case.out, "no model", "no checkpoint", "--once"]);
     let follower = follow(2, &[]);
     case.start(2, &["--set", "epochs=3", "--set", "checkpoint.keep=50"]).wait(PATIENCE).succeeded();
     let ended = follower.wait(PATIENCE).succeeded();

@@ -93,7 +93,7 @@ impl Fault {
             }
             Self::Stop(rank) => {
                 signal(ranks[rank] as i32, libc::SIGSTOP);
-                &["waiting in ", "no sign of life", "--stall-abort"]
+                &["sign of life", "--stall-abort"]
             }
             Self::InterruptTwice => {
                 for _ in 0..2 {
@@ -118,11 +118,11 @@ impl Fault {
                         .set_len(0)
                         .unwrap();
                 }
-                &["rank ", "shard ", "cannot read at byte offset"]
+                &["rank ", "shard ", "byte offset "]
             }
             Self::Remove => {
                 fs::remove_dir_all(&case.out).unwrap();
-                &["rank 0: cannot ", "checkpoints", "output folder was removed", "--out"]
+                &["rank 0: ", "checkpoints", "folder was removed", "--out"]
             }
             Self::Fill => {
                 // a checkpoint that is being written frees its space when it fails

@@ -174,12 +174,19 @@ PIXELS = {
     "vgg11": 32, "vgg13": 32, "vgg16": 32, "vgg19": 32, "vgg11_bn": 32, "vgg13_bn": 32, "vgg16_bn": 32, "vgg19_bn": 32,
     "googlenet": 96, "inception_v3": 299, "inception_v4": 139, "inception_resnet_v2": 139,
     "resnet34": 64, "resnet101": 64, "resnet152": 64, "resnetv2_50": 64, "resnetv2_101": 64, "resnetv2_152": 64, "resnext50_32x4d": 96, "resnext101_32x8d": 64,
-    "resnext101_64x4d": 64, "wide_resnet50_2": 96, "seresnet50": 64, "densenet121": 64, "densenet169": 64, "densenet201": 64,
+    "resnext101_64x4d": 64, "wide_resnet50_2": 96, "wide_resnet101_2": 64, "seresnet50": 64,
+    "densenet121": 64, "densenet161": 64, "densenet169": 64, "densenet201": 64,
     "squeezenet1_0": 64, "squeezenet1_1": 64, "mobilenetv1_100": 64, "mobilenet_v2": 96,
     "mobilenet_v3_large": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 64, "efficientnet_b1": 64, "efficientnet_b2": 64,
     "efficientnet_b3": 64, "efficientnet_b4": 64, "tf_efficientnet_lite0": 64, "tf_efficientnet_lite1": 64,
     "tf_efficientnet_lite2": 64, "tf_efficientnet_lite3": 64, "tf_efficientnet_lite4": 64,
-    "convnext_tiny": 32, "convnext_small": 32, "convnext_base": 32,
+    "convnext_tiny": 32, "convnext_small": 32, "convnext_base": 32, "convnext_large": 32,
+    "mnasnet0_5": 128, "mnasnet0_75": 64, "mnasnet1_0": 64, "mnasnet1_3": 64, "efficientnet_b5": 64, "efficientnet_b6": 64,
+    "efficientnet_b7": 64, "efficientnet_v2_s": 128, "efficientnet_v2_m": 64, "efficientnet_v2_l": 64,
+    "regnet_x_400mf": 64, "regnet_x_800mf": 64, "regnet_x_1_6gf": 64, "regnet_x_3_2gf": 64, "regnet_x_8gf": 64, "regnet_x_16gf": 64,
+    "regnet_x_32gf": 64, "regnet_y_400mf": 128, "regnet_y_800mf": 64, "regnet_y_1_6gf": 64, "regnet_y_3_2gf": 64, "regnet_y_8gf": 64,
+    "regnet_y_16gf": 64, "regnet_y_32gf": 64, "regnet_y_128gf": 64,
+    "shufflenet_v2_x0_5": 96, "shufflenet_v2_x1_0": 96, "shufflenet_v2_x1_5": 96, "shufflenet_v2_x2_0": 96,
 }  # fmt: skip
 
 # One network of each family learns for ten steps. Two of the Inceptions do, because Inception-v4 is chaotic at every rate.
@@ -187,6 +194,7 @@ LEARNS = [
     "airbench94", "cifarnet-slim", "wrn16_2", "alexnet-columns", "overfeat", "vgg11", "vgg11_bn", "googlenet", "inception_v3",
     "inception_resnet_v2", "resnetv2_50", "resnext50_32x4d", "wide_resnet50_2", "seresnet50", "densenet121", "squeezenet1_1",
     "mobilenetv1_100", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "tf_efficientnet_lite0", "convnext_tiny",
+    "mnasnet0_5", "efficientnet_v2_s", "regnet_y_400mf", "shufflenet_v2_x0_5",
 ]  # fmt: skip
 
 # Weights of the losses of the auxiliary classifiers, in the order of the outputs after the first.

@@ -23,9 +23,9 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# network, batch, modes of PyTorch, precisions of trireme
+# network, batch, ways of PyTorch (peer.py), precisions of trireme
 ROWS = [
-    ("resnet50", 256, ["eager", "compile"], ["bf16"]),
+    ("resnet50", 256, ["eager", "best"], ["bf16"]),
     ("resnet20", 128, ["eager", "compile"], ["bf16", "tf32"]),
     ("lenet", 64, ["eager", "compile"], ["bf16", "tf32"]),
     ("alexnet", 256, ["eager", "compile"], ["bf16"]),
@@ -63,22 +63,36 @@ class Bench:
             return self.failed(what, " / ".join(lines[-3:])[:400])
         return done.stdout
 
+    def device_memory(self, done, most):
+        """Writes the largest memory use of the GPU in MiB to `most` until `done` is set."""
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        while self.a.device == "cuda" and shutil.which(query[0]) and not done.wait(0.3):
+            used = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+            most[:] = [max([*most, *(int(u) for u in used if u.isdigit())], default=0)]
+
     def failed(self, what, why):
         self.log.append(f"skipped: {what}: {why}")
         print(self.log[-1], file=sys.stderr, flush=True)
 
     def json(self, what, command, limit):
+        done, most = threading.Event(), []
+        watch = threading.Thread(target=self.device_memory, args=(done, most))
+        watch.start()
         text = self.run(what, command, limit)
+        done.set()
+        watch.join()
         lines = [line for line in (text or "").splitlines() if line.startswith("{")]
         if not lines:
             return None
         figures = json.loads(lines[-1])
+        if most:
+            figures.setdefault("gpu_memory_mb", most[0])
         # leftovers of a script that was stopped
         print(json.dumps({"what": what, **figures}), file=sys.stderr, flush=True)
         return figures
 
     def peer(self, network, way, batch):
-        limit = 150 if way == "compile" else 60
+        limit = {"compile": 150, "best": 300}.get(way, 60)
         command = [sys.executable, HERE / "peer.py", network, way, "--device", self.a.device, "--batch", batch, "--seconds", self.a.seconds]
         return self.json(f"PyTorch {way}, {network}, batch {batch}", command, limit)
 
@@ -109,7 +123,8 @@ def networks(bench, rows, peaks):
     table = []
     for network, batch, ways, precisions in rows:
         peers = {way: bench.peer(network, way, batch) for way in ways}
-        eager = peers.get("eager")
+        eager, known = peers.get("eager"), [result for result in peers.values() if result]
+        best = max(known, key=lambda result: result["img_per_s"], default=None)
         for precision in precisions:
             own = bench.ours(network, batch, precision)
             floor = None
@@ -119,7 +134,8 @@ def networks(bench, rows, peaks):
                 seconds = max(eager["flops"] / peaks["flops_per_s"], wide * eager["traffic"] / peaks["bytes_per_s"])
                 floor = 1 / seconds
             table.append({"what": f"{network}, batch {batch}, {precision}", "trireme": own and own["img_per_s"],
-                          **{way: result and result["img_per_s"] for way, result in peers.items()}, "floor": floor})
+                          "eager": eager and eager["img_per_s"], "best": best and best["img_per_s"], "way": best and best["way"],
+                          "memory": own and own.get("gpu_memory_mb"), "best memory": best and best.get("gpu_memory_mb"), "floor": floor})
     return table
 
 
@@ -239,9 +255,10 @@ def show(table, peaks):
               f"{peaks['bytes_per_s'] / 1e12:.3g} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
     number = lambda v: f"{v:,.0f}" if v else "-"
     ratio = lambda row, peer: f"{row['trireme'] / row[peer]:.2f}" if row.get("trireme") and row.get(peer) else "-"
-    heads = ["img/s", "trireme", "PyTorch", "compiled", "floor", "x PyTorch", "x compiled", "of floor"]
-    lines = [[row["what"], number(row.get("trireme")), number(row.get("eager")), number(row.get("compile")), number(row.get("floor")),
-              ratio(row, "eager"), ratio(row, "compile"), ratio(row, "floor")] for row in table]
+    heads = ["img/s", "trireme", "PyTorch eager", "best", "way", "floor", "x eager", "x best", "of floor", "MiB", "MiB of best"]
+    lines = [[row["what"], number(row.get("trireme")), number(row.get("eager")), number(row.get("best")), row.get("way") or "-",
+              number(row.get("floor")), ratio(row, "eager"), ratio(row, "best"), ratio(row, "floor"), number(row.get("memory")),
+              number(row.get("best memory"))] for row in table]
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
     for line in [heads, *lines]:
         print("  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths))))

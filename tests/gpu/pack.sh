@@ -49,7 +49,7 @@ cp -r tests/golden "$there/tests/golden"
 cp tests/gpu/*.py tests/gpu/*.sh tests/gpu/targets "$there/tests/gpu/"
 rm "$there"/tests/gpu/{pack,test-pack,bare}.sh
 cp recipes/*.toml "$there/recipes/"
-cp crates/backend/src/cuda/kernels/*.cu crates/backend/src/cuda/kernels/*.cuh crates/backend/src/update/*.cu "$there/kernels/"
+cp crates/backend/src/cuda/kernels/*.cu crates/backend/src/cuda/kernels/*.cuh crates/backend/src/update/rules.cu "$there/kernels/"
 
 # Tests find their files and the binary by the paths of this machine. Uses links, because the binary looks for its libraries relative to its
 # own location.

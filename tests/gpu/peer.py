@@ -1,9 +1,17 @@
 """A single measurement of `bench.py` in a separate process: PyTorch's training step on synthetic images on the device (channels_last, AMP
 bf16, SGD with momentum), the limits of the GPU, or a training to an accuracy. Prints a JSON line.
 
-  peer.py NETWORK eager|compile --device cuda|cpu --batch N --seconds S
+  peer.py NETWORK WAY --device cuda|cpu --batch N --seconds S
   peer.py floors --device cuda|cpu
   peer.py accuracy --device cuda|cpu --data CIFAR10 --top1 0.9 --epochs E --milestones E E
+
+WAY is one of
+  eager          SGD as PyTorch chooses it, no graph
+  compile        torch.compile; with CUDA graphs for small networks, where launches cost the most
+  autotune       torch.compile with mode max-autotune, fused SGD
+  graph          one CUDA graph of the whole step, fused SGD
+  compile-graph  torch.compile inside one CUDA graph of the whole step, fused SGD
+  best           all of the above, and the fastest of them
 """
 import argparse
 import json
@@ -42,31 +50,69 @@ def rate(step, device, seconds, least=5):
     return statistics.median(times)
 
 
-def train(a):
-    build, _, image, classes = NETWORKS[a.network]
-    torch.manual_seed(0)
-    torch.backends.cudnn.benchmark = True
-    network = build()
-    flops, traffic = work(network, image)
-    parameters = sum(p.numel() for p in network.parameters())
-    network = network.to(a.device, memory_format=torch.channels_last).train()
-    x = torch.randn(a.batch, *image, device=a.device).to(memory_format=torch.channels_last)
-    y = torch.randint(classes, (a.batch,), device=a.device)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    forward = network
-    if a.way == "compile":
-        # CUDA graphs where launches cost the most
-        forward = torch.compile(network, mode="reduce-overhead" if a.network in ("lenet", "resnet20") else "default")
+WAYS = ["eager", "compile", "autotune", "graph", "compile-graph"]
+
+
+def training_step(a, network, way):
+    """Returns a function that runs a training step in this way."""
+    x = torch.randn(a.batch, *NETWORKS[a.network][2], device=a.device).to(memory_format=torch.channels_last)
+    y = torch.randint(NETWORKS[a.network][3], (a.batch,), device=a.device)
+    fused = way in ("autotune", "graph", "compile-graph")
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **({"fused": True} if fused else {}))
+    modes = {"compile": "reduce-overhead" if a.network in ("lenet", "resnet20") else "default", "autotune": "max-autotune",
+             "compile-graph": "default"}
+    forward = torch.compile(network, mode=modes[way]) if way in modes else network
+    whole = way in ("graph", "compile-graph")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(a.device, dtype=torch.bfloat16):
+        # a recorded step must convert the weights again in each replay
+        with torch.autocast(a.device, dtype=torch.bfloat16, cache_enabled=not whole):
             loss = torch.nn.functional.cross_entropy(forward(x), y)
         loss.backward()
         optimizer.step()
 
-    seconds = rate(step, a.device, a.seconds)
-    return {"img_per_s": a.batch / seconds, "flops": flops, "traffic": traffic, "parameters": parameters, "torch": torch.__version__}
+    if not whole:
+        return step
+    if a.device != "cuda":
+        raise RuntimeError("CUDA graphs need a GPU")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def train(a):
+    build, _, image, _ = NETWORKS[a.network]
+    torch.backends.cudnn.benchmark = True
+    flops, traffic = work(build(), image)
+    measured, failed = {}, {}
+    for way in WAYS if a.way == "best" else [a.way]:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        network = build().to(a.device, memory_format=torch.channels_last).train()
+        if a.device == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            seconds = rate(training_step(a, network, way), a.device, a.seconds)
+        except Exception as error:  # a way that this version or device lacks does not stop the others
+            failed[way] = str(error).splitlines()[0][:200]
+            continue
+        # of the GPU, as in nvidia-smi: PyTorch keeps what it has allocated
+        free, total = torch.cuda.mem_get_info() if a.device == "cuda" else (0, 0)
+        measured[way] = {"img_per_s": a.batch / seconds, "gpu_memory_mb": (total - free) / 2**20}
+    if not measured:
+        raise SystemExit(f"{a.network}: no way of training works: {failed}")
+    way = max(measured, key=lambda way: measured[way]["img_per_s"])
+    parameters = sum(p.numel() for p in network.parameters())
+    return {**measured[way], "way": way, "ways": measured, "failed": failed, "flops": flops, "traffic": traffic, "parameters": parameters,
+            "torch": torch.__version__}
 
 
 def floors(a):
@@ -84,7 +130,7 @@ def floors(a):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", choices=[*NETWORKS, "floors", "accuracy"])
-    parser.add_argument("way", nargs="?", choices=["eager", "compile"], default="eager")
+    parser.add_argument("way", nargs="?", choices=[*WAYS, "best"], default="eager")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5)

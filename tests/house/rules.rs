@@ -9,16 +9,16 @@ use crate::sources::{Source, all};
 
 /// Each crate and the crates of this workspace that it may depend on. Cargo enforces the rest.
 const CRATES: &[(&str, &[&str])] = &[
-    ("loaders", &[]),
-    ("data-tools", &["loaders"]),
-    ("crates/base", &["loaders"]),
-    ("crates/net", &["loaders"]),
-    ("crates/schema", &["loaders"]),
+    ("crates/base", &[]),
+    ("loaders", &["base"]),
+    ("data-tools", &["base", "loaders"]),
+    ("crates/net", &["base"]),
+    ("crates/schema", &["base"]),
     ("crates/backend", &["base", "loaders", "net", "schema"]),
     ("crates/engine", &["backend", "base", "loaders", "net", "schema"]),
     ("crates/comm", &["base", "loaders"]),
     ("crates/formats", &["base", "loaders", "net"]),
-    ("crates/recipe", &["backend", "comm", "engine", "loaders", "schema"]),
+    ("crates/recipe", &["backend", "base", "comm", "engine", "loaders", "schema"]),
     ("crates/report", &["base", "data-tools", "loaders"]),
     (
         "crates/training",

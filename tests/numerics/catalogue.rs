@@ -69,6 +69,10 @@ const QUICK: &[&str] = &[
     "efficientnet_b0",
     "tf_efficientnet_lite0",
     "convnext_tiny",
+    "mnasnet0_5",
+    "efficientnet_v2_s",
+    "regnet_y_400mf",
+    "shufflenet_v2_x0_5",
 ];
 
 fn fnv(text: &str) -> u32 {

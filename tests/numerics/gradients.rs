@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use backend::Backend;
 use backend::reference::Reference;
 use net::{
-    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
-    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, BlurPool, Channels, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale,
+    Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
@@ -55,6 +55,7 @@ fn every_kind() -> Vec<Case> {
         (Op::from(GroupNorm::new(3)), Shape::image(6, 3, 2)),
         (Op::from(LayerScale(0.1)), image),
         (Op::from(DropPath(0.4)), image),
+        (Op::from(Channels { first: 3, count: 12, groups: 3 }), Shape::image(19, 3, 2)),
         (Op::from(BlurPool::new()), image),
         (Op::from(BlurPool { size: 5, stride: 2 }), image),
     ];
@@ -188,6 +189,6 @@ fn check_slopes<B: Backend>(backend: &B, name: &str, blocks: &[usize], all: &[Sl
 fn gradients_are_the_slopes_of_the_forward_pass() {
     let all: Vec<Slopes> = every_kind().into_iter().map(Slopes::of).collect();
     let kinds: BTreeSet<&str> = all.iter().map(|s| s.case.op.kind()).collect();
-    assert_eq!(kinds.len(), 29, "each kind of operation needs a case here: {kinds:?}");
+    assert_eq!(kinds.len(), 30, "each kind of operation needs a case here: {kinds:?}");
     on_every_backend!(check_slopes(&all));
 }

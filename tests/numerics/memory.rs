@@ -170,9 +170,10 @@ fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
     let mut got = vec![0.0; 64];
     first.read(0, &mut got).unwrap();
     assert!(got.iter().all(|x| *x == 1.0));
-    for at in [&parts[2], &parts[0], &(100..101)] {
-        let error = region.take(at).err().expect("it is in use").to_string();
-        assert!(error.contains("is in use"), "{error}");
+    for (at, used) in [(&parts[2], "0..64"), (&parts[0], "0..64"), (&(100..101), "64..192")] {
+        let error = region.take(at).err().expect("an overlap");
+        let Error::Size { expected, got, .. } = &error else { panic!("{error}") };
+        assert!(expected.contains(used) && *got == format!("{at:?}"), "{error}");
     }
     region.give(&parts[0], first);
     assert!(region.take(&parts[2]).is_err(), "a part that overlaps one in use must not be taken");

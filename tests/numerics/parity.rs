@@ -4,8 +4,8 @@ use backend::cpu::Cpu;
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, PlanRequest, TensorDesc};
 use net::{
-    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
-    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, BlurPool, Channels, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear,
+    Lrn, Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 
 use crate::gradients::{off_corners, wide};
@@ -280,12 +280,16 @@ fn layers_of_any_shape_agree() {
         let norm = Norm { residual: c.below(2) == 0, relu: c.below(2) == 0, ..Norm::new() };
         let (radius, beta) = (c.below(6), c.one(&[0.75, 0.5, 1.0]));
         let shortcut = Shortcut { out_channels: shape.c + c.below(30), stride: 1 + c.below(3) };
+        let groups = 1 + c.below(shape.c.min(3));
+        let count = groups * (1 + c.below(shape.c / groups));
+        let channels = Channels { first: c.below(shape.c - count + 1), count, groups };
         let linear = Linear { bias: c.below(2) == 0, relu: c.below(2) == 0, ..Linear::new(1 + c.below(40)) };
         let ops = [
             Op::Pool(pool),
             Op::Norm(norm),
             Op::Lrn(Lrn { radius, k: 1.0, alpha: 0.3, beta }),
             Op::Shortcut(shortcut),
+            Op::Channels(channels),
             Op::Linear(linear),
             elementwise[c.below(elementwise.len())].clone(),
         ];

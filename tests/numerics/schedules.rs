@@ -71,5 +71,6 @@ fn a_limit_of_steps_shortens_the_schedule() {
     close("start", schedule.lr(10), 0.1);
     close("end", schedule.lr(25), 0.0);
     let error = Schedule::over(&spec, 64, 8, 10).unwrap_err();
-    assert_eq!(error.to_string(), "schedule.warmup_epochs: must be below epochs = 0.8, got 1");
+    assert_eq!(error.key, "warmup_epochs");
+    assert!(error.why.contains("epochs = 0.8") && error.why.contains("got 1"), "{error}");
 }

@@ -114,8 +114,9 @@ fn check_net<B: Backend, R: Backend>(
     }
     all.set_size(FULL).unwrap();
     assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: passes of other sizes changed the result");
-    let error = all.set_size(Shape::image(3, 9, 9)).unwrap_err().to_string();
-    assert!(error.contains("3x9x9") && error.contains("3x16x14"), "{name}: {error}");
+    let error = all.set_size(Shape::image(3, 9, 9)).unwrap_err();
+    let Error::Size { expected, got, .. } = &error else { panic!("{name}: {error}") };
+    assert!(expected.contains("3x16x14") && got == "3x9x9", "{name}: {error}");
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn parameters_that_depend_on_the_size_are_named() {
     flat.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     let mut graph = Graph::new(Reference, flat, 2, Purpose::Infer, 1).unwrap();
     let error = graph.add_size(Shape::image(3, 8, 7), 2).unwrap_err().to_string();
-    for part in ["fc.weight would be [4, 896] for images of 3x8x7", "only images of 3x16x14", "global pool"] {
+    for part in ["fc.weight", "[4, 896]", "3x8x7", "3x16x14", "global pool"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let larger = graph.add_size(Shape::image(3, 32, 32), 2).unwrap_err().to_string();

@@ -80,7 +80,7 @@ by_apptainer() {
     # Open MPI 4.1 outside, the MPI of the image inside
     at_root env OPAL_PREFIX=/openmpi PATH=/openmpi/bin:/usr/bin:/bin mpirun -n 2 --bind-to none --oversubscribe \
         apptainer exec box sh -c 'unset OPAL_PREFIX; exec trireme doctor' | tee "$bare/tmp/outside"
-    grep -q '2 rank(s)' "$bare/tmp/outside"
+    grep -q '2 ranks' "$bare/tmp/outside"
     grep -q 'no problem found' "$bare/tmp/outside"
     echo 'the image works in Apptainer'
 }

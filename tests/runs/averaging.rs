@@ -124,6 +124,6 @@ fn every_other_epoch_is_exact() {
     assert_eq!(losses("none")[6], losses("whole")[6]);
     assert_ne!(losses("none")[7..12], losses("whole")[7..12]);
     let refused = sets(&["reduce.floating_grad_epoch=2"]);
-    setting.train("out", 0, &refused).failed(2, &["reduce.floating_grad_epoch", "belongs to codec ternary"]);
+    setting.train("out", 0, &refused).failed(2, &["reduce.floating_grad_epoch", "codec ternary"]);
     assert!(Path::new(&whole).exists());
 }

@@ -79,15 +79,14 @@ fn teachers_that_do_not_fit_are_refused() {
             let args: Vec<&str> = ["--data", data].into_iter().chain(sets).collect();
             let ended = setting.train("out", ranks, &args);
             assert!(!ended.status.success(), "{args:?} on {ranks} ranks");
-            let said = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
-            assert_eq!(said, 1, "{parts:?} in {}", ended.stderr);
+            ended.says(parts);
         }
     };
     let refused = |sets: &[&str], parts: &[&str]| refused_on(&setting.data, sets, parts);
-    refused(&["distill.share=0.5"], &["distill.share", "has no meaning without distill.teacher"]);
-    refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "must be in [0, 1]"]);
-    refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "must be > 0"]);
-    refused(&[&taught("nowhere.h5")], &["distill.teacher: cannot read nowhere.h5", "the folder of a run"]);
+    refused(&["distill.share=0.5"], &["distill.share", "without distill.teacher"]);
+    refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "[0, 1]"]);
+    refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "> 0"]);
+    refused(&[&taught("nowhere.h5")], &["distill.teacher", "nowhere.h5", "No such file"]);
     refused(&[&taught(&setting.recipe)], &["recipe.toml"]);
     refused(
         &[
@@ -95,35 +94,29 @@ fn teachers_that_do_not_fit_are_refused() {
             "augment.train=[\"pad_crop(2)\", \"random_crop(24)\", \"normalize\"]",
             "augment.eval=[\"center_crop(24)\", \"normalize\"]",
         ],
-        &["distill.teacher", "needs images of 1x28x28", "24"],
+        &["distill.teacher", "1x28x28", "1x24x24"],
     );
     refused(
         &[&taught(&teacher), "augment.train=[\"flip\"]", "augment.eval=[]"],
-        &["distill.teacher", "was trained on images with values of -2.27 to 2.27", "make values of 0 to 255"],
+        &["distill.teacher", "-2.27 to 2.27", "0 to 255"],
     );
-    refused(
-        &["augment.eval=[]"],
-        &["augment.train makes values of -2.27 to 2.27 for black to white, but augment.eval makes values of 0 to 255"],
-    );
+    refused(&["augment.eval=[]"], &["augment.train makes", "-2.27 to 2.27 ", "augment.eval makes", "0 to 255 "]);
     let began = ["--set", &taught(&teacher), "--max-steps", "1"];
     setting.trained("began", 1, &began);
     setting.trained("teacher", 0, &["--max-steps", "2", "--resume", "auto"]);
     let goes_on = [&began[..2], &["--max-steps", "2", "--resume", "auto"]].concat();
     for ranks in [1, 2] {
-        let parts = [
-            "step-00000001.h5 is from a run with another teacher: expected weights with checksum ",
-            "restore the file",
-        ];
+        let parts = ["step-00000001.h5", "another teacher", "checksum ", "restore the file"];
         let ended = setting.train("began", ranks, &goes_on).failed(2, &parts);
         assert_eq!(ended.stderr.matches("another teacher").count(), 1, "{}", ended.stderr);
     }
     let things = Setting::new(RECIPE, THINGS, [32, 16]);
     let coloured = things.trained("teacher", 0, &["--max-steps", "1"]);
-    refused(&[&taught(&coloured)], &["distill.teacher", "needs images of 3x32x32"]);
+    refused(&[&taught(&coloured)], &["distill.teacher", "3x32x32", "1x28x28"]);
     let renamed = setting.described("renamed", |manifest| manifest.classes[3] = "something else".into());
     refused_on(
         &renamed,
         &[&taught(&teacher)],
-        &["distill.teacher: the classes differ", "something else", "of this data set"],
+        &["distill.teacher", "class 3 ", "\"wave 3\" in", "\"something else\" in"],
     );
 }

@@ -141,12 +141,12 @@ fn a_file_that_is_there_stays() {
     }
     assert_eq!(files(&folder.at("")), ["a.onnx", "a.py"]);
     let force = |to: &str, out: &str| run(0, &["export", &setting.out, "--to", to, "-o", out, "--force"]);
-    force("onnx", &onnx).failed(2, &[&onnx, "is not an ONNX file"]);
-    force("safetensors", &folder.at("a.safetensors")).failed(2, &[&code, "is not a module of trireme"]);
+    force("onnx", &onnx).failed(2, &[&onnx, "not an ONNX file"]);
+    force("safetensors", &folder.at("a.safetensors")).failed(2, &[&code, "not a module"]);
     assert_eq!((fs::read(&onnx).unwrap(), fs::read(&code).unwrap()), (b"precious".to_vec(), b"precious".to_vec()));
     let model = format!("{}/model.h5", setting.out);
     let before = fs::read(&model).unwrap();
-    force("keras", &model).failed(2, &[&model, "is one of the input files"]);
+    force("keras", &model).failed(2, &[&model, "input files"]);
     assert_eq!(fs::read(&model).unwrap(), before);
     // an older export of the same format is replaced
     let names = ["b.onnx", "b.safetensors", "b.keras", "b.h5"].map(|name| folder.at(name));
@@ -179,7 +179,7 @@ fn what_keras_lacks_is_refused_by_layer() {
     for name in ["a.keras", "a.h5"] {
         let out = folder.at(name);
         run(0, &["export", &setting.out, "--to", "keras", "-o", &out])
-            .failed(1, &["layer norm1 (lrn) cannot be exported to Keras", "local response normalisation", "--to onnx"]);
+            .failed(1, &["norm1 (lrn)", "Keras", "--to onnx"]);
     }
     assert_eq!(files(&folder.at("")).len(), 0);
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &folder.at("a.onnx")]).succeeded();

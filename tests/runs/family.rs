@@ -49,8 +49,7 @@ fn an_mpirun_of_the_other_family_is_refused_before_mpi_starts_by_one_rank_of_eac
     let mpirun = foreign();
     for (rank, who) in [("0", "rank 0: "), ("2", "rank 2: ")] {
         let ended = doctor(&mpirun, rank, "0", "4");
-        let parts =
-            [who, mpirun.name, "started 4 ranks, but this trireme was", mpirun.others, "could not find each other"];
+        let parts = [who, mpirun.name, "4 ranks", mpirun.others];
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
         assert_eq!(ended.failed(1, &parts).stdout, "");
     }

@@ -73,12 +73,11 @@ fn an_imported_model_is_the_one_that_was_trained() {
     assert_unmoved(&tensors(&again), &weights);
     // without class names, the numbers of the labels are used
     let ended = import(&normalize).succeeded();
-    assert!(ended.stderr.contains("their numbers are used"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("numbers are used"), "{}", ended.stderr);
     assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
     let missing = import(&[]);
-    missing.failed(2, &["the input of lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
-    import(&["--transform", "normalize"])
-        .failed(2, &["\"normalize\" uses the mean and standard deviation of a data set"]);
+    missing.failed(2, &["lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
+    import(&["--transform", "normalize"]).failed(2, &["\"normalize\"", "net.safetensors", "no data set"]);
 }
 
 /// The number of classes comes from the file, all other settings from a recipe.
@@ -98,7 +97,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let recipe = setting.folder.write("import.toml", &format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
     let import = |more: &[&str]| run(0, &[&["import", &foreign, "--recipe", &recipe, "-o", &out], more].concat());
     // the recipe must also be valid for training
-    import(&[]).failed(2, &["init.match", "has no meaning without init.from"]);
+    import(&[]).failed(2, &["init.match", "without init.from"]);
     let from = format!("{text}[init]\nfrom = \"weights\"\nmatch = [[\"net.(.*)\", \"$1\"]]\n");
     fs::write(&recipe, from).unwrap();
     import(&[]).succeeded();
@@ -107,9 +106,9 @@ fn classes_and_rules_come_from_file_and_recipe() {
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
     import(&[]).failed(2, &["already exists", "--force"]);
     let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
-    import(&["--force", "--classes", &ten]).failed(2, &["scores for 11 classes", "10 names"]);
+    import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 names"]);
     let empty = setting.folder.write("empty.txt", "a\n\nb\n");
-    import(&["--force", "--classes", &empty]).failed(1, &["empty.txt: line 2 is empty"]);
+    import(&["--force", "--classes", &empty]).failed(1, &["empty.txt", "line 2 ", "empty"]);
 }
 
 /// Import writes a model only if every tensor of the network gets values and every tensor of the file is used.
@@ -128,20 +127,20 @@ fn incomplete_models_are_refused() {
         assert!(!Path::new(&out).exists());
     };
     file(&|name, _| (name != "conv2.bias").then(|| name.into()));
-    refused(2, &[], &["missing: 1 tensor: conv2.bias"]);
-    refused(2, &["--exclude", "conv2.bias"], &["--exclude matches conv2.bias of the network"]);
+    refused(2, &[], &["missing: 1 ", "conv2.bias"]);
+    refused(2, &["--exclude", "conv2.bias"], &["--exclude matches", "conv2.bias"]);
     file(&|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
-    refused(2, &[], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
+    refused(2, &[], &["missing: 1 ", "conv2.bias;", "left: 1 ", "conv2.biases"]);
     file(&|name, values| {
         values[0] = if name == "fc1.weight" { f32::INFINITY } else { values[0] };
         Some(name.into())
     });
-    refused(1, &[], &["net.safetensors: fc1.weight contains inf"]);
+    refused(1, &[], &["net.safetensors", "fc1.weight", "inf"]);
     file(&|name, _| Some(name.into()));
     refused(2, &["--exclude", "head.*"], &["\"head.*\" matches nothing"]);
-    refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\" matches no name"]);
+    refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\"", "matches no name"]);
     let other = ["import", &foreign, "--model", "lenet-cafe", "--transform", "normalize(0.4,0.3)", "-o", &out];
-    run(0, &other).failed(2, &["no network lenet-cafe", "did you mean"]);
+    run(0, &other).failed(2, &["lenet-cafe;", "did you mean \"lenet-caffe\""]);
     let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");
     let evil = ["import", evil.to_str().unwrap(), "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out];
     let ended = run(0, &evil).failed(1, &["posix.system", "executed"]);
@@ -195,10 +194,7 @@ fn weights_of_an_onnx_file_come_back() {
     let import = |model: &str| {
         run(0, &["import", &onnx, "--model", model, "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"])
     };
-    import("resnet20").failed(
-        2,
-        &["none of its 8 tensors matches network resnet20 in both name and shape: conv1.weight is 20x1x5x5 in"],
-    );
+    import("resnet20").failed(2, &["net.onnx", "8 tensors", "network resnet20", "conv1.weight", "20x1x5x5"]);
     import("lenet-caffe").succeeded();
     assert_eq!(tensors_of(Path::new(&out)), weights);
     let bytes = fs::read(&onnx).unwrap();
@@ -217,7 +213,7 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
         let transforms: Vec<&str> = transforms.iter().flat_map(|transform| ["--transform", transform]).collect();
         run(0, &[&["import", &onnx, "-o", &out, "--force"], &transforms[..]].concat())
     };
-    import(&["center_crop(20)", "normalize(0.4,0.3)"]).failed(2, &["make images of 20x20x1", "net.onnx takes 1x28x28"]);
+    import(&["center_crop(20)", "normalize(0.4,0.3)"]).failed(2, &["20x20x1", "net.onnx", "1x28x28"]);
     import(&["normalize(0.4,0.3)"]).succeeded();
     assert_eq!(tensors_of(Path::new(&out)), weights);
     assert!(!ModelFile::read(Path::new(&out)).unwrap().definition.is_empty());
@@ -244,12 +240,7 @@ fn files_of_keras_that_do_not_fit_are_refused() {
         run(0, &args).failed(code, parts);
         assert!(!Path::new(&out).exists());
     };
-    refused(
-        &h5,
-        "resnet20",
-        2,
-        &["none of its 8 tensors matches network resnet20 in both name and shape: conv1.weight is 20x1x5x5 in"],
-    );
+    refused(&h5, "resnet20", 2, &["k.h5", "8 tensors", "network resnet20", "conv1.weight", "20x1x5x5"]);
     let bytes = fs::read(&h5).unwrap();
     let broken = setting.folder.at("broken.h5");
     fs::write(&broken, [&bytes[..8], &[0; 500]].concat()).unwrap();

@@ -7,6 +7,7 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 
 use support::images::{DIGITS, Images, THINGS};
+use support::mentions;
 use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
@@ -109,9 +110,7 @@ fn a_model_changed_by_another_program_is_reported() {
     drop((bias, layer));
     file.close().unwrap();
     let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
-    for part in ["warning: another program changed ", "not as trireme wrote it: weights of fc2"] {
-        assert!(ended.stderr.contains(part), "{}", ended.stderr);
-    }
+    ended.says(&["warning: ", "another program", "model.h5", ": weights of fc2"]);
 }
 
 /// A run starts from a model of the same images with other class names. It reports the first difference and fails,
@@ -131,24 +130,15 @@ fn different_classes_are_reported() {
     let more = other("more", &|classes| classes.push("ship".into()));
     let from = [set("init.from", &source)];
     for ranks in [0, 2] {
-        let parts = [
-            "init.from: the classes differ: class 3 is \"wave 3\" in",
-            "and \"ship\" in",
-            "init.exclude = [\"fc2.*\"]",
-        ];
+        let parts = ["init.from: ", "class 3 ", "\"wave 3\" in", "\"ship\" in", "init.exclude = [\"fc2.*\"]"];
         setting.train("refused", ranks, &args(&from, &["--data", &renamed])).failed(2, &parts);
         assert!(!Path::new(&setting.out("refused")).exists());
     }
     let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
     setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
     let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
-    for part in [
-        "the last layer, fc2, starts at random",
-        "class 10 is none in",
-        "replaced: 2 tensors: fc2.weight ([11, 500] here",
-    ] {
-        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
-    }
+    ended.says(&["last layer, fc2,", "at random", "class 10 ", "\"ship\" in"]);
+    ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
 
 /// A run prints a warning if it scales black and white differently from the imported model's training.
@@ -165,18 +155,15 @@ fn different_normalization_is_reported() {
         let stderr = setting.train(name, 0, &args(&sets, &["--max-steps", "1"])).succeeded().stderr;
         stderr.lines().filter(|line| line.contains("warning: ")).map(String::from).collect::<Vec<_>>().join("\n")
     };
-    let here = "was trained on images with values of -1.33 to 2 for black to white, but this run makes values of";
     let far = told("far", &source, "[]");
-    assert!(far.contains(&format!("{here} 0 to 255 for black to white, so its weights are useless here")), "{far}");
-    assert!(far.contains("give \"normalize(0.4, 0.3)\" in augment.train and augment.eval"), "{far}");
+    let cure = ["\"normalize(0.4, 0.3)\"", "augment.train", "augment.eval"];
+    mentions(&far, &[&cure[..], &["model.h5", "-1.33 to 2 ", "0 to 255 ", "useless"]].concat());
     let other = told("other", &source, "[\"normalize(0.5, 0.5)\"]");
-    assert!(other.contains(&format!("{here} -1 to 1 for black to white: give")), "{other}");
+    mentions(&other, &[&cure[..], &["model.h5", "-1.33 to 2 ", "-1 to 1 "]].concat());
+    assert!(!other.contains("useless"), "{other}");
     assert_eq!(told("same", &source, "[\"normalize(0.4, 0.3)\"]"), "");
     let bytes = told("bytes", &foreign, "[]");
-    assert!(
-        bytes.contains("the transforms make values of 0 to 255") && bytes.contains("for torchvision's weights"),
-        "{bytes}"
-    );
+    mentions(&bytes, &["0 to 255 ", "lenet.safetensors", "torchvision"]);
     assert_eq!(told("told", &foreign, "[\"normalize(0.4, 0.3)\"]"), "");
 }
 
@@ -203,23 +190,27 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
         Some(name.into())
     });
-    refused(1, &[&nan], &["nan.safetensors: conv2.weight contains NaN", "init.exclude"]);
+    refused(1, &[&nan], &["nan.safetensors", "conv2.weight", "NaN", "init.exclude"]);
     let short = file("short.safetensors", &|name, _| (name != "conv2.bias").then(|| name.into()));
-    refused(2, &[&short], &["missing: 1 tensor: conv2.bias", "init.strict = false"]);
+    refused(2, &[&short], &["short.safetensors", "missing: 1 ", "conv2.bias", "init.strict = false"]);
     let more = file("more.safetensors", &|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
-    refused(2, &[&more], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
+    refused(2, &[&more], &["more.safetensors", "missing: 1 ", "conv2.bias;", "left: 1 ", "conv2.biases"]);
     let other = file("other.safetensors", &|name, _| Some(name.replace('.', "_")));
-    refused(2, &[&other], &["none of its 8 tensors matches network lenet-caffe"]);
+    refused(2, &[&other], &["other.safetensors", "8 tensors", "network lenet-caffe", "conv1_bias"]);
     let prefixed = file("prefixed.safetensors", &|name, _| Some(format!("module.{name}")));
-    refused(2, &[&prefixed], &[r#"init.match = [["module\\.(.*)", "$1"]] would fit"#]);
-    refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" matches nothing", "did you mean"]);
-    refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" matches no name"]);
-    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "not a regular expression"]);
-    refused(2, &["init.strict=false"], &["init.strict", "has no meaning without init.from"]);
+    refused(2, &[&prefixed], &["8 tensors", r#"init.match = [["module\\.(.*)", "$1"]]"#]);
+    refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\"", "matches nothing", "did you mean"]);
+    refused(
+        2,
+        &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"],
+        &["init.match: \"backbone.(.*)\"", "matches no name"],
+    );
+    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "regular expression"]);
+    refused(2, &["init.strict=false"], &["init.strict", "without init.from"]);
     refused(
         2,
         &[&good, "augment.train=[\"normalize\"]"],
-        &["augment.train: \"normalize\" uses the mean and standard deviation of this data set"],
+        &["augment.train: \"normalize\"", "this data set", "good.safetensors", "\"normalize(0.485, "],
     );
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights");
     let evil = format!("init.from={}", golden.join("evil.pth").display());
@@ -228,30 +219,25 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     let bytes = fs::read(run.folder.path().join("good.safetensors")).unwrap();
     fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
     refused(1, &[&format!("init.from={}", cut.display())], &["cut.safetensors", "damaged"]);
-    refused(
-        2,
-        &["init.from=/nowhere.pth"],
-        &["init.from: cannot read /nowhere.pth: No such file", "leave the key out"],
-    );
-    refused(2, &["freeze.patterns=[\"*\"]"], &["freeze.patterns", "nothing would be trained"]);
+    refused(2, &["init.from=/nowhere.pth"], &["init.from: ", "/nowhere.pth", "No such file"]);
+    refused(2, &["freeze.patterns=[\"*\"]"], &["freeze.patterns = [\"*\"]", "all 8 parameters", "lenet-caffe"]);
     refused(
         2,
         &["freeze.patterns=[\"conv3.*\"]"],
-        &["\"conv3.*\" matches nothing in network lenet-caffe", "did you mean"],
+        &["freeze.patterns: \"conv3.*\"", "matches nothing", "lenet-caffe", "did you mean"],
     );
-    refused(2, &["freeze.epochs=1"], &["freeze.epochs", "has no meaning without freeze.patterns"]);
-    refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &["freeze.patterns", "averages all parameters"]);
-    refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &["optimizer.groups.match: \"fcc*\" matches nothing"]);
-    refused(
-        2,
-        &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"],
-        &["table 1: unknown key rate", "\"match\", \"lr\", \"weight_decay\""],
-    );
+    refused(2, &["freeze.epochs=1"], &["freeze.epochs", "without freeze.patterns"]);
+    let parts = ["freeze.patterns", "sync = \"local(2)\"", "sync = \"allreduce\""];
+    refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &parts);
+    let parts = ["optimizer.groups.match: \"fcc*\"", "matches nothing"];
+    refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &parts);
+    let parts = ["table 1: ", "unknown key rate", "\"match\", \"lr\"", "\"weight_decay\""];
+    refused(2, &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"], &parts);
     refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: missing"]);
     // without init.strict, missing tensors are allowed and reported
     let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
     let ended = run.train(2, &sets).succeeded();
-    assert!(ended.stderr.contains("missing: 1 tensor: conv2.bias"), "{}", ended.stderr);
+    ended.says(&["missing: 1 ", "conv2.bias"]);
 }
 
 #[test]
@@ -267,12 +253,9 @@ fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     ];
     for ranks in [0, 2] {
         let text = setting.train("dry", ranks, &args(&sets, &["--dry-run"])).succeeded().stdout;
-        for part in [
-            "conv1.weight",
-            " taken ",
-            "excluded",
-            "frozen: 4 of 8 tensors, 25570 of 431080 parameters, for the first 1 epoch(s)",
-        ] {
+        for part in
+            ["conv1.weight", " taken ", "excluded", "4 of 8 tensors", "25570 of 431080 parameters", "first 1 epoch"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("[[optimizer.groups]]\nmatch = [\"fc2.*\"]\nlr = 10\n"), "{text}");
@@ -306,7 +289,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
         }
     }
     let facts = events(&setting.out("ranks-2"), "start");
-    assert!(facts[0].to_string().contains("for the whole run"), "{}", facts[0]);
+    assert!(facts[0].to_string().contains("whole run"), "{}", facts[0]);
 }
 
 #[test]

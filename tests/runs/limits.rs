@@ -128,11 +128,10 @@ fn every_limit_does_what_the_table_says() {
         limited(&setting, &format!("fine{}", &limit[1..2]), limit, &short).succeeded();
     }
     let ended = limited(&setting, "t", "-t 3", &[]);
-    ended.failed(75, &["stopped after step", "the limit of CPU time (ulimit -t) is near", "--resume auto"]);
+    ended.failed(75, &["stopped after step", "CPU time", "ulimit -t", "--resume auto"]);
     // in KiB: enough for MPI's files in /tmp and the log, but too small for a 26 MB checkpoint
     let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
-    assert!(ended.stderr.contains("warning: no checkpoint of step 10: cannot write"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("raise it (`ulimit -f`)"), "{}", ended.stderr);
+    ended.says(&["warning: ", "no checkpoint", "step-00000010.h5", "`ulimit -f`"]);
     for (option, limits) in [("-v", [150_000, 250_000, 350_000, 450_000]), ("-d", [20_000, 60_000, 100_000, 140_000])] {
         for limit in limits {
             let name = format!("memory{option}{limit}");
@@ -171,17 +170,16 @@ fn options_that_differ_between_ranks_are_named() {
         (&train, &["--max-steps", "3"], &["--max-steps", "4"], "--max-steps 3"),
         (&train, &["--resume", "auto"], &[], "--resume given"),
         (&train, &["--trace", &stage], &[], "--trace given"),
-        (&train, &["--set", "loss.class_weights=auto"], &[], "the recipe or the data set"),
+        (&train, &["--set", "loss.class_weights=auto"], &[], "data set differs"),
         (&eval, &["--stage", &stage], &[], "--stage true"),
         (&["bench", "allreduce"], &["--sizes", "4K"], &["--sizes", "8K"], "--sizes [4096]"),
     ];
     for (common, first, second, said) in cases {
         let ended = run_two_ranks([&[common, first].concat(), &[common, second].concat()]);
-        let line = ended.stderr.lines().find(|line| line.contains("differs from rank 0's"));
-        assert!(line.is_some_and(|line| line.contains(said)) && !ended.status.success(), "{said}: {}", ended.stderr);
+        assert!(!ended.status.success(), "{said}: {}", ended.stderr);
+        ended.says(&["rank 1: ", "rank 0", said]);
     }
-    let ended = run_two_ranks([&train, &eval]);
-    assert!(ended.stderr.contains("expected \"trireme train\", got \"trireme eval\""), "{}", ended.stderr);
+    run_two_ranks([&train, &eval]).says(&["rank 1: ", "\"trireme train\"", "\"trireme eval\""]);
 }
 
 /// Runs two ranks with separate arguments.
@@ -226,24 +224,22 @@ fn scores_that_are_not_finite_are_no_success() {
     };
     let absurd = with_mean("absurd.h5", -1e20);
     let more = ["--max-steps", "1", "--set", &format!("init.from={absurd}")];
-    setting.train("absurd", 0, &more).failed(1, &["training has diverged: after step 1 the weights", "far beyond"]);
+    setting.train("absurd", 0, &more).failed(1, &["diverged", "after step 1 ", "split test", "far beyond"]);
     let lost = with_mean("lost.h5", -3e38);
     let from = format!("init.from={lost}");
     for ranks in [0, 2] {
         let name = format!("lost{ranks}");
         let more = ["--set", "workers=2", "--max-steps", "1", "--set", &from];
-        setting
-            .train(&name, ranks, &more)
-            .failed(1, &["training has diverged: after step 1 the weights", "split test"]);
+        setting.train(&name, ranks, &more).failed(1, &["diverged", "after step 1 ", "split test"]);
         assert!(!files(&setting.out(&name)).contains(&"model.h5".to_string()));
     }
     let eval = ["eval", &lost, "--data", &setting.data, "--threads", "1"];
-    start(trireme(0, &eval)).wait(PATIENCE).failed(1, &["lost.h5: its weights have a loss of", "no longer finite"]);
+    start(trireme(0, &eval)).wait(PATIENCE).failed(1, &["lost.h5", " loss of ", "split test", "no longer finite"]);
     let picture = setting.folder.at("a.png");
     image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * 7 + y) as u8])).save(&picture).unwrap();
     let ended = start(trireme(0, &["predict", &lost, &picture])).wait(PATIENCE);
     assert!(ended.stdout.is_empty(), "{}", ended.stdout);
-    ended.failed(1, &["a.png: the model's scores are not finite"]);
+    ended.failed(1, &["a.png", "scores", "not finite"]);
 }
 
 /// A run notices if the file system hangs while a rank accesses this file, during any operation.
@@ -260,14 +256,14 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
     assert!(built.expect("a C compiler").success());
     let stage = setting.folder.at("stage");
     fs::create_dir(&stage).unwrap();
-    let reads = "reads the recipe, the data set or a checkpoint";
+    let reads = "reads the recipe";
     let cases: [(&str, &str, &[&str], &str); 6] = [
         ("open", "recipe.toml", &[], reads),
         ("open", "dataset.json", &[], reads),
         ("open", "train-0000", &[], reads),
         ("open", "test-0000", &[], ""),
-        ("sync", "step-", &[], "writes the files of step 5"),
-        ("sync", "model.h5", &[], "writes the files of step 5"),
+        ("sync", "step-", &[], "files of step 5"),
+        ("sync", "model.h5", &[], "files of step 5"),
     ];
     for ranks in [0, 2] {
         for (number, (call, word, more, said)) in cases.into_iter().enumerate() {

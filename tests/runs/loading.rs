@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use support::images::{self, DIGITS, Images};
+use support::mentions;
 use support::program::{Folder, ProgramOutput, events, files, run};
 use support::setting::Setting;
 
@@ -68,10 +69,10 @@ fn windows_and_ways_of_reading_do_not_depend_on_ranks() {
     let setting = setting();
     let window = ["--set", "shuffle=window(2)"];
     let one = train(&setting, "one", 1, &window);
-    let said = one.1.succeeded().stderr;
-    assert!(said.contains("window(2): each worker mixes about 35 samples at a time"), "{said}");
-    assert!(said.contains("mmap, shards read ahead ("), "{said}");
-    assert!(!said.contains("loader: "), "there must be no advice after 9 steps:\n{said}");
+    let ended = one.1.succeeded();
+    ended.says(&["window(2)", " 35 samples"]);
+    ended.says(&["mmap", "shards read ahead"]);
+    assert!(!ended.stderr.contains("loader: "), "there must be no advice after 9 steps:\n{}", ended.stderr);
     let expected = computed(&one.0);
     assert_eq!(expected.len(), 18 + 2 + 1);
     assert!(expected[20][0].is_string(), "no digest");
@@ -102,14 +103,16 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
     spoilt.iter().for_each(|&(shard, record)| spoil(&setting, shard, record));
     let (_, ended) = train(&setting, "fail", 2, &[]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("checksum of the payload"), "{}", ended.stderr);
+    mentions(&ended.stderr, &["checksum", "payload"]);
 
     let skip = ["--set", "loader.on_corrupt=skip"];
     let (one, ended) = train(&setting, "1", 1, &skip);
     let said = ended.succeeded().stderr;
-    assert_eq!(said.lines().filter(|line| line.starts_with("skipped: ")).count(), 2 * spoilt.len(), "{said}");
-    assert!(said.contains("train-00001-of-00004.tfrecord, record 1 at byte"), "{said}");
-    assert!(said.contains("4 bad records skipped"), "{said}");
+    let skipped: Vec<&str> = said.lines().filter(|line| line.starts_with("skipped: ")).collect();
+    assert_eq!(skipped.len(), 2 * spoilt.len(), "{said}");
+    let named = |line: &&&str| line.contains("train-00001-of-00004.tfrecord") && line.contains("record 1 ");
+    assert_eq!(skipped.iter().filter(named).count(), 2, "{said}");
+    mentions(&said, &["4 bad records"]);
     for ranks in [2, 3] {
         let (out, ended) = train(&setting, &ranks.to_string(), ranks, &skip);
         ended.succeeded();
@@ -175,8 +178,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
         Path::new(&stage).join(copied.iter().find(|name| name.ends_with("train-00002-of-00004.tfrecord")).unwrap());
     fs::write(&copy, b"cut short").unwrap();
     let (again, ended) = train(&setting, "again", 0, &["--stage", &stage]);
-    let said = ended.succeeded().stderr;
-    assert!(said.contains(": 0.00 GB copied, 0.00 GB were already there"), "{said}");
+    ended.succeeded().says(&["staged in ", " MB copied", "already there"]);
     assert_eq!(computed(&again), computed(&plain));
     assert_eq!(fs::metadata(&copy).unwrap().len(), fs::metadata(setting.images.shard("train", 2)).unwrap().len());
 
@@ -203,14 +205,14 @@ fn a_failed_stage_folder_is_one_message() {
     fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
     for ranks in [0, 2] {
         let (_, ended) = train(&setting, &format!("others{ranks}"), ranks, &["--stage", &others]);
-        ended.failed(1, &["(mode 755)", "choose another --stage folder"]);
+        ended.failed(1, &["(mode 755)", "--stage"]);
     }
     // only root may change the owner of a folder
     fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
     match std::os::unix::fs::chown(&own, Some(12_345), None) {
         Ok(()) => {
             let (_, ended) = train(&setting, "given", 2, &["--stage", &others]);
-            ended.failed(1, &["it belongs to user 12345", "choose another --stage folder"]);
+            ended.failed(1, &["user 12345", "--stage"]);
         }
         Err(_) => support::skip("the folder of another user, which only root can create"),
     }

@@ -132,7 +132,7 @@ fn layer_statistics_are_the_same_on_any_number_of_ranks() {
     assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
     assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
     let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
-    setting.train("local", 2, &local).failed(2, &["log.histograms", "each rank has its own gradients"]);
+    setting.train("local", 2, &local).failed(2, &["log.histograms", "own gradients", "sync = \"allreduce\""]);
 }
 
 /// Returns the JSON data in a report page.
@@ -164,9 +164,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!((&second["state"], &second["recipe"]["schedule.base_lr"]), (&"done".into(), &"0.02".into()));
 
     let text = run(0, &["diff", &a, &b]).succeeded().stdout;
-    for part in
-        ["schedule.base_lr\n    a  0.01\n    b  0.02", "ranks\n    a  2\n    b  1", "losses: identical before step 2"]
-    {
+    for part in ["schedule.base_lr\n    a  0.01\n    b  0.02", "ranks\n    a  2\n    b  1", "identical before step 2"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(run(0, &["diff", &a, &a]).succeeded().stdout.contains("recipe: the same"));
@@ -175,11 +173,10 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     let said = run(0, &["report", &a, &b, "-o", &both]).succeeded().stdout;
     assert_eq!(said.trim(), both);
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
-    run(0, &["report", &root]).failed(1, &["no metrics.jsonl in it", "name the folder that `trireme train` wrote"]);
-    run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere", "folder that contains your runs"]);
+    run(0, &["report", &root]).failed(1, &[&root, "no metrics.jsonl", "output folder"]);
+    run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere", "your runs"]);
     // under mpirun, a command that does not use ranks runs completely on each rank and prints a warning
-    let warning =
-        |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("does not divide its work among ranks").count();
+    let warning = |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("warning: `trireme runs`").count();
     assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 
@@ -195,11 +192,9 @@ fn missing_parts_of_a_log_are_reported() {
     fs::write(Path::new(&out).join("recipe.toml"), "epochs = = 3").unwrap();
     for args in [&["report", &out][..], &["runs", &out], &["diff", &out, &out]] {
         let said = run(0, args).succeeded().stderr;
-        for part in [
-            "metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2",
-            "recipe.toml: not valid TOML",
-        ] {
-            assert!(said.contains(part), "{args:?}: {said}");
+        for parts in [["metrics.jsonl", "2 lines", "line 2"], ["recipe.toml", "not valid", "TOML"]] {
+            let named = |line: &str| parts.iter().all(|part| line.contains(part));
+            assert!(said.lines().any(named), "{parts:?} for {args:?} in: {said}");
         }
     }
     fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();

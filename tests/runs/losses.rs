@@ -4,6 +4,7 @@
 use std::fs;
 
 use support::images::DIGITS;
+use support::mentions;
 use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
@@ -33,12 +34,15 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// The section of a loss, and part of its description in the log.
-const LOSSES: &[(&str, &str)] = &[
-    ("kind = \"bce\"\nover_classes = \"sum\"", "binary cross-entropy, sum over classes"),
-    ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", "binary cross-entropy"),
-    ("kind = \"focal\"\ngamma = 1.5", "focal, gamma 1.5"),
-    ("kind = \"sigmoid_focal\"\nover_classes = \"sum\"", "sigmoid focal, gamma 2, alpha 0.25, sum over classes"),
+/// The section of a loss, and parts of its description in the log.
+const LOSSES: &[(&str, &[&str])] = &[
+    ("kind = \"bce\"\nover_classes = \"sum\"", &["binary cross-entropy", "sum over classes"]),
+    ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", &["binary cross-entropy"]),
+    ("kind = \"focal\"\ngamma = 1.5", &["focal", "gamma 1.5"]),
+    (
+        "kind = \"sigmoid_focal\"\nover_classes = \"sum\"",
+        &["sigmoid focal", "gamma 2", "alpha 0.25", "sum over classes"],
+    ),
 ];
 
 #[test]
@@ -55,7 +59,7 @@ fn each_loss_is_learnt_on_any_number_of_ranks() {
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
         assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: the loss does not fall: {losses:?}");
         let start = events(&one, "start")[0]["facts"].to_string();
-        assert!(start.contains(said), "{section}: {start}");
+        mentions(&start, said);
     }
 }
 
@@ -78,10 +82,10 @@ fn keys_of_other_kinds_and_values_out_of_range_are_refused() {
         let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         small.refused(2, &args, parts);
     };
-    refused(&["loss.gamma=2"], &["loss.gamma", "belongs to kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
-    refused(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "belongs to kind \"bce\""]);
-    refused(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", "must be >= 0"]);
-    refused(&["loss.kind=sigmoid_focal", "loss.alpha=1.5"], &["loss.alpha=1.5", "must be in [0, 1]"]);
-    refused(&["loss.kind=bce", "loss.threshold=1"], &["loss.threshold=1", "must be in [0, 1)"]);
+    refused(&["loss.gamma=2"], &["loss.gamma", "kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
+    refused(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "kind \"bce\""]);
+    refused(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", ">= 0"]);
+    refused(&["loss.kind=sigmoid_focal", "loss.alpha=1.5"], &["loss.alpha=1.5", "[0, 1]"]);
+    refused(&["loss.kind=bce", "loss.threshold=1"], &["loss.threshold=1", "[0, 1)"]);
     refused(&["loss.kind=bcee"], &["loss.kind", "did you mean \"bce\""]);
 }

@@ -37,25 +37,15 @@ fn commands(model: &str) -> [Vec<&str>; 5] {
 #[test]
 fn a_missing_model_is_reported_with_models_nearby() {
     let folder = setting();
-    let file = "there is no such file or folder";
+    let file = "no such file";
     let cases: [(&str, &[&str]); 7] = [
-        (
-            "nowhere.h5",
-            &[
-                "nowhere.h5: ",
-                file,
-                "the newest runs and models near it: own.h5, runs/longer/model.h5, runs/demo/model.h5",
-            ],
-        ),
-        ("onw.h5", &["onw.h5: ", file, "did you mean own.h5?"]),
-        ("runs/dmo/model.h5", &["there is no folder runs/dmo; did you mean runs/demo/model.h5?"]),
-        ("runs/long/deep/model.h5", &["there is no folder runs/long; "]),
-        ("runs/stoped", &["runs/stoped: ", file, "did you mean runs/stopped?"]),
-        ("/nowhere/model.h5", &["there is no folder /nowhere; the newest runs and models near it: own.h5"]),
-        (
-            "empty/a/b",
-            &["there is no folder empty/a; the newest runs and models near it: runs/", "runs/longer", "runs/demo"],
-        ),
+        ("nowhere.h5", &["nowhere.h5: ", file, ": own.h5, runs/longer/model.h5, runs/demo/model.h5"]),
+        ("onw.h5", &["onw.h5: ", file, "did you mean", " own.h5?"]),
+        ("runs/dmo/model.h5", &["no folder runs/dmo;", "did you mean", " runs/demo/model.h5?"]),
+        ("runs/long/deep/model.h5", &["no folder runs/long;"]),
+        ("runs/stoped", &["runs/stoped: ", file, "did you mean", " runs/stopped?"]),
+        ("/nowhere/model.h5", &["no folder /nowhere;", ": own.h5"]),
+        ("empty/a/b", &["no folder empty/a;", ": runs/", "runs/longer", "runs/demo"]),
     ];
     for (model, parts) in cases {
         for args in commands(model) {
@@ -74,9 +64,7 @@ fn a_missing_model_is_reported_without_others_nearby() {
     for args in commands("nowhere.h5") {
         let mut command = trireme(0, &args);
         command.current_dir(folder.at("empty"));
-        start(command)
-            .wait(PATIENCE)
-            .failed(1, &["nowhere.h5", "no model was found nearby", "the output folder of a run", "model.h5"]);
+        start(command).wait(PATIENCE).failed(1, &["nowhere.h5", "no model", "nearby", " model.h5 "]);
     }
 }
 
@@ -86,6 +74,6 @@ fn a_folder_of_runs_is_not_taken_for_a_run() {
     for args in commands("runs").into_iter().filter(|args| !args.contains(&"--best")) {
         let mut command = trireme(0, &args);
         command.current_dir(folder.path());
-        start(command).wait(PATIENCE).failed(1, &["runs is a folder without", "newest below it: runs/", "runs/demo"]);
+        start(command).wait(PATIENCE).failed(1, &["runs is a folder", ": runs/", "runs/demo"]);
     }
 }

@@ -58,7 +58,7 @@ fn ranks_and_stops_change_no_bit() {
     assert_eq!(setting.losses("parts"), setting.losses("1"));
     // the keys affect the results, so a resumed run must not change them
     let other = setting.train("parts", 1, &["--resume", "auto", "--set", "mix.prob=0.5"]);
-    other.failed(2, &["mix.prob: absent there, 0.5 here"]);
+    other.failed(2, &["mix.prob: absent", " 0.5 "]);
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn a_network_learns_mixed_digits() {
 fn shares_of_one_image_and_values_out_of_range_are_refused() {
     let (small, _images) = SmallRun::new();
     let refused = |set: &str, parts: &[&str]| small.refused(2, &["--set", "mix.mixup=0.8", "--set", set], parts);
-    refused("workers=8", &["mix.mixup", "batch = 8 some of 8 workers have a single image", "at least 16"]);
-    refused("mix.mixup=-1", &["mix.mixup=-1", "must be >= 0, got -1"]);
-    refused("mix.cutmix=nan", &["mix.cutmix", "expected a finite number"]);
-    refused("mix.prob=1.5", &["mix.prob=1.5", "must be in [0, 1], got 1.5"]);
-    refused("mix.switch=0.5", &["mix.switch", "has no meaning without both mix.mixup and mix.cutmix"]);
-    small.refused(2, &["--set", "mix.prob=0.5"], &["mix.prob", "has no meaning without mix.mixup or mix.cutmix"]);
+    refused("workers=8", &["mix.mixup", "batch = 8 ", "8 workers", "at least 16"]);
+    refused("mix.mixup=-1", &["mix.mixup=-1", ">= 0", "got -1"]);
+    refused("mix.cutmix=nan", &["mix.cutmix", "finite number"]);
+    refused("mix.prob=1.5", &["mix.prob=1.5", "[0, 1]", "got 1.5"]);
+    refused("mix.switch=0.5", &["mix.switch=0.5", "without both", "mix.mixup", "mix.cutmix"]);
+    small.refused(2, &["--set", "mix.prob=0.5"], &["mix.prob=0.5", "without mix.mixup", "mix.cutmix"]);
     // if the number of workers follows the ranks, it is known only at the start
     let silent = ["--unset", "workers", "--set", "batch=3", "--set", "mix.cutmix=1"];
-    small.train(2, &silent).failed(2, &["mix.cutmix", "batch = 3 some of 2 workers have a single image"]);
+    small.train(2, &silent).failed(2, &["mix.cutmix", "batch = 3 ", "2 workers"]);
 }

@@ -82,7 +82,7 @@ fn a_file_that_has_changed_does_not_change_the_run() {
     setting.folder.write("own.toml", &text.replace("channels = 20", "channels = 19"));
     fs::remove_file(setting.folder.at("out/model.h5")).unwrap();
     let ended = setting.train(2, &["--resume", "auto"]).succeeded();
-    assert!(ended.stderr.contains("own.toml has changed since the run began"), "{}", ended.stderr);
+    ended.says(&["warning: ", "own.toml", "has changed"]);
     assert_eq!(model(&setting.out).layers[0].tensors[0].1, [20, 1, 5, 5]);
 }
 
@@ -94,11 +94,11 @@ fn errors_in_a_network_are_reported_before_anything_is_written() {
     let line = format!("own.toml:{last}: node ");
     setting.refused(2, &[], &[&line, "3, ", "10 scores"]);
     setting.folder.write("own.toml", &text.replace("kernel = 5", "kernel = 50"));
-    setting.refused(2, &[], &["own.toml:4: node ", "does not fit into 1x28x28"]);
+    setting.refused(2, &[], &["own.toml:4: node ", "50x50", "1x28x28"]);
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
-    setting.refused(2, &[], &["cannot read the network", "own.toml", "No such file", "next to the recipe"]);
+    setting.refused(2, &[], &["the network", "own.toml", "No such file"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
-    setting.refused(2, &[], &["\"own.tml\" is not in the catalogue", "must end in .toml or .onnx"]);
+    setting.refused(2, &[], &["\"own.tml\"", "the catalogue", ".toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     setting.refused(2, &[], &["own.onnx"]);
@@ -110,7 +110,7 @@ fn somebody_elses_file_in_the_folder_stays() {
     fs::create_dir(&setting.out).unwrap();
     setting.folder.write("out/own.toml", "precious");
     let ended = setting.train(0, &["--resume", "auto"]);
-    ended.failed(2, &["own.toml already exists and describes another network"]);
+    ended.failed(2, &["own.toml", "another network", "--out"]);
     assert_eq!(fs::read_to_string(setting.folder.at("out/own.toml")).unwrap(), "precious");
 }
 
@@ -125,7 +125,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     // with such a small rate, weights do not change
     let still_set = ["--max-steps", "1", "--set", "schedule.base_lr=1e-30"];
     let ended = still.train(0, &still_set).succeeded();
-    assert!(ended.stderr.contains("training starts from the 8 tensors of own.onnx"), "{}", ended.stderr);
+    ended.says(&["8 tensors", "own.onnx"]);
     let weights = |model: &ModelFile| -> Vec<Vec<f32>> {
         model.layers.iter().flat_map(|layer| layer.tensors.iter().map(|tensor| tensor.2.clone())).collect()
     };
@@ -167,5 +167,5 @@ fn models_shows_files_too() {
     let at = bytes.windows(7).position(|part| part == b"MaxPool").unwrap();
     bytes[at..at + 7].copy_from_slice(b"LpPoool");
     fs::write(&onnx, bytes).unwrap();
-    run(0, &["models", &onnx]).failed(2, &["not supported: node pool1 (LpPoool): the operator is not supported"]);
+    run(0, &["models", &onnx]).failed(2, &["node pool1 (LpPoool)", "not supported"]);
 }

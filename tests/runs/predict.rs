@@ -42,8 +42,8 @@ fn folders_patterns_and_lists_of_pictures() {
     let ended = running.wait_with_output().unwrap();
     assert_eq!(names(&String::from_utf8(ended.stdout).unwrap()), [all[4].clone(), all[0].clone()]);
     fs::create_dir(setting.folder.at("empty")).unwrap();
-    predict(&[&setting.folder.at("empty")]).failed(2, &["empty", "no picture in this folder", ".png"]);
-    predict(&[&at("*.gif")]).failed(2, &["*.gif", "no file matches this pattern"]);
+    predict(&[&setting.folder.at("empty")]).failed(2, &["empty", "no picture", ".png"]);
+    predict(&[&at("*.gif")]).failed(2, &["*.gif", "no file matches"]);
 }
 
 #[test]
@@ -86,9 +86,10 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     let given = run(0, &["eval", &setting.out, "--data", &setting.data, "--json"]).succeeded();
     let found = run(0, &["eval", &setting.out, "--json"]).succeeded();
     assert_eq!(found.stdout, given.stdout);
-    let note = format!("data set: {}, from the model's recipe", setting.data);
-    assert!(found.stderr.contains(&note) && !given.stderr.contains("from the model's recipe"), "{}", found.stderr);
-    assert_eq!(run(2, &["eval", &setting.out, "--json"]).succeeded().stderr.matches(&note).count(), 1);
+    let note = format!("data set: {}", setting.data);
+    found.says(&[&note, "recipe"]);
+    assert!(!given.stderr.contains(&note), "{}", given.stderr);
+    run(2, &["eval", &setting.out, "--json"]).succeeded().says(&[&note, "recipe"]);
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
     run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);
 }
@@ -105,10 +106,10 @@ fn input_files_are_not_overwritten() {
         assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         assert_eq!([&a, &b, &model].map(|file| fs::read(file).unwrap()), kept);
     };
-    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "is not a sheet that trireme drew", "choose another name"]);
-    refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "is one of the input files"]);
-    refused(&["predict", &model, &a, "--embed", &model], &[&model, "is one of the input files"]);
-    refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "is not an array of NumPy"]);
+    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "not a sheet"]);
+    refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "input files"]);
+    refused(&["predict", &model, &a, "--embed", &model], &[&model, "input files"]);
+    refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "NumPy"]);
     let nowhere = setting.folder.at("no/a.npy");
     refused(&["predict", &model, &a, "--embed", &nowhere], &["cannot write", &nowhere, "mkdir -p"]);
     for ranks in [0, 2] {
@@ -117,12 +118,12 @@ fn input_files_are_not_overwritten() {
             let ended = run(ranks, &[&eval[..], &[out]].concat()).failed(2, &[out, part]);
             assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         };
-        refused(&model, "is one of the input files");
+        refused(&model, "input files");
         refused(&nowhere, "mkdir -p");
     }
     assert_eq!(fs::read(&model).unwrap(), kept[2]);
     let log = format!("{}/metrics.jsonl", setting.out);
-    run(0, &["report", &setting.out, "-o", &log]).failed(2, &[&log, "is not an HTML page"]);
+    run(0, &["report", &setting.out, "-o", &log]).failed(2, &[&log, "HTML page"]);
     for _ in 0..2 {
         run(0, &["report", &setting.out, "-o", &setting.folder.at("page.html")]).succeeded();
     }

@@ -3,6 +3,7 @@
 use backend::cpu::Cpu;
 use serde_json::Value;
 
+use support::mentions;
 use support::program::{PATIENCE, run, start, trireme};
 
 /// Runs the benchmark on two threads and returns its JSON line and stderr.
@@ -43,10 +44,11 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     let forecast = &line["forecast"];
     let [best, worst] = [0, 1].map(|end| number(&forecast["step_ms"][end]));
     assert!(forecast["forecast"] == true && forecast["cores"] == 64 && best < worst, "{line}");
-    assert!(forecast["gb_per_s"][0] == 100.0 && text.contains("forecast, not measured: 64 cores"), "{text}");
+    assert_eq!(forecast["gb_per_s"][0], 100.0);
+    mentions(&text, &["not measured", "64 cores"]);
     assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
     // refused before anything is measured
-    for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "more cores than the 2 measured threads")] {
+    for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "2 measured threads")] {
         let bench = ["bench", "step", "--device", "cpu", "--model", "lenet", "--roofline", "--seconds", "0.1"];
         let ended = run(0, &[&bench[..], &["--threads", threads, "--cores", cores]].concat());
         assert!(!ended.stderr.contains("GFLOP/s"), "{}", ended.stderr);
@@ -54,8 +56,8 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     }
 }
 
-/// Tensors between convolutions and batch norms are stored in bf16, so memory moves half as many bytes. With AMX, convolutions work on f32
-/// tensors, so the test does without it.
+/// In bf16, tensors between convolutions and batch norms take half as many bytes as in f32. The test turns AMX off,
+/// because with AMX convolutions read and write f32 tensors.
 #[test]
 fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
     if let Err(why) = Cpu::bf16() {

@@ -154,12 +154,12 @@ fn resuming_a_finished_run_does_nothing() {
     setting.train("out", 0, &[]).succeeded();
     let model = fs::read(setting.out("out/model.h5")).unwrap();
     let again = setting.train("out", 2, &["--resume", "auto"]).succeeded();
-    assert!(again.stdout.contains("complete, 12 steps: nothing to do"), "{}", again.stdout);
+    assert!(again.stdout.contains("complete, 12 steps"), "{}", again.stdout);
     assert!(fs::read(setting.out("out/model.h5")).unwrap() == model);
     assert_eq!(events(&setting.out("out"), "step").len(), 12);
     assert_eq!(events(&setting.out("out"), "eval").len(), 2);
     let past = ["--resume", "auto", "--max-steps", "5"];
-    setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5 is already at step 12"]);
+    setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5", "at step 12"]);
     setting.train("out", 0, &[]).failed(2, &["is not empty", "--resume auto"]);
 }
 
@@ -170,7 +170,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
     // like a run that was killed before its first checkpoint
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
-    setting.train("out", 2, &["--resume", "auto"]).failed(2, &["contains a model but no checkpoint"]);
+    setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "step").len(), 2);
@@ -253,9 +253,7 @@ fn damaged_checkpoints_are_skipped_by_name() {
     for step in checkpoints(&out) {
         flip(&checkpoint(&out, step));
     }
-    setting
-        .train("out", 2, &["--resume", "auto"])
-        .failed(1, &["--resume auto: no checkpoint", "is complete", "step-00000012.h5"]);
+    setting.train("out", 2, &["--resume", "auto"]).failed(1, &["--resume auto: ", "no checkpoint", "step-00000012.h5"]);
     let named = checkpoint(&out, 12).display().to_string();
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }
@@ -313,11 +311,11 @@ fn a_run_that_would_compute_something_else_is_refused() {
         resume(
             ranks,
             &["--set", "optimizer.momentum=0.8", "--set", "batch=10"],
-            &["step-00000003.h5", "optimizer.momentum: 0.9 there, 0.8 here", "batch: 9 there, 10 here"],
+            &["step-00000003.h5", "optimizer.momentum: 0.9 ", " 0.8 ", "batch: 9 ", " 10 "],
         );
-        resume(ranks, &["--set", "model=lenet"], &["model: \"lenet-caffe\" there, \"lenet\" here"]);
-        resume(ranks, &["--set", "workers=4"], &["workers: 3 there, 4 here"]);
-        resume(ranks, &["--set", "ema.decay=0.9"], &["ema.decay: absent there, 0.9 here"]);
+        resume(ranks, &["--set", "model=lenet"], &["model: \"lenet-caffe\"", "\"lenet\""]);
+        resume(ranks, &["--set", "workers=4"], &["workers: 3 ", " 4 "]);
+        resume(ranks, &["--set", "ema.decay=0.9"], &["ema.decay: absent", " 0.9 "]);
     }
     resume(4, &[], &["step-00000003.h5", "3 workers", "4 ranks", "at most 3"]);
     let other = Images::new(&setting.folder.path().join("other"), DIGITS, 49, 20).arg();
@@ -344,7 +342,7 @@ fn a_named_checkpoint() {
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
     // not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
-    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", "is not one of its checkpoints"]);
+    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "its checkpoints"]);
     // in the same folder: later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
@@ -354,13 +352,15 @@ fn a_named_checkpoint() {
     let model = setting.out("out/model.h5");
     setting
         .train("fresh2", 2, &["--resume", &model])
-        .failed(2, &["model.h5 is not a checkpoint: it is a model", "out/checkpoints", "[init]"]);
-    setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(2, &["--resume nowhere.h5: No such file", "`auto`"]);
+        .failed(2, &["model.h5", "not a checkpoint", "out/checkpoints", "[init]"]);
+    setting
+        .train("fresh2", 2, &["--resume", "nowhere.h5"])
+        .failed(2, &["--resume nowhere.h5: ", "No such file", "`auto`"]);
     // a folder is not a checkpoint either, but the error names the newest one in it
     let newest = format!("{out}/checkpoints/step-{:08}.h5", checkpoints(&out).into_iter().max().unwrap());
     for folder in [out.clone(), format!("{out}/checkpoints")] {
-        let what = format!("--resume {folder}: it is a folder");
-        setting.train("fresh2", 2, &["--resume", &folder]).failed(2, &[&what, "the newest checkpoint in", &newest]);
+        let option = format!("--resume {folder}: ");
+        setting.train("fresh2", 2, &["--resume", &folder]).failed(2, &[&option, "a folder", &newest]);
     }
     setting.train("out", 0, &["--resume", &named.replace("step-", "stap-")]).failed(2, &["did you mean", "step-"]);
 }
@@ -375,8 +375,8 @@ fn a_failed_checkpoint_does_not_end_the_run() {
     let out = setting.out("out");
     command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);
     let ended = start(command).wait(PATIENCE).succeeded();
-    assert!(ended.stderr.contains("warning: no checkpoint of step 6: cannot write"), "{}", ended.stderr);
+    ended.says(&["warning: ", "no checkpoint", "step-00000006.h5", "`ulimit -f`"]);
     let failed = events(&out, "checkpoint");
-    assert!(!failed.is_empty() && failed.iter().all(|e| e["error"].as_str().unwrap().contains("the file size limit")));
+    assert!(!failed.is_empty() && failed.iter().all(|e| e["error"].as_str().unwrap().contains("file size limit")));
     assert_eq!(files(&out), ["metrics.jsonl", "model.h5", "recipe.toml"]);
 }

@@ -205,11 +205,9 @@ fn a_second_interrupt_leaves_at_once() {
 fn limits_of_time_end_runs_in_time() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    for (ranks, limit, slurm, reason) in [
-        (0, "4s", None, "the end of --time-limit is near"),
-        (2, "0.1m", None, "the end of --time-limit is near"),
-        (2, "1h", Some(6), "the end of the Slurm job is near"),
-    ] {
+    for (ranks, limit, slurm, reason) in
+        [(0, "4s", None, "--time-limit"), (2, "0.1m", None, "--time-limit"), (2, "1h", Some(6), "Slurm job")]
+    {
         let name = format!("out-{ranks}-{limit}");
         let environment: Vec<_> =
             slurm.iter().map(|seconds| ("SLURM_JOB_END_TIME", (now() + seconds).to_string())).collect();
@@ -225,8 +223,8 @@ fn limits_of_time_end_runs_in_time() {
 }
 
 #[test]
-fn a_time_limit_that_is_no_time() {
+fn an_invalid_time_limit() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
-    ended.failed(2, &["expected a time such as \"1h30m\"", "got \"soon\""]);
+    ended.failed(2, &["--time-limit", "\"1h30m\"", "got \"soon\""]);
 }

@@ -41,7 +41,7 @@ fn every_combination_is_trained_once() {
     assert!(lines[0].starts_with("momentum  seed  state  steps  best top-1"), "{}", ended.stdout);
     assert!(lines[1..5].iter().all(|line| line.contains("done   12 ")), "{}", ended.stdout);
     assert!(lines[5].starts_with("best: optimizer.momentum=0"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("training 3 of 4: optimizer.momentum=0.9 seed=1 in "), "{}", ended.stderr);
+    ended.says(&["training 3 of 4", "optimizer.momentum=0.9 seed=1"]);
     let read = |more: &[&str]| objects(&sweep(&setting, &[&GRID[..], more].concat()).succeeded());
     let all = read(&["--table", "--json"]);
     for (object, (momentum, seed)) in all.iter().zip([("0", "1"), ("0", "2"), ("0.9", "1"), ("0.9", "2")]) {
@@ -69,7 +69,7 @@ fn a_stopped_sweep_continues() {
     let mut running = begin(&setting, &grid);
     running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
     signal(running.id() as i32, libc::SIGINT);
-    let ended = running.wait(PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done"]);
+    let ended = running.wait(PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
     let line = ended.stdout.lines().nth(1).unwrap_or_default();
     assert!(line.starts_with("1     stopped  "), "{}", ended.stdout);
     let ended = begin(&setting, &grid).wait(3 * PATIENCE).succeeded();
@@ -88,7 +88,7 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     let mut running = begin(&setting, &grid);
     running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
     signal(-(running.id() as i32), libc::SIGINT);
-    let ended = running.wait(2 * PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done"]);
+    let ended = running.wait(2 * PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
     assert!(ended.stderr.contains("contains everything"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("training 2 of 2"), "{}", ended.stderr);
     assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
@@ -104,7 +104,7 @@ fn a_signal_at_any_time_ends_the_sweep() {
         running.until("training", || heard().contains("training 1 of 2"));
         std::thread::sleep(Duration::from_millis(wait));
         signal(running.id() as i32, number);
-        let ended = running.wait(PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done"]);
+        let ended = running.wait(PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
         assert!(!ended.stderr.contains("training 2 of 2"), "after {wait} ms: {}", ended.stderr);
     }
 }
@@ -114,12 +114,12 @@ fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
     let setting = setting();
     sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
     sweep(&setting, &["--grid", "shedule.base_lr=0.01"])
-        .failed(2, &["--grid shedule.base_lr=0.01: unknown key; did you mean \"schedule.base_lr\"?"]);
-    sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5: there is one combination, number 0"]);
-    sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["2 combinations, from 0 to 1"]);
+        .failed(2, &["--grid shedule.base_lr=0.01", "unknown key", "\"schedule.base_lr\""]);
+    sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5", "one combination", "number 0"]);
+    sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["--only 2", "2 combinations", "0 to 1"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
     sweep(&setting, &["--grid", "seed=1", "--launch", "no-such-launcher -n 2"])
-        .failed(1, &["cannot start the training: no-such-launcher: "]);
+        .failed(1, &["cannot start", "no-such-launcher: "]);
     let wild = ["--grid", "schedule.base_lr=1e30,0.01", "--", "--threads", "1", "--max-steps", "3"];
     let ended = sweep(&setting, &wild).failed(1, &["1 of 2 trainings failed"]);
     let states: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();

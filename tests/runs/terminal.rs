@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::images::DIGITS;
+use support::mentions;
 use support::program::{on_ranks, run, trireme};
 use support::setting::Setting;
 use support::small_run::RECIPE;
@@ -68,7 +69,7 @@ fn an_interrupt_leaves_a_clean_terminal() {
     let text = screen.join("\n");
     assert!(block(&text).is_empty() && !text.contains("^C"), "{text}");
     let last = screen.iter().position(|line| line.starts_with("stopped after step ")).expect("the last message");
-    assert!(unwrapped(&screen[last..]).contains("continue with the same command and --resume auto"), "{text}");
+    assert!(unwrapped(&screen[last..]).contains("--resume auto"), "{text}");
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn the_block_is_there_under_mpirun_where_rank_0_has_the_terminal() {
     assert!(status.success(), "{written}");
     let text = screen(&written, 80).join("\n");
     assert!(block(&written).iter().any(|line| line.starts_with("epoch 2/2 [=")), "{written}");
-    assert!(block(&text).is_empty() && text.contains("2 ranks, 2 workers; all facts: "), "{text}");
+    assert!(block(&text).is_empty() && text.contains("2 ranks, 2 workers"), "{text}");
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn without_a_terminal_lines_are_short_and_facts_are_in_the_log() {
     // a resumed run says where it continues and appends to its log
     said("part", &["--max-steps", "6"]);
     let more = said("part", &["--resume", "auto"]);
-    assert!(more.contains("resumes after step 6 from "), "{more}");
+    mentions(&more, &["resumes", "after step 6 "]);
     let log = fs::read_to_string(Path::new(&setting.out("part")).join("run.log")).unwrap();
     assert_eq!(log.matches("Z  launch  ").count(), 2, "{log}");
     run(0, &["train", &setting.recipe, "-q", "-v"]).failed(2, &["cannot be used with"]);

@@ -115,16 +115,13 @@ fn weights_that_do_not_fit_are_refused() {
         let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         small.refused(2, &args, parts);
     };
-    refused(&["loss.class_weights=[1, 2, 3]"], &["loss.class_weights", "3 weights for 10 classes", "\"auto\""]);
-    refused(&["loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]"], &["loss.class_weights", "must be numbers > 0"]);
-    refused(&["loss.class_weights=[1, -1]"], &["loss.class_weights", "must be numbers > 0"]);
-    refused(&["loss.class_weights=effective(1)"], &["loss.class_weights", "expected a beta in (0, 1)"]);
-    refused(
-        &["loss.class_weights=inverse"],
-        &["loss.class_weights", "expected \"auto\", \"effective(beta)\" or a list"],
-    );
-    refused(&["loss.class_weights=2"], &["loss.class_weights", "expected \"auto\""]);
-    refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "use shuffle = \"full\""]);
+    refused(&["loss.class_weights=[1, 2, 3]"], &["loss.class_weights", "3 weights", "10 classes", "\"auto\""]);
+    refused(&["loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]"], &["loss.class_weights", "numbers > 0"]);
+    refused(&["loss.class_weights=[1, -1]"], &["loss.class_weights", "numbers > 0"]);
+    refused(&["loss.class_weights=effective(1)"], &["loss.class_weights", "beta in (0, 1)"]);
+    refused(&["loss.class_weights=inverse"], &["loss.class_weights=inverse", "\"auto\"", "\"effective(beta)\""]);
+    refused(&["loss.class_weights=2"], &["loss.class_weights=2", "\"auto\""]);
+    refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "shuffle = \"full\""]);
     // a record with an invalid label is named in an error, or skipped
     let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
     let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
@@ -160,21 +157,20 @@ nodes = [
         let model = ModelFile::read(&Path::new(&setting.out(out)).join("model.h5")).unwrap();
         let bn = model.layers.iter().find(|layer| layer.name == "bn").unwrap();
         let of = |field: &str| bn.tensors.iter().find(|tensor| tensor.0 == field).unwrap().2.clone();
-        (of("running_mean"), of("running_var"), ended.stderr)
+        (of("running_mean"), of("running_var"), ended)
     };
     let at_eight = ["--set", "batch=8", "--set", "workers=2"];
     let (mean, var, _) = statistics("before", 0, &[&at_eight[..], &["--max-steps", "3"]].concat());
     for ranks in [0, 2] {
-        let (mean_after, var_after, stderr) = statistics(&format!("whole-{ranks}"), ranks, &at_eight);
+        let (mean_after, var_after, ended) = statistics(&format!("whole-{ranks}"), ranks, &at_eight);
         assert_eq!(var_after, var, "{ranks} ranks");
         assert_ne!(mean_after, mean, "{ranks} ranks");
-        let warned = "batch normalisation bn: in the last step of each epoch a worker has 1 image (25 images, batch = 8, workers = 2)";
-        assert!(stderr.contains(warned), "{stderr}");
+        ended.says(&["warning: ", " bn: ", "last step", "1 image ", "25 images, batch = 8, workers = 2"]);
     }
     let pairs = |out: &str, workers: &str| statistics(out, 0, &["--set", "batch=5", "--set", workers]);
     let (one, many) = (pairs("one", "workers=1"), pairs("many", "workers=5"));
     let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * a.abs().max(1e-6);
     assert!(one.1.iter().zip(&many.1).all(close), "{:?} and {:?}", one.1, many.1);
-    assert!(many.2.contains("batch normalisation bn: in each step a worker has 1 image"), "{}", many.2);
-    assert!(!one.2.contains("batch normalisation bn"), "{}", one.2);
+    many.2.says(&["warning: ", " bn: ", "each step", "1 image"]);
+    assert!(!one.2.stderr.contains(" bn: "), "{}", one.2.stderr);
 }

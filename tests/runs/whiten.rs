@@ -63,9 +63,9 @@ fn layers_unfit_for_whitening_are_refused() {
         let sets = ["--set", &layer, "--set", &model, "--unset", "freeze.patterns", "--dry-run"];
         setting.train("refused", 1, &sets).failed(2, words);
     };
-    refused("witen", "airbench94", &["init.whiten = \"witen\"", "no such layer; its first is \"whiten\""]);
-    refused("group1.conv1", "airbench94", &["does not read the images"]);
-    refused("pool", "airbench94", &["is not a convolution"]);
-    refused("conv1", "resnet18", &["a patch has 147 values, but at most 64"]);
+    refused("witen", "airbench94", &["init.whiten = \"witen\"", "no such layer", "\"whiten\""]);
+    refused("group1.conv1", "airbench94", &["init.whiten = \"group1.conv1\"", "the images"]);
+    refused("pool", "airbench94", &["init.whiten = \"pool\"", "not a convolution"]);
+    refused("conv1", "resnet18", &["init.whiten = \"conv1\"", "147 values", "at most 64"]);
     refused("features.0", "vgg11", &["up to 54 filters", "got 64"]);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use backend::Queue;
 use backend::cuda::Cuda;
+use loaders::ImageSpec;
 
 use super::emulator;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
@@ -57,6 +58,37 @@ pub fn run(command: Command) -> ProgramOutput {
     let ended = start(if looks { see(command) } else { find(command) }).wait(PATIENCE);
     assert!(may || !ended.stderr.contains(NOT_RECORDED), "a pass was not recorded:\n{}", ended.stderr);
     ended
+}
+
+/// A recipe with batch normalisation and random transforms.
+pub const RESNET: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+/// Creates a setting with [`RESNET`], followed by `more` keys, and these numbers of training and test images. Images of 8x8
+/// pixels are large enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of
+/// the four workers have no image.
+pub fn resnet(more: &str, images: [u64; 2]) -> Setting {
+    Setting::new(&format!("{RESNET}{more}"), ImageSpec::new(8, 8, 3), images)
 }
 
 /// Environment variable that makes the emulated driver refuse to capture.

@@ -13,6 +13,7 @@ pub mod formula;
 #[cfg(feature = "backend")]
 pub mod gpu;
 pub mod images;
+mod mentions;
 pub mod mount;
 #[cfg(feature = "backend")]
 pub mod numerics;
@@ -28,6 +29,7 @@ pub mod terminal;
 #[cfg(feature = "backend")]
 pub mod weights;
 
+pub use mentions::mentions;
 pub use skip::skip;
 
 /// Returns a path in the repository.

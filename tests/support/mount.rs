@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-/// Options of `unshare` for a process of root, and for a process of any other user.
+/// Options of `unshare` for a process that runs as root, and for a process of any other user.
 const ROOT: &[&str] = &["--mount"];
 const USER: &[&str] = &["--mount", "--user", "--map-root-user"];
 

@@ -71,9 +71,15 @@ impl ProgramOutput {
     #[track_caller]
     pub fn failed(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(code), "{}\n{}{}", self.status, self.stdout, self.stderr);
-        let said = self.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
-        assert_eq!(said, 1, "lines with all of {parts:?} in:\n{}", self.stderr);
+        self.says(parts);
         self
+    }
+
+    /// Panics unless exactly one line of stderr contains all of `parts`, such as paths, keys or numbers.
+    #[track_caller]
+    pub fn says(&self, parts: &[&str]) {
+        let lines = self.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+        assert_eq!(lines, 1, "lines with all of {parts:?} in:\n{}", self.stderr);
     }
 }
 

@@ -16,7 +16,7 @@ pub fn skip(why: &str) {
     let (thread, line) = (std::thread::current(), Location::caller().to_string());
     // with one thread, libtest runs tests in the main thread, which does not have the test's name
     let test = thread.name().filter(|name| *name != "main").unwrap_or(&line);
-    // a failure to print is no failure of the test
+    // if the report cannot be printed, the test must still pass
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
     if let Some(list) = std::env::var_os("TRIREME_SKIPPED") {
         let mut list = File::options().append(true).open(list).expect("the list of skipped tests");

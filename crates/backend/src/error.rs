@@ -1,5 +1,9 @@
 //! Errors of devices.
 
+/// The problem of an operation that cannot read a flattened image.
+pub(crate) const READS_FLATTENED: &str = "it reads a flattened image, which has another memory order than a vector; put a linear layer \
+                                          between them";
+
 /// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

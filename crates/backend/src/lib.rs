@@ -8,7 +8,6 @@ pub mod cpu;
 pub mod cuda;
 mod device;
 mod draws;
-mod elementwise;
 mod error;
 mod interface;
 mod losses;

@@ -175,8 +175,15 @@ pub trait LossScaling<D: DeviceMemory> {
     /// update and reduces the scale.
     fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
 
+    /// Counts an update. Must be called once for each update that inspects its gradients, also if the device replays it.
+    fn count_update(&self);
+
     /// Waits for everything enqueued and returns the scale.
     fn scale(&self) -> Result<LossScale, Error>;
+
+    /// Returns the scale before the last `updates` counted updates, which may still be enqueued. The device must have
+    /// finished all earlier ones. There may be as many of them as passes with unread sums.
+    fn scale_before(&self, updates: u64) -> LossScale;
 
     /// Replaces the scale and its counters, for example by those of a checkpoint.
     fn set_scale(&self, scale: LossScale) -> Result<(), Error>;

@@ -390,6 +390,11 @@ pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {
     /// Returns the elements in memory, including padding.
     fn elems(&self) -> usize;
 
+    /// Describes the order for messages. Different orders have different descriptions.
+    fn describe(&self) -> String {
+        format!("{} elements in plain order", self.elems())
+    }
+
     /// Converts a parameter from PyTorch's order.
     fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error>;
 

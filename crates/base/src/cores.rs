@@ -110,9 +110,11 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     })?;
     let m = &masks[crowded];
     Some(format!(
-        "warning: rank {crowded} shares its core(s) {:?} on {} with other ranks: start fewer ranks per node, or spread them \
+        "warning: rank {crowded} shares its {} {:?} on {} with other ranks: start fewer ranks per node, or spread them \
          (Open MPI: --bind-to none or --map-by slot:PE=n; srun: --cpus-per-task=n)",
-        m.cpus, m.host
+        if m.cpus.len() == 1 { "core" } else { "cores" },
+        m.cpus,
+        m.host
     ))
 }
 
@@ -174,10 +176,10 @@ mod tests {
 
     #[test]
     fn two_ranks_on_one_core_are_named() {
-        let m = masks(&["a 0 1", "a 2", "a 2"]);
+        let m = masks(&["node7 0 1", "node7 2", "node7 2"]);
         assert_eq!(share(&m, 1).own, 1);
         let text = warning(&m).unwrap();
-        assert!(text.contains("rank 1 shares its core(s) [2] on a") && text.contains("--bind-to none"), "{text}");
+        assert!(["rank 1 ", "[2]", "node7", "--bind-to none"].iter().all(|part| text.contains(part)), "{text}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Small helpers shared by the other crates: SIMD levels, bf16, the cores of this process, terminal output, the
-//! environment at startup, and types for crates that do not depend on each other.
+//! Small helpers shared by the other crates: text for display, SIMD levels, bf16, the cores of this process, terminal
+//! output, the environment at startup, and types for crates that do not depend on each other.
 
 pub mod bf16;
 pub mod code_spec;
@@ -9,4 +9,12 @@ pub mod environment;
 pub mod run_state;
 pub mod screen;
 pub mod simd;
-pub mod sync;
+pub mod text;
+
+/// The synchronisation primitives of protocols that `tests/loom` tests with every interleaving. In those tests, the
+/// same names refer to loom's types.
+pub mod sync {
+    pub use crossbeam_channel::{Receiver, Sender, bounded};
+    pub use std::sync::{Condvar, Mutex};
+    pub use std::thread::{Builder, JoinHandle};
+}

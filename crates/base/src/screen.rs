@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use loaders::printable_lines;
+use crate::text::printable_lines;
 
 /// Number of columns if the terminal's size is unknown.
 const COLUMNS: usize = 80;

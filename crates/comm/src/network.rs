@@ -184,8 +184,8 @@ mod tests {
         let all = addresses("7.0;tcp://10.99.0.1,172.17.0.1,192.168.5.1:4242;tcp6://[fe80::1]:4242");
         assert_eq!(all.len(), 3);
         let text = advice(&networks, &all, |address| address.ip().to_string() == "10.99.0.1").unwrap();
-        let expected = "this node cannot reach 172.17.0.1 on docker0 (172.17.0.0/16), but it reaches the same node on eth0 (10.99.0.0/24).";
-        assert!(text.starts_with(expected) && text.ends_with("OMPI_MCA_btl_tcp_if_include=10.99.0.0/24"), "{text}");
+        let places = ["172.17.0.1 on docker0 (172.17.0.0/16)", "eth0 (10.99.0.0/24)", "if_include=10.99.0.0/24"];
+        assert!(places.iter().all(|place| text.contains(place)), "{text}");
         // this node is not part of the third network, so Open MPI does not use it
         assert_eq!(advice(&networks, &all, |address| address.ip().to_string() != "192.168.5.1"), None);
         // a firewall says nothing about a single network

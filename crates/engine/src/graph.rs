@@ -334,12 +334,12 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tensor is never written because another layer reads through it.
+    /// Returns an error if the tensor is never written, because the next layer computes it while reading.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
-            let why = "the next layer reads through it, so its output is never stored".into();
+            let why = "its output is not stored, because the next layer computes it from this layer's input".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
         }
         let desc = self.now.desc(tensor, self.pass.rows);
@@ -374,7 +374,11 @@ impl<B: Backend> Graph<B> {
     /// Formats the memory format of each parameter as a line. All ranks must have equal lines, because otherwise sums
     /// of gradients would mix different elements.
     pub fn format_lines(&self) -> String {
-        self.params().iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
+        let line = |p: &Param<B>| {
+            let (bucket, at, format) = (p.slot.bucket, p.slot.range(), p.format.describe());
+            format!("{}: bucket {bucket}, elements {} to {}, {format}\n", p.name, at.start, at.end)
+        };
+        self.params().iter().map(line).collect()
     }
 }
 

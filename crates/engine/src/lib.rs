@@ -8,7 +8,6 @@ pub mod init;
 mod measure;
 pub mod memory;
 pub mod optim;
-mod packing;
 pub mod params;
 mod pass;
 mod plan;

@@ -50,8 +50,12 @@ impl<B: Backend> Graph<B> {
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
         let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
-            let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
-            return Err(Error::Size { op: "a batch".into(), expected, got });
+            let expected = format!("a batch of at most {largest} rows, for which it was planned");
+            return Err(Error::Size {
+                op: format!("network {}", self.plan.net.name),
+                expected,
+                got: batch.to_string(),
+            });
         }
         if batch > 0 && !self.now.operations.contains_key(&batch) {
             let (operations, _) = self.plan_again(&self.plan.net, &self.now.shapes, batch)?;

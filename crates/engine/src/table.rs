@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use backend::{Backend, Traffic};
+use base::text::plural;
 use net::{NetSpec, SpecError};
 
 use super::estimate::{self, Layer};
@@ -21,7 +22,7 @@ pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError>
 /// Returns the table with a last column that `by` computes for each node.
 fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
     let layers = estimate::layers(net)?;
-    let width = layers.iter().map(|layer| loaders::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
+    let width = layers.iter().map(|layer| base::text::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
     let head = ["layer", "kind", "output", "parameters", "MMAC"];
     let last = if by.is_some() { "  by" } else { "" };
     let mut text =
@@ -29,7 +30,7 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
     for (node, Layer { name, kind, output, parameters, frozen, macs }) in layers.iter().enumerate() {
         let by = by.map_or_else(String::new, |by| format!("  {}", by(node)));
         let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
-        let name = loaders::shown(name);
+        let name = base::text::shown(name);
         let frozen = if *frozen { "  frozen" } else { "" };
         let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{by}{frozen}");
     }
@@ -45,12 +46,12 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let params: usize = graph.layout().buckets.iter().sum();
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
-        (format!("activations, {batch} images"), memory.activation_elems * 4),
+        (format!("activations, {}", plural(batch, "image")), memory.activation_elems * 4),
         ("extra memory for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
-        (format!("parameters, {} buckets", graph.layout().buckets.len()), params * each),
+        (format!("parameters, {}", plural(graph.layout().buckets.len(), "bucket")), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
-        (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
+        (format!("optimizer, {}", plural(slots, "slot")), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),
     ];
     // with one worker per rank, there are no separate gradients of workers

@@ -168,14 +168,16 @@ fn default_of(table: &Table, path: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, KnownNames, Loaded, Recipe};
+    use super::super::{Changes, Error, KnownNames, Loaded, Recipe};
+    use crate::tests::invalid;
+    use support::mentions;
 
     /// Reads a recipe of this length with these changes.
-    fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
+    fn read(length: &str, sets: &[&str]) -> Result<Loaded, Error> {
         changed(length, sets, &[])
     }
 
-    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, String> {
+    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
              kind = \"constant\"\nbase_lr = 0.1\n"
@@ -183,7 +185,15 @@ mod tests {
         let known = KnownNames { models: &["lenet"], transforms: &[] };
         let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
         let changes = Changes { sets, unsets };
-        Recipe::parse(&text, "a.toml", &changes, &known).map_err(|e| e.to_string())
+        Recipe::parse(&text, "a.toml", &changes, &known)
+    }
+
+    /// Asserts that there is exactly one note: `by` leaves out the line `left` of a.toml.
+    #[track_caller]
+    fn left_out(notes: &[String], by: &str, left: &str) {
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        mentions(&notes[0], &[by, "a.toml", left]);
+        assert_eq!(notes[0].matches(" = ").count(), 1, "a second key is left out: {notes:?}");
     }
 
     #[test]
@@ -191,48 +201,50 @@ mod tests {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=cross_entropy"]).unwrap();
         assert_eq!((recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, true));
-        assert_eq!(notes, ["--set loss.kind=cross_entropy: ignores keys of another kind in a.toml: loss.gamma = 3"]);
+        left_out(&notes, "--set loss.kind=cross_entropy", "loss.gamma = 3");
         // `sigmoid_focal` also has the key `gamma`.
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();
-        assert!(given.contains("loss.gamma=1: belongs to kind"), "{given}");
+        invalid(&given, "--set loss.gamma=1", &["\"focal\"", "\"sigmoid_focal\"", "\"bce\""]);
     }
 
     #[test]
-    fn a_kind_that_is_taken_out_takes_its_keys_along() {
+    fn unsetting_a_kind_leaves_out_its_keys() {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.kind, recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, None, true));
-        assert_eq!(notes, ["--unset loss.kind: ignores keys of another kind in a.toml: loss.gamma = 3"]);
+        left_out(&notes, "--unset loss.kind", "loss.gamma = 3");
         let codec = "epochs = 3\nreduce = { codec = \"ternary\", clip = 2 }";
         let Loaded { notes, .. } = changed(codec, &[], &["reduce.codec"]).unwrap();
-        assert_eq!(notes, ["--unset reduce.codec: ignores keys of another kind in a.toml: reduce.clip = 2"]);
+        left_out(&notes, "--unset reduce.codec", "reduce.clip = 2");
         // A later `--set` of the kind decides.
         let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         assert_eq!(changed("epochs = 3", &[], &["loss.kind", "reduce.codec"]).unwrap().notes, Vec::<String>::new());
         // Keys given on the command line are never removed, and keys without a default stay.
-        assert!(changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err().contains("belongs to kind"));
+        let given = changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err();
+        invalid(&given, "--set loss.gamma=1", &["\"focal\"", "\"sigmoid_focal\"", "\"cross_entropy\""]);
         for kind in ["optimizer.kind", "schedule.kind"] {
-            assert!(changed(focal, &[], &[kind]).unwrap_err().contains("every recipe needs it"), "{kind}");
+            let required = changed(focal, &[], &[kind]).unwrap_err();
+            invalid(&required, &format!("--unset {kind}"), &[&format!("--set {kind}=")]);
         }
     }
 
     #[test]
-    fn a_run_is_so_many_epochs_long_or_so_many_steps() {
+    fn the_length_of_a_run_is_in_epochs_or_steps() {
         let Loaded { recipe, notes, .. } = read("epochs = 3", &[]).unwrap();
         assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));
         let Loaded { recipe, notes, .. } = read("epochs = 3", &["steps=25"]).unwrap();
         assert_eq!((recipe.total_steps(10), recipe.epochs), (25, None));
-        assert_eq!(notes, ["--set steps=25: ignores epochs = 3 in a.toml"]);
+        left_out(&notes, "--set steps=25", "epochs = 3");
         let text = recipe.to_toml().unwrap();
         assert!(text.contains("\nsteps = 25\n") && !text.contains("\nepochs"), "{text}");
         assert_eq!(read("steps = 25", &["epochs=2"]).unwrap().recipe.total_steps(10), 20);
-        assert!(read("", &[]).unwrap_err().starts_with("a.toml: epochs: missing; it is an integer"));
-        let both = read("epochs = 3\nsteps = 25", &[]).unwrap_err();
-        assert!(both.starts_with("a.toml: steps: ") && both.contains("epochs = 3"), "{both}");
-        assert!(read("", &["steps=0"]).unwrap_err().contains("must be >= 1"));
+        let neither = read("", &[]).unwrap_err();
+        assert!(matches!(&neither, Error::Missing { place, .. } if place == "a.toml: epochs"), "{neither:?}");
+        invalid(&read("epochs = 3\nsteps = 25", &[]).unwrap_err(), "a.toml: steps", &["epochs = 3"]);
+        invalid(&read("", &["steps=0"]).unwrap_err(), "--set steps=0", &[">= 1"]);
     }
 }
 
@@ -247,6 +259,15 @@ mod differ_tests {
     fn found(old: &str, new: &str) -> Vec<String> {
         let read = |lines: &str| Recipe::from_toml(&format!("{HEAD}{REST}{lines}")).unwrap();
         read(new).differences(&read(old)).unwrap()
+    }
+
+    /// Asserts that the recipes differ only in `key`, and that the value in `old` is shown before the value in `new`.
+    #[track_caller]
+    fn differ_in(key: &str, found: &[String], old: &str, new: &str) {
+        assert_eq!(found.len(), 1, "{found:?}");
+        let values = found[0].strip_prefix(&format!("{key}: ")).unwrap_or_else(|| panic!("{key}: {found:?}"));
+        let (_, after) = values.split_once(old).unwrap_or_else(|| panic!("{old}: {found:?}"));
+        assert!(after.contains(new), "{new}: {found:?}");
     }
 
     #[test]
@@ -267,23 +288,23 @@ mod differ_tests {
     }
 
     #[test]
-    fn anything_else_differs_and_is_shown_as_it_stands() {
+    fn other_differences_are_shown_with_both_values() {
         let sgd = "[optimizer]\nkind = \"sgd\"\n";
-        assert_eq!(found(sgd, &format!("{sgd}[eval]\nflip = true")), ["eval.flip: absent there, true here"]);
-        assert_eq!(found(&format!("{sgd}[ema]\ndecay = 0.9"), sgd), ["ema.decay: 0.9 there, absent here"]);
+        differ_in("eval.flip", &found(sgd, &format!("{sgd}[eval]\nflip = true")), "absent", "true");
+        differ_in("ema.decay", &found(&format!("{sgd}[ema]\ndecay = 0.9"), sgd), "0.9", "absent");
         // The default depends on the kind.
         let lars = "[optimizer]\nkind = \"lars\"\nmomentum = 0\n";
         let bare = "[optimizer]\nkind = \"lars\"\n";
-        assert_eq!(found(bare, lars), ["optimizer.momentum: absent there, 0 here"]);
-        assert_eq!(found(sgd, bare), ["optimizer.kind: \"sgd\" there, \"lars\" here"]);
+        differ_in("optimizer.momentum", &found(bare, lars), "absent", "0");
+        differ_in("optimizer.kind", &found(sgd, bare), "\"sgd\"", "\"lars\"");
     }
 
     #[test]
-    fn transforms_are_compared_by_what_they_say() {
+    fn spellings_of_a_transform_are_equal() {
         let list = |train: &str| format!("[optimizer]\nkind = \"sgd\"\n[augment]\ntrain = [{train}]\neval = []");
         let [plain, spaced] = [r#""pad_crop(4)", "normalize""#, r#""pad_crop( 4 )", "normalize()""#].map(list);
         assert_eq!(found(&plain, &spaced), [""; 0]);
         let other = found(&plain, &list(r#""pad_crop(5)", "normalize""#));
-        assert_eq!(other, [r#"augment.train: ["pad_crop(4)", "normalize"] there, ["pad_crop(5)", "normalize"] here"#]);
+        differ_in("augment.train", &other, r#"["pad_crop(4)", "normalize"]"#, r#"["pad_crop(5)", "normalize"]"#);
     }
 }

@@ -1,10 +1,10 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
 
+use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName};
 use loaders::Shuffle;
-use loaders::text::did_you_mean;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 
@@ -204,7 +204,7 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be shared by {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
     ))
 }
 
@@ -219,7 +219,10 @@ impl Recipe {
         let workers = *self.workers.get_or_insert(ranks);
         if ranks > workers {
             let why = format!(
-                "{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more"
+                "{} for {}; start at most {}, or set workers to {ranks} or more",
+                plural(ranks, "rank"),
+                plural(workers, "worker"),
+                plural(workers, "rank")
             );
             return refuse("workers", why);
         }
@@ -237,7 +240,10 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
 /// Checks settings that need one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
-        "needs one worker per rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or remove `workers` from the recipe"
+        "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
+        plural(workers, "worker"),
+        plural(ranks, "rank"),
+        plural(workers, "rank")
     );
     if recipe.sync_bn && workers != ranks {
         return refuse("sync_bn", format!("batch normalisation over the whole batch {cure}"));
@@ -407,9 +413,10 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         (Some(_), _) if ema.decay.is_some() => {
             Err(("ema.swa_start", "cannot be combined with ema.decay; choose one of the two".into()))
         }
-        (Some(start), Some(epochs)) if start > epochs => {
-            Err(("ema.swa_start", format!("the run has {epochs} epochs, so nothing would be averaged; got {start}")))
-        }
+        (Some(start), Some(epochs)) if start > epochs => Err((
+            "ema.swa_start",
+            format!("the run has {}, so nothing would be averaged; got {start}", plural(epochs, "epoch")),
+        )),
         (None, _) if ema.swa_every.is_some() => {
             Err(("ema.swa_every", "has no meaning without ema.swa_start, the first epoch that is averaged".into()))
         }
@@ -428,27 +435,26 @@ mod tests {
     use super::super::{Changes, Recipe};
     use super::KnownNames;
     use super::*;
+    use crate::tests::invalid;
 
     /// Reads a recipe of three epochs with these lines.
-    fn read(lines: &str) -> Result<Recipe, String> {
+    fn read(lines: &str) -> Result<Recipe, Error> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n{lines}\n[optimizer]\nkind = \"sgd\"\n\
              [schedule]\nkind = \"constant\"\nbase_lr = 0.1\n"
         );
         let known = KnownNames { models: &["lenet"], transforms: &[] };
-        Recipe::parse(&text, "a.toml", &Changes::default(), &known)
-            .map(|loaded| loaded.recipe)
-            .map_err(|e| e.to_string())
+        Recipe::parse(&text, "a.toml", &Changes::default(), &known).map(|loaded| loaded.recipe)
     }
 
+    /// Asserts that these lines are invalid at `key`, and that the reason contains all `parts`.
     #[track_caller]
-    fn refused(lines: &str, parts: &[&str]) {
-        let error = read(lines).unwrap_err();
-        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    fn refused(lines: &str, key: &str, parts: &[&str]) {
+        invalid(&read(lines).unwrap_err(), &format!("a.toml: {key}"), parts);
     }
 
     #[test]
-    fn which_epochs_are_scored() {
+    fn epochs_are_scored_at_the_interval() {
         let scored = |lines: &str| {
             let eval = read(lines).unwrap().eval;
             (1..=9).filter(|epoch| eval.scores(*epoch)).collect::<Vec<_>>()
@@ -459,37 +465,28 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_key() {
-        refused("[eval]\nevery = 2\noffset = 2", &["a.toml: eval.offset: must be below eval.every = 2"]);
-        refused("[eval]\nlimit = 0", &["eval.limit", ">= 1"]);
-        refused("[eval]\nema = true", &["eval.ema: has no meaning without ema.decay or ema.swa_start"]);
-        refused("[stop]\ntarget = 75.9", &["stop.target: must be between 0 and 1", "got 75.9"]);
-        refused("[stop]\npatience = 2\nscore = \"acc\"", &["stop.score", "\"macro_f1\"", "\"acc\""]);
-        refused(
-            "[checkpoint]\nbest_by = \"ema.top1\"",
-            &["checkpoint.best_by: \"ema.top1\" needs averages", "ema.decay"],
-        );
-        refused("[ema]\ndecay = 0.9\nswa_start = 2", &["ema.swa_start: cannot be combined with ema.decay"]);
-        refused("[ema]\nswa_start = 4", &["ema.swa_start: the run has 3 epochs"]);
-        refused("[ema]\nlookahead = 5", &["ema.lookahead: needs ema.decay"]);
-        refused(
-            "[ema]\ndecay = 0.5\nlookahead_power = 3",
-            &["ema.lookahead_power: has no meaning without ema.lookahead"],
-        );
-        refused("[ema]\nswa_every = 2", &["ema.swa_every: has no meaning without ema.swa_start"]);
+    fn settings_that_contradict_each_other_are_refused_by_key() {
+        refused("[eval]\nevery = 2\noffset = 2", "eval.offset", &["eval.every = 2", "got 2"]);
+        refused("[eval]\nlimit = 0", "eval.limit", &[">= 1", "got 0"]);
+        refused("[eval]\nema = true", "eval.ema", &["ema.decay", "ema.swa_start"]);
+        refused("[stop]\ntarget = 75.9", "stop.target", &["0 and 1", "got 75.9"]);
+        refused("[stop]\npatience = 2\nscore = \"acc\"", "stop.score", &["\"macro_f1\"", "\"acc\""]);
+        let averages = ["\"ema.top1\"", "ema.decay", "\"top1\""];
+        refused("[checkpoint]\nbest_by = \"ema.top1\"", "checkpoint.best_by", &averages);
+        refused("[ema]\ndecay = 0.9\nswa_start = 2", "ema.swa_start", &["ema.decay"]);
+        refused("[ema]\nswa_start = 4", "ema.swa_start", &["3 epochs", "got 4"]);
+        refused("[ema]\nlookahead = 5", "ema.lookahead", &["ema.decay"]);
+        refused("[ema]\ndecay = 0.5\nlookahead_power = 3", "ema.lookahead_power", &["ema.lookahead"]);
+        refused("[ema]\nswa_every = 2", "ema.swa_every", &["ema.swa_start"]);
         let off = "[stop]\npatience = 1\nscore = \"ema.loss\"\n[ema]\ndecay = 0.9\n[eval]\nema = false";
-        refused(off, &["stop.score: \"ema.loss\"", "eval.ema = false"]);
+        refused(off, "stop.score", &["\"ema.loss\"", "eval.ema = false"]);
     }
 
     #[test]
     fn averages_begin_within_a_run_of_steps() {
         let mut recipe = read("[ema]\nswa_start = 3").unwrap();
         (recipe.epochs, recipe.steps) = (None, Some(260));
-        let error = recipe.averages_begin(100).unwrap_err().to_string();
-        assert!(
-            error.starts_with("ema.swa_start: ") && error.contains("260 steps") && error.contains("100 per epoch"),
-            "{error}"
-        );
+        invalid(&recipe.averages_begin(100).unwrap_err(), "ema.swa_start", &["260 steps", "100 per epoch", "epoch 3"]);
         // The weights of the last step are averaged.
         recipe.steps = Some(300);
         assert!(recipe.averages_begin(100).is_ok());

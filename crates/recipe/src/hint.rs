@@ -1,6 +1,6 @@
 //! Hints for unknown keys and values: the most similar name, or the equivalent of a setting of PyTorch, Keras or timm.
 
-use loaders::text::{did_you_mean, nearest};
+use base::text::{did_you_mean, nearest};
 
 use super::keys::{KEYS, Key};
 
@@ -379,7 +379,10 @@ pub(super) const SENTENCES: &[(&str, &str)] = &[
         "an epoch is a pass over the training split; the length of a run is epochs or steps, --max-steps N ends it early, and \
          `trireme data sample` makes a smaller data set",
     ),
-    ("min_epochs min_steps", "a run is epochs or steps long; stop.patience ends it earlier"),
+    (
+        "min_epochs min_steps",
+        "the length of a run is epochs or steps, with no minimum; stop.patience ends a run earlier",
+    ),
     ("max_time", "it is an option: `trireme train RECIPE --time-limit 1h30m`"),
     (
         "validation_split validation_data validation_fraction train_split val_fraction",
@@ -446,10 +449,11 @@ pub(super) const SENTENCES: &[(&str, &str)] = &[
 mod tests {
     use super::*;
     use crate::keys;
+    use support::mentions;
 
     /// Tests that the keys and options that hints suggest exist.
     #[test]
-    fn ours_exist() {
+    fn suggested_names_exist() {
         for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {
             assert!(keys::find(ours).is_some(), "{theirs} -> {ours}");
         }
@@ -466,28 +470,43 @@ mod tests {
         }
     }
 
+    /// Returns the name that a hint suggests, which is its only text in quotes.
+    fn suggested(hint: &str) -> Option<&str> {
+        hint.split('"').nth(1)
+    }
+
     #[test]
-    fn words_from_elsewhere() {
-        assert_eq!(of_key("lr"), "; here it is \"schedule.base_lr\"");
-        assert_eq!(of_key("optimizer.learning-rate"), "; here it is \"schedule.base_lr\"");
-        assert_eq!(of_key("optimiser"), "; here it is \"optimizer.kind\"");
-        assert_eq!(of_key("optimizer.momentun"), "; did you mean \"optimizer.momentum\"?");
-        assert_eq!(of_transform("RandomHorizontalFlip", &["flip"]), "; here it is \"flip\"");
-        assert_eq!(of_transform("filp", &["flip"]), "; did you mean \"flip\"?");
+    fn names_of_other_programs_and_typos_are_translated() {
+        for (theirs, ours) in [
+            ("lr", "schedule.base_lr"),
+            ("optimizer.learning-rate", "schedule.base_lr"),
+            ("optimiser", "optimizer.kind"),
+            ("early_stopping", "stop.patience"),
+            ("swa", "ema.swa_start"),
+            ("monitor", "checkpoint.best_by"),
+            ("loader.workers", "loader.threads"),
+        ] {
+            assert_eq!(equivalent(theirs), Some(Equivalent::Key(ours)), "{theirs}");
+            assert_eq!(suggested(&of_key(theirs)), Some(ours), "{theirs}");
+        }
+        for typo in ["optimizer.momentun", "momentum"] {
+            assert_eq!(equivalent(typo), None, "{typo}");
+            assert_eq!(suggested(&of_key(typo)), Some("optimizer.momentum"), "{typo}");
+        }
+        for name in ["RandomHorizontalFlip", "filp"] {
+            assert_eq!(suggested(&of_transform(name, &["flip"])), Some("flip"), "{name}");
+        }
         assert_eq!(of_kind("OneCycleLR"), Some("one_cycle"));
-        assert_eq!(of_key("foo"), "; `trireme train --help` lists the keys of a recipe");
-        assert_eq!(of_key("early_stopping"), "; here it is \"stop.patience\"");
-        assert_eq!(of_key("swa"), "; here it is \"ema.swa_start\"");
-        assert_eq!(of_key("monitor"), "; here it is \"checkpoint.best_by\"");
+        assert_eq!(suggested(&of_key("foo")), None);
+        mentions(of_key("foo"), &["`trireme train --help`"]);
         assert_eq!(of_option("--epochs"), Some(Equivalent::Key("epochs")));
         assert_eq!(of_option("--weight-decay"), Some(Equivalent::Key("optimizer.weight_decay")));
         assert_eq!(of_option("--workers"), Some(Equivalent::Key("loader.threads")));
         assert_eq!(of_option("--banana"), None);
-        assert_eq!(of_key("loader.workers"), "; here it is \"loader.threads\"");
-        assert_eq!(of_key("momentum"), "; did you mean \"optimizer.momentum\"?");
-        assert!(of_key("schedule.step_size").contains("schedule.milestones = [30, 60, 90]"));
-        assert!(of_key("num_classes").contains("is that of the data set"));
-        assert!(of_key("init.weights").contains("\"init.from\""));
+        mentions(of_key("schedule.step_size"), &["schedule.milestones = [30, 60, 90]"]);
+        assert!(matches!(equivalent("num_classes"), Some(Equivalent::Sentence(_))));
+        mentions(of_key("num_classes"), &["number of classes", "data set"]);
+        assert_eq!(suggested(&of_key("init.weights")), Some("init.from"));
     }
 
     const TORCHVISION: &str = "data-path model device batch-size epochs workers opt lr momentum weight-decay norm-weight-decay \

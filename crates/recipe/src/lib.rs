@@ -26,7 +26,6 @@ pub use engine::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use error::Error;
 pub use keys::markdown;
 pub use load::Loaded;
-pub use loaders::text::{did_you_mean, nearest};
 pub use loss::{ClassWeights, DistillSpec, LossKind, LossSpec, MixSpec, OverClasses};
 pub use options::{Codec, ImageCache, OnCorrupt, Overlap, Stem, Sync, TransportSetting};
 pub use rename::Rename;

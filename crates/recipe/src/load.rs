@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use loaders::text::nearest;
+use base::text::nearest;
 use schema::{KeyType, Problem, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 
@@ -318,19 +318,27 @@ mod absent_tests {
         let below = dir.join("recipes");
         fs::create_dir_all(&below).unwrap();
         let cure_of = |name: &str| suggest_recipes(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
-        assert_eq!(cure_of("x.toml"), "; recipes are TOML files, and trireme has some in its folder `recipes`");
+        let named = |name: &str| -> Vec<String> {
+            let cure = cure_of(name);
+            let words = cure.split_whitespace().map(|word| word.trim_end_matches([',', '?']));
+            words.filter(|word| word.ends_with(".toml")).map(String::from).collect()
+        };
+        let absent = cure_of("x.toml");
+        assert!(named("x.toml").is_empty() && absent.contains("`recipes`"), "{absent}");
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
             fs::write(below.join(name), RECIPE).unwrap();
         }
         // TOML, but not a recipe.
         fs::write(dir.join("rustfmt.toml"), "max_width = 120\n").unwrap();
-        assert_eq!(cure_of("mnist_lenet.toml"), "; did you mean recipes/mnist-lenet.toml?");
-        assert_eq!(cure_of("else"), "; there are recipes/cifar10-resnet20.toml, recipes/mnist-lenet.toml");
+        assert_eq!(named("mnist_lenet.toml"), ["recipes/mnist-lenet.toml"]);
+        assert_eq!(named("else"), ["recipes/cifar10-resnet20.toml", "recipes/mnist-lenet.toml"]);
         fs::write(dir.join("mine.toml"), RECIPE).unwrap();
-        assert_eq!(cure_of("mine.tml"), "; did you mean mine.toml?");
-        assert_eq!(cure_of("something-else.toml"), "; there are mine.toml");
+        assert_eq!(named("something-else.toml"), ["mine.toml"]);
         (0..9).for_each(|i| fs::write(dir.join(format!("run-of-mine-{i}.toml")), RECIPE).unwrap());
-        assert!(cure_of("something-else.toml").ends_with("run-of-mine-6.toml and 2 more"));
+        assert_eq!(named("mine.tml"), ["mine.toml"]);
+        let many = named("something-else.toml");
+        assert_eq!((many.len(), many[7].as_str()), (LISTED, "run-of-mine-6.toml"), "{many:?}");
+        assert!(cure_of("something-else.toml").contains("2 more"), "{}", cure_of("something-else.toml"));
         fs::remove_dir_all(dir).unwrap();
     }
 }
@@ -338,26 +346,30 @@ mod absent_tests {
 #[cfg(test)]
 mod text_tests {
     use super::*;
+    use support::mentions;
+
+    /// Asserts that an error is about the syntax of a.toml, and that the reason contains all `parts`.
+    #[track_caller]
+    fn is_syntax(error: Error, parts: &[&str]) {
+        let Error::Syntax { file, why } = error else { panic!("{error:?}") };
+        assert_eq!(file, "a.toml");
+        mentions(why, parts);
+    }
 
     #[test]
     fn a_file_that_is_not_utf_8_says_where_and_what_to_do() {
-        let refused = |bytes: &[u8]| decode(bytes.to_vec(), "a.toml").unwrap_err().to_string();
-        let text = refused(b"model = \"lenet\"\ndata = \"caf\xe9\"\n");
-        assert_eq!(
-            text,
-            "a.toml: not valid TOML: line 2 holds the byte 0xe9, which is not UTF-8; save the file as UTF-8"
-        );
-        assert!(refused(b"\xff\xfem\0o\0").contains("the file is UTF-16; save the file as UTF-8"));
+        let refused = |bytes: &[u8]| decode(bytes.to_vec(), "a.toml").unwrap_err();
+        is_syntax(refused(b"model = \"lenet\"\ndata = \"caf\xe9\"\n"), &["line 2", "0xe9", "UTF-8"]);
+        is_syntax(refused(b"\xff\xfem\0o\0"), &["UTF-16", "UTF-8"]);
         assert_eq!(decode("data = \"caf\u{e9}\"".into(), "a.toml").unwrap(), "data = \"caf\u{e9}\"");
     }
 
     #[test]
-    fn an_integer_that_toml_has_not_is_told_by_its_line() {
-        let refused = |text: &str| parse(text, "a.toml").unwrap_err().to_string();
-        let text = refused("seed = 1\nbatch = 99999999999999999999\n");
-        let rest =
-            "line 2: 99999999999999999999 does not fit into a 64-bit integer, the maximum is 9223372036854775807";
-        assert_eq!(text, format!("a.toml: not valid TOML: {rest}"));
-        assert!(refused("seed = = 1").contains("line 1"));
+    fn an_integer_beyond_64_bits_is_refused_with_its_line() {
+        let refused = |text: &str| parse(text, "a.toml").unwrap_err();
+        let large = "99999999999999999999";
+        let error = refused(&format!("seed = 1\nbatch = {large}\n"));
+        is_syntax(error, &["line 2", large, "64-bit", "9223372036854775807"]);
+        is_syntax(refused("seed = = 1"), &["line 1"]);
     }
 }

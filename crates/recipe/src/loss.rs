@@ -224,8 +224,8 @@ impl MixSpec {
         Err((
             key,
             format!(
-                "images are mixed within each worker's part of the batch, and with batch = {batch} some of {workers} workers have a \
-                 single image; use a batch of at least {least}, or fewer workers"
+                "images are mixed within each worker's part of the batch, but batch = {batch} gives some of the {workers} workers only \
+                 one image; use a batch of at least {least}, or fewer workers"
             ),
         ))
     }

@@ -163,7 +163,7 @@ pub enum Sync {
     Easgd {
         /// tau, the number of steps between two synchronisations.
         period: u64,
-        /// alpha, the share of the distance that each moves.
+        /// alpha: the rank and the centre each move by this fraction of their distance.
         alpha: f64,
     },
 }
@@ -223,6 +223,7 @@ impl<'de> Deserialize<'de> for Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     #[test]
     fn forms_read_and_written() {
@@ -235,18 +236,16 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_by_what_was_expected() {
-        for (text, part) in [
-            ("locl(8)", "expected \"allreduce\""),
-            ("local", "expected \"allreduce\""),
-            ("local(8", "expected \"allreduce\""),
-            ("allreduce(2)", "expected \"allreduce\""),
-            ("local(0)", "steps >= 1, got 0"),
-            ("local(1.5)", "steps >= 1, got 1.5"),
-            ("easgd(4)", "expected \"allreduce\""),
-            ("easgd(4, 0)", "alpha in (0, 1], got 0"),
-            ("easgd(4, nan)", "alpha in (0, 1], got nan"),
+        for text in ["locl(8)", "local", "local(8", "allreduce(2)", "easgd(4)"] {
+            mentions(Sync::parse(text).unwrap_err(), &[FORMS, &format!("got \"{text}\"")]);
+        }
+        for (text, parts) in [
+            ("local(0)", ["steps >= 1", "got 0"]),
+            ("local(1.5)", ["steps >= 1", "got 1.5"]),
+            ("easgd(4, 0)", ["alpha in (0, 1]", "got 0"]),
+            ("easgd(4, nan)", ["alpha in (0, 1]", "got nan"]),
         ] {
-            assert!(Sync::parse(text).unwrap_err().contains(part), "{text}");
+            mentions(Sync::parse(text).unwrap_err(), &parts);
         }
     }
 }

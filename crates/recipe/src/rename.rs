@@ -1,5 +1,6 @@
 //! The renaming rules in `init.match`, which convert tensor names in a file to names in the network.
 
+use base::text::plural;
 use regex::{Regex, RegexBuilder};
 
 /// Maximum size of a compiled rule in bytes.
@@ -28,9 +29,9 @@ impl Rename {
             whole.map_err(|e| format!("{pattern:?} is not a regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
             return Err(format!(
-                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {} groups; if a letter or _ follows the number, \
+                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {}; if a letter or _ follows the number, \
                  write ${{1}}",
-                whole.captures_len() - 1
+                plural(whole.captures_len() - 1, "group")
             ));
         }
         Ok(Self { text: pattern.clone(), whole, replacement: replacement.clone() })
@@ -78,6 +79,7 @@ fn groups(replacement: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     fn rule(pattern: &str, replacement: &str) -> Result<Rename, String> {
         Rename::new(&[pattern.to_string(), replacement.to_string()])
@@ -95,12 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_work_are_refused() {
-        assert!(rule("backbone.(.*", "$1").unwrap_err().contains("unclosed group"));
-        let lost = rule("x(.*)", "$1_y").unwrap_err();
-        assert!(lost.contains("\"1_y\"") && lost.contains("${1}"), "{lost}");
-        assert!(rule("x(.*)", "$2").unwrap_err().contains("has 1 groups"));
+    fn invalid_rules_are_refused() {
+        mentions(rule("backbone.(.*", "$1").unwrap_err(), &["\"backbone.(.*\"", "unclosed group"]);
+        mentions(rule("x(.*)", "$1_y").unwrap_err(), &["\"$1_y\"", "\"1_y\"", "${1}"]);
+        mentions(rule("x(.*)", "$2").unwrap_err(), &["\"$2\"", "\"2\"", "\"x(.*)\"", "1 group;"]);
         assert!(rule("x", "$$").is_ok() && rule("x", "a$").is_ok());
-        assert!(rule("(a{1000}){1000}", "").unwrap_err().contains("size limit"));
+        mentions(rule("(a{1000}){1000}", "").unwrap_err(), &["\"(a{1000}){1000}\"", "size limit"]);
     }
 }

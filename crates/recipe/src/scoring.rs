@@ -4,8 +4,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use base::text::did_you_mean;
 use engine::optim::score::ScoreName;
-use loaders::text::did_you_mean;
 use schema::{Parsed, Range, quoted, section};
 
 use super::error::Error;

@@ -182,7 +182,7 @@ mod tests {
         // Smoothing lags, so the minimum slope is above 1e-2.
         assert!((5e-3..1e-1).contains(&steepest), "{steepest}");
         assert!((1e-2..1.0).contains(&tenth) && steepest < 10.0 * tenth, "{tenth}");
-        assert!(!goes_on && search.steps() < 200 && search.grows(), "ends where the loss has grown");
+        assert!(!goes_on && search.steps() < 200 && search.grows(), "the search ends when the loss grows");
     }
 
     #[test]

@@ -363,13 +363,13 @@ mod tests {
         let all = payloads(&folder);
         // Version, session, facts, recipe, the points of steps 41 and 42, epoch, score.
         assert_eq!(all.len(), 8);
-        assert!(all.iter().all(|event| event[0] == 0x09), "each begins with its wall time");
+        assert!(all.iter().all(|event| event[0] == 0x09), "each begins with the wall time");
         assert!(all[0].ends_with(b"\x1a\x0dbrain.Event:2"));
         assert!(all[1].ends_with(&[0x10, 41, 0x3a, 2, 0x08, 1]), "{:?}", all[1]);
         // 2: loss 2.5 as f32 after its tag.
         let loss = [b"\x0a\x11\x0a\x0atrain/loss\x15".as_slice(), &2.5f32.to_le_bytes()].concat();
         assert!(all[4].windows(loss.len()).any(|window| window == loss), "{:?}", all[4]);
-        assert!(!all[4].windows(8).any(|window| window == b"train/lr"), "no number, no point");
+        assert!(!all[4].windows(8).any(|window| window == b"train/lr"), "NaN is not written");
         assert!(all[7].windows(9).any(|window| window == b"test/top1"));
     }
 }

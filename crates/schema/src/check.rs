@@ -1,6 +1,6 @@
 //! Checks a section's TOML against its schema: keys that belong to its kind, types, words and ranges.
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 use toml::{Table, Value};
 
 use super::field::Range;

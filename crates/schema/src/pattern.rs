@@ -1,4 +1,7 @@
 //! Patterns that select parameters by their names, such as `*.bias`.
+//!
+//! These are not the patterns of the crate `glob`. There, `[` and `**` have a meaning and a pattern may be invalid, but
+//! names from imported models may contain any character.
 
 /// Returns true if a parameter name such as `layer1.0.bn1.bias` matches a pattern. `*` matches any characters including
 /// dots, `?` matches exactly one character, and everything else matches itself.

@@ -115,7 +115,7 @@ pub fn toml_text<T: KeyValue>(value: &T) -> String {
 // Values with their own notation, such as `window(8)`. They are parsed when the recipe is read and written as the user
 // wrote them.
 
-/// A type with its own notation.
+/// A type that is written in a notation of its own, such as `window(8)`.
 pub trait TextForm: FromStr<Err = String> {
     /// Description of the notation for error messages and the documentation.
     const EXPECTED: &'static str;

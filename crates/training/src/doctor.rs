@@ -33,6 +33,11 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
         findings.push(why);
     }
     let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
+    let report = report(&mut session, findings, verbose);
+    session.conclude(report)
+}
+
+fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Result<Option<Report>, Error> {
     session.same_start("none", "trireme doctor")?;
     let cores = session.cores()?;
     findings.append(&mut session.notes);
@@ -50,8 +55,7 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let gpus = session.comm.gather("exchange of GPUs", &gpus)?;
     findings.extend(gpus.iter().flat_map(|gpus| gpus::warnings(gpus)));
     let _ = writeln!(text, "mpi        {}, {}", session.world.library, session.world.thread_level);
-    let rows = preflight::table(&session, &device, "program")?;
-    session.comm.finish()?;
+    let rows = preflight::table(session, &device, "program")?;
     for row in &rows {
         let _ = writeln!(text, "{row}");
     }

@@ -83,14 +83,18 @@ pub enum Error {
     OutputGone { source: Box<Error> },
     /// A loss, a parameter or a running statistic is not finite.
     #[error(
-        "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}). The last good \
+        "{} ({origin}; lr {lr:.4e}). The last good \
          checkpoint is kept, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with \
          `trireme data stats`",
+        if *in_loss { format!("the loss of step {step} is not finite") }
+        else { format!("a parameter or running statistic is not finite after step {step}") },
         if *f16 { "precision = \"bf16\" (the largest f16 is 65,504), " } else { "" }
     )]
     NotFinite {
         /// Number of the step, starting at 1.
         step: u64,
+        /// Whether the loss is not finite. Otherwise, it is a parameter or a running statistic.
+        in_loss: bool,
         /// The ranks with the value that is not finite, as text.
         origin: String,
         lr: f64,

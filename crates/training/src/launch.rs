@@ -9,6 +9,7 @@ use backend::cuda::{CudaDevice, visible};
 use backend::reference::Reference;
 use backend::{Backend, Precision, Unavailable, cpu, cuda};
 use base::screen;
+use base::text::plural;
 use comm::Comm;
 use engine::estimate;
 use net::NetSpec;
@@ -146,7 +147,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
     let mut lines: Vec<String> =
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
     lines.push(match cuda::gpu_count() {
-        Ok(count) => format!("{count} GPU(s) for this process{}", visible()),
+        Ok(count) => format!("{} for this process{}", plural(count, "GPU"), visible()),
         Err(_) => "no GPU: --device cuda is not available".into(),
     });
     lines

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
+use base::text::printable;
 use loaders::replace::replace;
 use loaders::shard::index_path;
-use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest, printable};
+use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest};
 use serde::{Deserialize, Serialize};
 
-use super::order::{TRAIN, Task};
+use super::order::Task;
 use super::shard_writer::explain_full;
 use super::summary::{SKIPPED, SampleStats};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::source::Source;
+use crate::splits::TRAIN;
 
 /// The manifest and left-out samples of a complete conversion.
 pub(super) struct ConvertedDataset {

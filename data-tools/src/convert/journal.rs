@@ -269,11 +269,12 @@ mod tests {
         let path = PathBuf::from("/dev/full");
         let file = Mutex::new(File::options().write(true).open(&path).unwrap());
         let journal = Journal { path, file };
-        let message = |needed| journal.write(b"{}\n", needed).unwrap_err().to_string();
-        let known = message(Some(5 << 20));
-        assert!(known.contains("the data set needs about 5242880 bytes (5.0 MiB): free some space"), "{known}");
-        let unknown = message(None);
-        assert!(unknown.contains("no space left") && unknown.contains("): free some space"), "{unknown}");
-        assert!(!unknown.contains("needs about"), "{unknown}");
+        for needed in [Some(5 << 20), None] {
+            let error = journal.write(b"{}\n", needed).unwrap_err();
+            assert!(matches!(&error, Error::DiskFull { needed: found, .. } if *found == needed), "{error}");
+            let text = error.to_string();
+            assert_eq!(text.contains("5242880 bytes (5.0 MiB)"), needed.is_some(), "{text}");
+            assert_eq!(text.contains("bytes"), needed.is_some(), "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 mod dataset;
 mod journal;
-mod order;
+pub(crate) mod order;
 mod pipeline;
 mod run;
 pub(crate) mod shard_writer;

@@ -10,6 +10,7 @@ use loaders::Permutation;
 
 use crate::error::Error;
 use crate::source::{Blocks, Source};
+use crate::splits::TRAIN;
 
 pub(super) enum Order {
     /// All samples are shuffled together.
@@ -92,15 +93,12 @@ impl Windows {
     }
 }
 
-/// The mean and standard deviation in `dataset.json` are measured on this split.
-pub(super) const TRAIN: &str = "train";
-
 /// A shard to write, and the samples that belong to it.
 #[derive(Debug, Clone)]
-pub(super) struct Task {
+pub(crate) struct Task {
     pub split: usize,
     pub name: String,
-    /// Range of positions in the split's shuffled order.
+    /// Range of positions in the split's new order.
     pub positions: Range<u64>,
 }
 
@@ -110,24 +108,29 @@ impl Task {
     }
 }
 
-/// Plans the shards of all splits: `shards` for `train` and a quarter as many for other splits, but at most one per
-/// sample.
+/// Plans the shards of all splits of a source.
 pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
     for (split, info) in source.splits().iter().enumerate() {
         if info.len == 0 {
             return Err(Error::input(Path::new(&info.name), "this split has no samples"));
         }
-        let requested = if info.name == TRAIN { shards } else { (shards / 4).max(1) };
-        let count = (requested as u64).min(info.len);
-        let bound = |i: u64| (u128::from(i) * u128::from(info.len) / u128::from(count)) as u64;
-        tasks.extend((0..count).map(|shard| Task {
-            split,
-            name: format!("{}-{shard:05}-of-{count:05}.tfrecord", info.name),
-            positions: bound(shard)..bound(shard + 1),
-        }));
+        tasks.extend(split_tasks(split, &info.name, info.len, shards));
     }
     Ok(tasks)
+}
+
+/// Plans the shards of a split of `len` samples: `shards` for `train` and a quarter as many for other splits, but at
+/// most one per sample.
+pub(crate) fn split_tasks(split: usize, name: &str, len: u64, shards: usize) -> impl Iterator<Item = Task> {
+    let requested = if name == TRAIN { shards } else { (shards / 4).max(1) };
+    let count = (requested as u64).min(len);
+    let bound = move |i: u64| (u128::from(i) * u128::from(len) / u128::from(count)) as u64;
+    (0..count).map(move |shard| Task {
+        split,
+        name: format!("{name}-{shard:05}-of-{count:05}.tfrecord"),
+        positions: bound(shard)..bound(shard + 1),
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::dataset::{ConvertedDataset, Finished};
 use super::journal::Journal;
-use super::order::{self, Order, TRAIN, Task};
+use super::order::{self, Order, Task};
 use super::staging::Staging;
 use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
 use super::work::Conversion;
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::raw::RawOptions;
 use crate::source::Source;
+use crate::splits::TRAIN;
 use crate::{kinds, text};
 
 /// Converts `src`, a source of a kind in [`crate::KINDS`], to a data set at `out`. The path `out` must not exist or
@@ -64,7 +65,7 @@ pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions)
     Attempt::new(source, out, options, Instant::now(), ThreadTimes::default())?.once()
 }
 
-/// Returns everything that determines the output.
+/// Returns everything that determines the output. An unfinished conversion is resumed only if this is equal.
 fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");

@@ -74,12 +74,11 @@ impl Staging {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
             made => {
                 // Do not follow a link: its target does not belong to this conversion.
-                let is_folder = fs::symlink_metadata(&temp).is_ok_and(|meta| meta.is_dir());
-                if !is_folder {
-                    return Err(out_taken(
-                        &temp,
-                        "the conversion needs a folder of this name, but it is a link or a file",
-                    ));
+                let meta = fs::symlink_metadata(&temp).map_err(|e| Error::io("open", &temp, e))?;
+                if !meta.is_dir() {
+                    let kind = if meta.is_symlink() { "link" } else { "file" };
+                    let problem = format!("the conversion needs a folder of this name, but it is a {kind}");
+                    return Err(out_taken(&temp, &problem));
                 }
                 // Keep an existing folder until its journal has been read.
                 staging.keep = made.is_err();
@@ -326,8 +325,11 @@ mod tests {
         fs::write(second.dir().join("b"), "second").unwrap();
         let left = second.dir().to_path_buf();
         first.publish().unwrap();
-        let message = second.publish().unwrap_err().to_string();
-        assert!(message.contains("another process created it"), "{message}");
+        let error = second.publish().unwrap_err();
+        assert!(
+            matches!(&error, Error::OutTaken { path, what } if *path == out && what.contains("another process")),
+            "{error}"
+        );
         assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
         fs::remove_dir_all(&out).unwrap();
     }

@@ -9,10 +9,10 @@ use loaders::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::order::TRAIN;
 use crate::error::Error;
 use crate::image::band_stats::{self, BandStats};
 use crate::image::moments::Moments;
+use crate::splits::TRAIN;
 use crate::text;
 
 /// File in a data set that lists the images that were left out, one per line.
@@ -91,7 +91,7 @@ impl fmt::Display for ConvertSummary {
             write!(f, "\n  kept {} of an earlier attempt", text::plural(self.resumed as u64, "shard"))?;
         }
         for note in &self.notes {
-            write!(f, "\n  {}", loaders::printable(note))?;
+            write!(f, "\n  {}", base::text::printable(note))?;
         }
         self.write_skipped(f)
     }
@@ -104,7 +104,7 @@ impl ConvertSummary {
         splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
         let words = splits.iter().map(|(name, s)| {
             let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{} {} in {shards}", loaders::shown(name), text::count(s.count))
+            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
         });
         words.collect::<Vec<_>>().join(", ")
     }

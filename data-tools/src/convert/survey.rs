@@ -6,7 +6,6 @@ use std::path::Path;
 use loaders::record::OVERHEAD;
 use loaders::{Bands, Dtype, Format, Limits};
 
-use super::order::TRAIN;
 use super::work::CHUNK_SAMPLES;
 use super::{dataset, shard_writer};
 use crate::error::Error;
@@ -16,6 +15,7 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::raw::values::Values;
 use crate::source::{Sample, Source};
+use crate::splits::TRAIN;
 use crate::{pool, text};
 
 /// Typical size of an index line, which holds two numbers.
@@ -60,7 +60,9 @@ impl Kind {
 
     pub fn check(&self, found: &Kind) -> Result<(), String> {
         let first = &self.filename;
-        if (self.dtype, self.channels) != (found.dtype, found.channels) {
+        // Training takes grey images of bytes as RGB next to RGB images.
+        let are_photos = !self.needs_bands() && !found.needs_bands();
+        if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
                 "expected {} of {}, as in {first}, found {} of {}; all images of a data set need the same type and number of bands: \
                  choose bands with --bands, or use --to-8bit",

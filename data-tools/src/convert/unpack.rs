@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
+use base::text::printable;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
-use loaders::record::{OVERHEAD, read_record};
+use loaders::record::{HEADER, OVERHEAD, read_record, record_size};
 use loaders::replace::replace;
 use loaders::stall::during;
-use loaders::{Compression, Limits, example, printable, regular};
+use loaders::{Compression, Limits, example, regular};
 
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;
@@ -22,6 +23,7 @@ use crate::image::pixels::PixelDecoder;
 use crate::inspect::{IndexOptions, ShardFile, discover, index_with_options};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
+use crate::source::MAX_CLASS;
 use crate::{dir, pool};
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
@@ -30,10 +32,8 @@ const HINT: &str = "expected a folder with TFRecord shards, named like train-000
 /// together.
 const MAX_UNSYNCED: usize = 16;
 
-/// Bytes of a record before and after its payload.
-const HEADER: usize = 12;
-const FOOTER: usize = 4;
-const MAX_LABEL: i64 = 1 << 20;
+/// Bytes of a record after its payload.
+const FOOTER: usize = OVERHEAD as usize - HEADER;
 
 struct Shard {
     from: PathBuf,
@@ -214,9 +214,9 @@ fn check_record(record: &[u8]) -> Result<(), String> {
     if example.labels.is_list() {
         return Err(format!("{} labels; expected one", example.labels.iter().count()));
     }
-    match (0..=MAX_LABEL).contains(&example.label) {
+    match (0..=MAX_CLASS).contains(&example.label) {
         true => PixelDecoder::default().reduced(&example).map(drop),
-        false => Err(format!("label {}; expected a class from 0 to {MAX_LABEL}", example.label)),
+        false => Err(format!("label {}; expected a class from 0 to {MAX_CLASS}", example.label)),
     }
 }
 
@@ -260,13 +260,7 @@ impl RecordStream {
         if self.fill(HEADER as u64)? == 0 {
             return Ok(None);
         }
-        // If only the header is present, either its checksum fails or the rest is reported as missing, with the
-        // required size.
-        let size = match read_record(&self.bytes, 0) {
-            Err(loaders::record::RecordFault::Truncated { need, .. }) if self.bytes.len() == HEADER => need,
-            Err(fault) => return Err(self.fault(fault.to_string())),
-            Ok(_) => OVERHEAD,
-        };
+        let size = record_size(&self.bytes).map_err(|fault| self.fault(fault.to_string()))?;
         if size - OVERHEAD > self.most {
             let what =
                 format!("the record has {size} bytes, but the limit is {} MiB; raise --limit-memory", self.most >> 20);

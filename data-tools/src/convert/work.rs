@@ -3,7 +3,7 @@
 use super::dataset::Finished;
 use super::journal;
 use super::journal::Journal;
-use super::order::{Order, TRAIN, Task};
+use super::order::{Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
@@ -14,6 +14,7 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::raw::values::Values;
 use crate::source::{Sample, Source};
+use crate::splits::TRAIN;
 use crate::{dir, text};
 use loaders::record::append_record;
 use loaders::{Bands, Format, Limits, guarded_with};

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use loaders::{Bands, Dtype, shown};
+use base::text::shown;
+use loaders::{Bands, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;

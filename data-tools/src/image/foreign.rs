@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
-use loaders::decode::{ExifOrientation, other_format};
+use loaders::decode::{ExifOrientation, OtherFormat, other_format};
 use loaders::{Cost, ImageSpec, Limits};
 use tiff::ColorType;
 use tiff::decoder::Decoder;
@@ -35,10 +35,10 @@ impl ForeignFormat {
             return Some(ForeignFormat { format: ImageFormat::Png, name: "PNG", is_exact: true });
         }
         let (format, name) = match other_format(file)? {
-            "a WebP file" => (ImageFormat::WebP, "WebP"),
-            "a TIFF file" => (ImageFormat::Tiff, "TIFF"),
-            "a BMP file" => (ImageFormat::Bmp, "BMP"),
-            "a GIF file" => (ImageFormat::Gif, "GIF"),
+            OtherFormat::WebP => (ImageFormat::WebP, "WebP"),
+            OtherFormat::Tiff => (ImageFormat::Tiff, "TIFF"),
+            OtherFormat::Bmp => (ImageFormat::Bmp, "BMP"),
+            OtherFormat::Gif => (ImageFormat::Gif, "GIF"),
             _ => return None,
         };
         let is_exact = format != ImageFormat::WebP || !has_lossy_picture(file);

@@ -10,8 +10,9 @@ use std::fmt::{self, Write};
 use std::path::Path;
 use std::sync::LazyLock;
 
+use base::text::printable;
 use loaders::overwrite::Content;
-use loaders::{Dataset, Example, printable, replace};
+use loaders::{Dataset, Example, replace};
 use serde_json::json;
 
 use crate::error::Error;

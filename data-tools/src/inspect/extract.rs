@@ -131,7 +131,7 @@ impl ExtractSummary {
 
 impl fmt::Display for ExtractSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, class) = (text::path(&self.path), loaders::printable(&self.class));
+        let (path, class) = (text::path(&self.path), base::text::printable(&self.class));
         write!(
             f,
             "{path}: image {} of {}, {class}, {} x {} pixels",
@@ -182,7 +182,12 @@ pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageForm
 fn encode(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(Vec::new());
     let written = picture.write_to(&mut file, format);
-    written.map_err(|e| Error::input(path, format!("cannot be encoded as {format:?}: {e}")))?;
+    written.map_err(|e| {
+        Error::input(
+            path,
+            format!("cannot be encoded as {}: {e}", format.extensions_str().first().copied().unwrap_or_default()),
+        )
+    })?;
     Ok(file.into_inner())
 }
 

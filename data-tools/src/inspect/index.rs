@@ -223,6 +223,6 @@ impl fmt::Display for IndexSummary {
                 self.manifest.label_offset
             )?;
         }
-        self.notes.iter().try_for_each(|note| write!(f, "\n  {}", loaders::printable(note)))
+        self.notes.iter().try_for_each(|note| write!(f, "\n  {}", base::text::printable(note)))
     }
 }

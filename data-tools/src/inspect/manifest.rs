@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use base::text::printable;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::{Dtype, Example, Format, Manifest, ShardManifest, SplitManifest, printable, regular};
+use loaders::{Dtype, Example, Format, Manifest, ShardManifest, SplitManifest, regular};
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
 use crate::error::Error;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::options::OnBad;
 use crate::raw::values::Values;
+use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
 use crate::text;
-
-/// A higher label is assumed not to be a class.
-const MAX_CLASSES: i64 = 1 << 20;
 
 /// Makes the manifest from the scanned shards: splits, classes, mean and standard deviation.
 pub(super) fn make(
@@ -46,7 +44,7 @@ pub(super) fn make(
 /// has values that are not finite.
 pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<(), String> {
     let bands = &manifest.bands;
-    if !bands.need_version() && is_photo(example) {
+    if !bands.need_version() && example.dtype == Dtype::U8 {
         return Ok(());
     }
     let (dtype, channels) = (bands.dtype, bands.channels.unwrap_or(example.channels));
@@ -178,8 +176,8 @@ fn names_by_label<'a>(
     for (shard, scanned) in shards.iter().zip(scanned) {
         let path = dir.join(&shard.file);
         for (&label, seen) in &scanned.labels {
-            if !(0..=MAX_CLASSES).contains(&label) {
-                let what = format!("label {label}; expected a class from 0 to {MAX_CLASSES} in image/class/label");
+            if !(0..=MAX_CLASS).contains(&label) {
+                let what = format!("label {label}; expected a class from 0 to {MAX_CLASS} in image/class/label");
                 return Err(fault(&path, seen.first, what));
             }
             let first = names.entry(label).or_default();
@@ -249,7 +247,11 @@ pub(super) fn missing_in_train(
         let what = format!(
             "label {label} ({} of {split}): train has no such label{}; train has labels {}, {split} {}",
             text::plural(*count, "record"),
-            if missing.len() > 1 { format!(", nor {} others", missing.len() - 1) } else { String::new() },
+            if missing.len() > 1 {
+                format!(", nor {}", text::plural(missing.len() as u64 - 1, "other"))
+            } else {
+                String::new()
+            },
             range(train),
             range(labels)
         );

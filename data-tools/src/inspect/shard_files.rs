@@ -236,8 +236,8 @@ mod tests {
         let check = |files: &[&str]| check_complete(Path::new("d"), &shards(files));
         assert!(check(&["t-0-of-2", "t-1-of-2"]).is_ok());
         for (files, part) in [
-            (&["t-0-of-3", "t-2-of-3"][..], "split t: shard 1 of 3 is missing"),
-            (&["t-0-of-3", "t-1-of-3"], "split t: shard 2 of 3 is missing"),
+            (&["t-0-of-3", "t-2-of-3"][..], "split t: shard 1 of 3"),
+            (&["t-0-of-3", "t-1-of-3"], "split t: shard 2 of 3"),
             (&["t-1-of-2"], "shard 0 of 2"),
             (&["t-0-of-2", "t-0-of-2.tfrecord", "t-1-of-2"], "exists twice"),
             (&["t-0-of-1", "t-5-of-1"], "exceeds the 1 shards"),

@@ -6,8 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base::text::printable;
 use loaders::dataset::MANIFEST;
-use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example, printable};
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example};
 use serde_json::json;
 
 use super::copies::{self, CopyNames, Gallery, NearCopy, Picture};
@@ -113,7 +114,7 @@ fn missing_in_train(
             if told.insert((*split, class)) {
                 let all = each().filter(|((name, _), _)| *name == split);
                 let count = all.filter_map(|(_, check)| check.classes.get(&class)).map(|(count, _)| count).sum();
-                let name = loaders::printable(&manifest.classes[class]);
+                let name = base::text::printable(&manifest.classes[class]);
                 let what = format!(
                     "class `{name}`: {split} has {}, but train has none; a model cannot learn this class, or the splits number their \
                      classes differently",
@@ -238,7 +239,8 @@ impl<'a> Check<'a> {
             self.fault(what);
         }
         if self.checked != self.expected.count {
-            self.fault(format!("dataset.json lists {} records, but {} were found", self.expected.count, self.checked));
+            let expected = text::plural(self.expected.count, "record");
+            self.fault(format!("dataset.json lists {expected}, found {}", self.checked));
         }
         Ok(())
     }

@@ -7,20 +7,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
+use loaders::record::{HEADER, OVERHEAD, RecordFault, read_record, record_size};
 use loaders::stall::during;
-use loaders::{Compression, Example, example, regular};
+use loaders::{Compression, Dtype, Example, example, regular};
 
 use crate::error::Error;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
-
-/// Bytes before a payload: its length and the checksum of the length.
-const HEADER: usize = 12;
+use crate::source::MAX_CLASS;
 
 /// The position of a record in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +35,7 @@ pub(super) struct Walk {
     file: BufReader<File>,
     length: u64,
     next: Position,
+    /// Begins with the current record and its framing.
     buffer: Vec<u8>,
 }
 
@@ -75,7 +74,7 @@ impl Walk {
             file,
             length: meta.len(),
             next: Position { record: 0, offset: 0 },
-            buffer: Vec::new(),
+            buffer: vec![0; HEADER],
         })
     }
 
@@ -98,7 +97,7 @@ impl Walk {
             Err(fault) => return Ok(Some(ShardRecord { at, size: have, payload: Err(fault), bad_length: true })),
         };
         self.next.offset = at.offset + size;
-        let payload = self.read_payload((size - OVERHEAD) as usize)?;
+        let payload = self.read_payload(size as usize)?;
         Ok(Some(ShardRecord { at, size, payload, bad_length: false }))
     }
 
@@ -113,38 +112,28 @@ impl Walk {
         if have < OVERHEAD {
             return Ok(Err(RecordFault::Truncated { need: OVERHEAD, have }));
         }
-        let mut header = [0u8; HEADER];
-        self.read(&mut header)?;
-        let [l0, l1, l2, l3, l4, l5, l6, l7, c0, c1, c2, c3] = header;
-        let length = u64::from_le_bytes([l0, l1, l2, l3, l4, l5, l6, l7]);
-        let stored = u32::from_le_bytes([c0, c1, c2, c3]);
-        let computed = masked_crc32c(&header[..8]);
-        if stored != computed {
-            return Ok(Err(RecordFault::LengthChecksum { stored, computed }));
+        self.read(0..HEADER)?;
+        Ok(match record_size(&self.buffer[..HEADER]) {
+            Ok(size) if size > have => Err(RecordFault::Truncated { need: size, have }),
+            other => other,
+        })
+    }
+
+    /// Reads the rest of a record of `size` bytes with framing.
+    fn read_payload(&mut self, size: usize) -> Result<Result<&[u8], RecordFault>, Error> {
+        if self.buffer.len() < size {
+            self.buffer.resize(size, 0);
         }
-        let size = length.saturating_add(OVERHEAD);
-        Ok(if size > have { Err(RecordFault::Truncated { need: size, have }) } else { Ok(size) })
+        self.read(HEADER..size)?;
+        Ok(read_record(&self.buffer[..size], 0).map(|(payload, _)| payload))
     }
 
-    fn read_payload(&mut self, length: usize) -> Result<Result<&[u8], RecordFault>, Error> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(length + 4, 0);
-        let read = self.read(&mut buffer);
-        self.buffer = buffer;
-        read?;
-        let (payload, crc) = self.buffer.split_at(length);
-        let stored = u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]);
-        let computed = masked_crc32c(payload);
-        Ok(if stored == computed { Ok(payload) } else { Err(RecordFault::PayloadChecksum { stored, computed }) })
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+    /// Reads this part of the buffer.
+    fn read(&mut self, part: Range<usize>) -> Result<(), Error> {
+        let bytes = &mut self.buffer[part];
         during("reading", &self.path, || self.file.read_exact(bytes)).map_err(|e| Error::io("read", &self.path, e))
     }
 }
-
-/// The highest number of different labels in a shard.
-const MOST_LABELS: usize = 1 << 20;
 
 /// The content of a scanned shard.
 #[derive(Debug, Default)]
@@ -203,7 +192,7 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-        if !is_photo(&example) {
+        if example.dtype != Dtype::U8 {
             let Example { channels, dtype, .. } = example;
             let what = format!(
                 "the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion"
@@ -215,9 +204,9 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         }
         scanned.entries.push((offset, found.size));
         scanned.add_record(&example, example::synset(payload).unwrap_or(""), found.at);
-        if scanned.labels.len() > MOST_LABELS {
+        if scanned.labels.len() as i64 > MAX_CLASS {
             return Err(failed(format!(
-                "the shard has more than {MOST_LABELS} different labels; expected class numbers"
+                "the shard has more than {MAX_CLASS} different labels; expected class numbers"
             )));
         }
         counter.tick();

@@ -10,13 +10,14 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use loaders::{Limits, printable, regular};
+use base::text::printable;
+use loaders::regular;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_picture;
+use super::reader::input::Budget;
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::{archive, names};
@@ -39,7 +40,9 @@ const MAX_OPEN: usize = 256;
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
-    let memory = MemoryBudget::new(options.limits, archives.iter().map(|(_, path)| path.as_path()));
+    // Missing archives are reported later, when they are read.
+    let sizes = archives.iter().filter_map(|(_, path)| path.metadata().ok()).map(|meta| meta.len());
+    let memory = Mutex::new(Budget::for_samples(options.limits, sizes.sum()));
     let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
@@ -148,7 +151,7 @@ fn list(
             let own = sample.label.labels.iter().map(|label| classes.class_in_split(split, label));
             let range = (sample.range.start, sample.range.end - sample.range.start);
             match own.collect::<Result<Vec<u32>, String>>() {
-                Err(what) => unusable.add(path, &format!("{}: {what}", loaders::printable(&sample.name)))?,
+                Err(what) => unusable.add(path, &format!("{}: {what}", base::text::printable(&sample.name)))?,
                 Ok(own) if several => listing.push_set(&sample.name, &own, range),
                 Ok(own) => listing.push(&sample.name, own[0], range),
             }
@@ -213,36 +216,6 @@ pub(crate) struct TarSample {
     pub range: Range<u64>,
 }
 
-/// Memory budget for the samples of all archives of a source. Threads share it.
-pub(crate) struct MemoryBudget {
-    limits: Limits,
-    /// Total size of the archives.
-    input: u64,
-    taken: AtomicU64,
-}
-
-impl MemoryBudget {
-    /// Creates a budget for these archives. Missing archives are reported later, when they are read.
-    pub(crate) fn new<'a>(limits: Limits, archives: impl Iterator<Item = &'a Path>) -> Self {
-        let input = archives.filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
-        MemoryBudget { limits, input, taken: AtomicU64::new(0) }
-    }
-
-    fn take(&self, path: &Path, bytes: u64) -> Result<(), Error> {
-        let allowed = self.limits.allowed(self.input);
-        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= allowed {
-            return Ok(());
-        }
-        let what = format!(
-            "labels and names need more memory than the limit of {:.1} MB ({} MiB plus four times the size of all archives); if this is \
-             intended, raise --limit-memory",
-            allowed as f64 / 1e6,
-            self.limits.memory >> 20
-        );
-        Err(Error::input(path, what))
-    }
-}
-
 impl TarSample {
     /// Estimates the memory that the sample needs until the classes are known. Each label counts eight times, because
     /// most classes occur only once.
@@ -259,7 +232,7 @@ impl TarSample {
 ///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
-pub(crate) fn read(path: &Path, memory: &MemoryBudget) -> Result<ArchiveSamples, Error> {
+pub(crate) fn read(path: &Path, memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader {
@@ -297,7 +270,8 @@ struct Group {
 
 struct Reader<'a> {
     path: &'a Path,
-    memory: &'a MemoryBudget,
+    /// The memory for the samples of all archives, which other threads read at the same time.
+    memory: &'a Mutex<Budget>,
     file: &'a File,
     group: Group,
     members: u64,
@@ -358,6 +332,11 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Counts memory against the budget of all archives.
+    fn take(&self, bytes: u64) -> Result<(), Error> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(self.path, bytes)
+    }
+
     /// Reads a member's text. The inner error describes invalid text.
     fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
         let length = range.end - range.start;
@@ -392,7 +371,7 @@ impl Reader<'_> {
             (None, Some((name, range)), Some(mut label)) => {
                 label.names = pair_names(&label, group.names);
                 let sample = TarSample { name, label, range };
-                self.memory.take(self.path, sample.bytes())?;
+                self.take(sample.bytes())?;
                 self.samples.push(sample);
                 String::new()
             }
@@ -400,7 +379,7 @@ impl Reader<'_> {
         if !fault.is_empty() {
             let (key, first, start) = (printable(&group.key), group.first, group.start);
             let fault = format!("sample `{key}` (member {first} at byte {start}) {fault}");
-            self.memory.take(self.path, 2 * fault.len() as u64)?;
+            self.take(2 * fault.len() as u64)?;
             self.faults.push(fault);
         }
         self.seen.insert(group.key);

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use base::text::printable;
 use loaders::stall::during;
-use loaders::{Cost, ImageSpec, Limits, printable, regular};
+use loaders::{Cost, ImageSpec, Limits, regular};
 use serde::Deserialize;
 
 use super::layout::Axes;

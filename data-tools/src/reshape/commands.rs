@@ -94,7 +94,7 @@ fn check_distinct_names(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Er
                 let what = format!(
                     "classes {first} and {number} are both named `{}`, and merging would combine them; use different names in `classes` \
                      of dataset.json",
-                    loaders::printable(name)
+                    base::text::printable(name)
                 );
                 return Err(Error::input(&dir.join(MANIFEST), what));
             }

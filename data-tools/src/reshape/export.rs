@@ -60,7 +60,7 @@ pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) ->
     })?;
     drop(progress);
     let classes: String =
-        dataset.manifest.classes.iter().map(|name| format!("{}\n", loaders::printable(name))).collect();
+        dataset.manifest.classes.iter().map(|name| format!("{}\n", base::text::printable(name))).collect();
     replace(&staging.dir().join("classes.txt"), classes.as_bytes())?;
     staging.publish()?;
     let (out, archives, bytes) = (out.to_path_buf(), tasks.len() as u64, sizes.iter().sum());

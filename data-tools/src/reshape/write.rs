@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,19 +10,18 @@ use loaders::record::RecordWriter;
 use loaders::{Dataset, Manifest, Permutation, ShardManifest, Split, SplitManifest};
 use serde_json::json;
 
+use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
 use crate::image::band_stats::BandStats;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
 use crate::raw::values::Values;
+use crate::splits::TRAIN;
 use crate::{pool, text};
 
-/// The mean and standard deviation are measured on this split.
-const TRAIN: &str = "train";
 /// The mean and standard deviation are measured on about this many pixels, but at least `MEASURED_IMAGES` images. A
 /// conversion uses the same numbers.
 const MEASURED_PIXELS: u64 = 1 << 25;
@@ -105,12 +103,6 @@ pub(super) struct ReshapePlan {
     pub keeps_mean: bool,
 }
 
-struct Task {
-    target: usize,
-    name: String,
-    picks: Range<usize>,
-}
-
 /// A written shard with the statistics of its images.
 struct WrittenShard {
     shard: ShardManifest,
@@ -128,7 +120,9 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
     }
     let staging = Staging::new(out)?;
     let stride = stride(plan)?;
-    let tasks = tasks(plan, options.shards);
+    let lengths = plan.targets.iter().map(|target| (&target.name, target.picks.len() as u64)).enumerate();
+    let tasks: Vec<Task> =
+        lengths.flat_map(|(split, (name, len))| split_tasks(split, name, len, options.shards)).collect();
     let samples = plan.targets.iter().map(|target| target.picks.len() as u64).sum();
     let progress = Progress::new("copying", Some(samples), options.progress);
     let done = pool::run(tasks.len(), options.jobs, |i| {
@@ -142,21 +136,6 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
     staging.publish()?;
     let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
     Ok(ReshapeSummary { out: out.to_path_buf(), manifest, bytes, elapsed: started.elapsed() })
-}
-
-fn tasks(plan: &ReshapePlan, shards: usize) -> Vec<Task> {
-    let mut tasks = Vec::new();
-    for (target, Target { name, picks }) in plan.targets.iter().enumerate() {
-        let requested = if name == TRAIN { shards } else { (shards / 4).max(1) };
-        let (count, len) = (requested.min(picks.len()), picks.len() as u128);
-        let bound = |i: usize| (i as u128 * len / count as u128) as usize;
-        tasks.extend((0..count).map(|shard| Task {
-            target,
-            name: format!("{name}-{shard:05}-of-{count:05}.tfrecord"),
-            picks: bound(shard)..bound(shard + 1),
-        }));
-    }
-    tasks
 }
 
 /// Returns n if one in n samples of `train` is measured. Returns `None` if the mean of the first set is kept or there
@@ -187,13 +166,13 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn run(mut self, dir: &Path) -> Result<WrittenShard, Error> {
-        let target = &self.plan.targets[self.task.target];
+        let target = &self.plan.targets[self.task.split];
         let mut writer = ShardWriter::create(&dir.join(&self.task.name), needed(self.plan))?;
         let stride = self.stride.filter(|_| target.name == TRAIN);
         let mut copy = Vec::new();
-        for position in self.task.picks.clone() {
-            let is_measured = stride.is_some_and(|stride| (position as u64).is_multiple_of(stride));
-            self.copy(target.picks[position], is_measured, &mut copy)?;
+        for position in self.task.positions.clone() {
+            let is_measured = stride.is_some_and(|stride| position.is_multiple_of(stride));
+            self.copy(target.picks[position as usize], is_measured, &mut copy)?;
             writer.append(&self.framed, &[self.framed.len() as u64])?;
             self.counter.tick();
         }
@@ -216,9 +195,9 @@ impl Writer<'_> {
         self.learnt.add_size(example.height, example.width);
         self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
-            match is_photo(&example) {
-                true => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
-                false => self.learnt.bands.add(Values::of(&example), example.encoded, None),
+            match set.manifest.bands.need_version() {
+                true => self.learnt.bands.add(Values::of(&example), example.encoded, None),
+                false => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
             }
             self.learnt.measured += 1;
         }
@@ -306,7 +285,7 @@ impl ImageStats {
 fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Result<Manifest, Error> {
     let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
     for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
-        let (split, all) = &mut splits[task.target];
+        let (split, all) = &mut splits[task.split];
         all.merge(learnt, Path::new(&task.name))?;
         split.count += shard.count;
         split.shards.push(shard);

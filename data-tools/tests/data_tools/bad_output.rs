@@ -4,7 +4,9 @@ use crate::common::pictures::{jpeg, write};
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use support::mentions;
 
 fn source(temp: &Temp) -> std::path::PathBuf {
     let src = temp.path("src");
@@ -12,9 +14,18 @@ fn source(temp: &Temp) -> std::path::PathBuf {
     src
 }
 
-fn message(temp: &Temp, out: &Path, options: &ConvertOptions) -> String {
-    let error = convert("mnist", &source(temp), out, options).unwrap_err();
-    error.to_string()
+fn failed(temp: &Temp, out: &Path, options: &ConvertOptions) -> Error {
+    convert("mnist", &source(temp), out, options).unwrap_err()
+}
+
+/// Asserts that `out` is taken, and that the message describes it with `expected`.
+#[track_caller]
+fn assert_taken(error: &Error, out: &Path, expected: &str) {
+    assert!(
+        matches!(error, Error::OutTaken { path, what } if path == out && what.contains(expected)),
+        "{}: {expected}: {error}",
+        out.display()
+    );
 }
 
 #[test]
@@ -23,16 +34,14 @@ fn a_taken_output_is_refused_and_left_alone() {
     let out = temp.path("out");
     fs::create_dir_all(&out).unwrap();
     fs::write(out.join("precious"), "mine").unwrap();
-    let error = convert("mnist", &source(&temp), &out, &ConvertOptions::default()).unwrap_err();
+    let error = failed(&temp, &out, &ConvertOptions::default());
     assert!(error.is_usage());
-    let text = error.to_string();
-    assert!(text.contains("out: it exists and contains 1 file; choose another OUT"), "{text}");
+    assert_taken(&error, &out, "1 file");
     assert_eq!(contents(&out)["precious"], b"mine");
     assert_eq!(names(&temp.path("")), ["out", "src"]);
 
     fs::write(temp.path("file"), "x").unwrap();
-    let text = message(&temp, &temp.path("file"), &ConvertOptions::default());
-    assert!(text.contains("not a folder"), "{text}");
+    assert_taken(&failed(&temp, &temp.path("file"), &ConvertOptions::default()), &temp.path("file"), "not a folder");
 }
 
 #[test]
@@ -47,22 +56,28 @@ fn an_empty_folder_and_a_link_to_one_are_fine() {
         assert!(temp.path(real).join("dataset.json").is_file());
     }
     std::os::unix::fs::symlink(temp.path("nothing"), temp.path("dangling")).unwrap();
-    let text = message(&temp, &temp.path("dangling"), &ConvertOptions::default());
-    assert!(text.contains("dangling link"), "{text}");
+    let dangling = temp.path("dangling");
+    assert_taken(&failed(&temp, &dangling, &ConvertOptions::default()), &dangling, "dangling link");
 }
 
 #[test]
 fn an_output_that_cannot_be_made() {
     let temp = Temp::new();
     fs::write(temp.path("file"), "x").unwrap();
-    let text = message(&temp, &temp.path("file/out"), &ConvertOptions::default());
-    assert!(text.contains("file/out: cannot use the output"), "{text}");
+    let error = failed(&temp, &temp.path("file/out"), &ConvertOptions::default());
+    assert!(
+        matches!(&error, Error::Io { path, source, .. }
+            if path.ends_with("file/out") && source.kind() == ErrorKind::NotADirectory),
+        "{error}"
+    );
 
     // No user can create folders in /proc, not even root.
-    let text = message(&temp, Path::new("/proc/trireme-out"), &ConvertOptions::default());
-    assert!(text.contains("cannot create the folder"), "{text}");
-    let text = message(&temp, Path::new("/"), &ConvertOptions::default());
-    assert!(text.contains("exists and contains"), "{text}");
+    let error = failed(&temp, Path::new("/proc/trireme-out"), &ConvertOptions::default());
+    assert!(
+        matches!(&error, Error::Io { action: "create the folder", path, .. } if path.starts_with("/proc")),
+        "{error}"
+    );
+    assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " files");
 }
 
 /// The next conversion would take the output for a class. This does not matter for kinds that read files with fixed
@@ -77,11 +92,9 @@ fn an_output_in_the_folder_that_is_read() {
     let options = ConvertOptions { progress: false, ..ConvertOptions::default() };
     for inside in ["photos/out", "photos/a/deep/out", "photos/empty", "link/out", "photos/../photos/out"] {
         let error = convert("folder", &photos, &temp.path(inside), &options).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            error.is_usage() && text.contains("inside the source folder") && text.contains("choose an OUT outside"),
-            "{text}"
-        );
+        assert!(error.is_usage(), "{error}");
+        let [out, src] = [temp.path(inside), photos.clone()].map(|path| path.display().to_string());
+        mentions(&error, &[&format!("{out}: "), &format!("source folder {src}")]);
         assert_eq!(
             (names(&photos), names(&photos.join("a"))),
             (vec!["a".into(), "b".into(), "empty".into()], vec!["1.jpg".into()])
@@ -116,8 +129,9 @@ fn absurd_numbers_of_shards() {
     let temp = Temp::new();
     for shards in [0, 100_000] {
         let options = ConvertOptions { shards, ..ConvertOptions::default() };
-        let text = message(&temp, &temp.path("out"), &options);
-        assert!(text.contains(&format!("{shards} shards requested; expected 1 to 99999")), "{text}");
+        let error = failed(&temp, &temp.path("out"), &options);
+        assert!(error.is_usage(), "{error}");
+        mentions(&error, &[&format!("{shards} shards"), "1 to 99999"]);
     }
     assert_eq!(names(&temp.path("")), ["src"]);
 }

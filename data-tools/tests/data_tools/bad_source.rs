@@ -2,39 +2,48 @@
 //! left.
 
 use crate::common::*;
-use data_tools::{ConvertOptions, KINDS, convert};
+use data_tools::{ConvertOptions, Error, KINDS, convert};
 use std::fs;
 use std::path::Path;
+use support::mentions;
 
 /// Converts `src`. The conversion must fail with a message that contains all `parts` and leave no files.
-fn refused(kind: &str, src: &Path, parts: &[&str]) {
+#[track_caller]
+fn refused(kind: &str, src: &Path, parts: &[&str]) -> Error {
     let temp = Temp::new();
     let out = temp.path("made/for/out");
     let error = convert(kind, src, &out, &ConvertOptions::default()).unwrap_err();
-    let message = error.to_string();
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
+    mentions(&error, parts);
     assert!(names(&temp.path("")).is_empty(), "left behind: {:?}", names(&temp.path("")));
+    error
+}
+
+/// Converts `src`. The conversion must fail because the file or folder `name` is missing.
+#[track_caller]
+fn lacks(kind: &str, src: &Path, name: &str) {
+    let error = refused(kind, src, &[]);
+    assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with(name)), "{name}: {error}");
 }
 
 #[test]
 fn missing() {
     let temp = Temp::new();
     for (kind, _) in KINDS {
-        refused(kind, &temp.path("nowhere"), &["nowhere: not found", "expected"]);
+        refused(kind, &temp.path("nowhere"), &["expected"]);
+        lacks(kind, &temp.path("nowhere"), "nowhere");
         fs::create_dir_all(temp.path("empty")).unwrap();
         refused(kind, &temp.path("empty"), &["empty", "found", "expected"]);
     }
-    refused("mnits", &temp.path("x"), &["unknown kind `mnits`", "mnist, fashion-mnist, cifar10"]);
+    refused("mnits", &temp.path("x"), &["`mnits`", "mnist, fashion-mnist, cifar10"]);
     fs::write(temp.path("file"), "x").unwrap();
     refused("mnist", &temp.path("file"), &["not a folder"]);
     mnist(&temp.path("m"), false, true);
     fs::remove_file(temp.path("m/t10k-labels-idx1-ubyte.gz")).unwrap();
-    refused("mnist", &temp.path("m"), &["t10k-labels-idx1-ubyte: not found"]);
+    lacks("mnist", &temp.path("m"), "t10k-labels-idx1-ubyte");
     write_files(&temp.path("c"), &cifar10_files());
     fs::remove_file(temp.path("c/data_batch_4.bin")).unwrap();
-    refused("cifar10", &temp.path("c"), &["data_batch_4.bin: not found", "binary version"]);
+    refused("cifar10", &temp.path("c"), &["binary version"]);
+    lacks("cifar10", &temp.path("c"), "data_batch_4.bin");
 }
 
 /// Replaces one file of a valid MNIST source.
@@ -49,8 +58,8 @@ fn mnist_with(name: &str, data: &[u8], parts: &[&str]) {
 fn idx_damaged() {
     let (images, labels_file) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
     let good = idx_images(53, 5, 4);
-    mnist_with(images, b"", &["cut short", "16 bytes, but only 0"]);
-    mnist_with(images, &good[..10], &["cut short", "16 bytes, but only 10"]);
+    mnist_with(images, b"", &["cut short", "16 bytes", " 0 "]);
+    mnist_with(images, &good[..10], &["cut short", "16 bytes", " 10 "]);
     mnist_with(images, &good[..1000], &["cut short", "53 images of 5 x 4", "1060 bytes", "984"]);
     mnist_with(images, &[good.as_slice(), b"x"].concat(), &["after the 1060 bytes"]);
     mnist_with(images, b"PNG and so on, not IDX", &["magic number 0x504e4720", "0x00000803"]);
@@ -60,7 +69,7 @@ fn idx_damaged() {
     mnist_with(labels_file, &idx_labels(&labels(53))[..40], &["cut short", "53 labels", "32"]);
     let mut wrong = labels(53);
     wrong[41] = 10;
-    mnist_with(labels_file, &idx_labels(&wrong), &["label 10 of sample 41", "0 to 9"]);
+    mnist_with(labels_file, &idx_labels(&wrong), &["label 10 ", "sample 41", "0 to 9"]);
 
     // A header that promises 2^32 images must not allocate memory for them.
     let mut huge = good;
@@ -93,10 +102,10 @@ fn gzip_damaged() {
     let at = good.len() - 6;
     flipped[at] ^= 1; // In the checksum at the end.
     fs::write(&path, &flipped).unwrap();
-    refused("mnist", &temp.path("src"), &["train-images-idx3-ubyte.gz: damaged", "fetch it again"]);
+    refused("mnist", &temp.path("src"), &["train-images-idx3-ubyte.gz", "damaged"]);
     // Not gzip despite its name. The content decides.
     fs::write(&path, b"not gzip at all, plain text").unwrap();
-    refused("mnist", &temp.path("src"), &["wrong magic number"]);
+    refused("mnist", &temp.path("src"), &["magic number"]);
 }
 
 #[test]
@@ -110,11 +119,11 @@ fn cifar_damaged() {
         refused("cifar10", &src, &[&[name], parts].concat());
     };
     let good = cifar_batch(3, 1, 10, 0);
-    with("data_batch_2.bin", good[..6000].to_vec(), &["6000 bytes", "3073", "1 records and 2927 bytes"]);
-    with("test_batch.bin", Vec::new(), &["size of 0 bytes", "3073"]);
+    with("data_batch_2.bin", good[..6000].to_vec(), &["6000 bytes", "3073", "1 records", "2927 bytes"]);
+    with("test_batch.bin", Vec::new(), &["0 bytes", "3073"]);
     let mut wrong = good;
     wrong[2 * 3073] = 10;
-    with("data_batch_5.bin", wrong, &["label 10 of record 2 at byte 6146", "0 to 9"]);
+    with("data_batch_5.bin", wrong, &["label 10 ", "record 2 ", "byte 6146", "0 to 9"]);
     with("batches.meta.txt", b"cat\ndog\n".to_vec(), &["2 class names", "CIFAR-10 has 10"]);
 }
 
@@ -143,11 +152,12 @@ fn archives_damaged() {
     }
     with(&archive[..9 * 512], &["c.tar.gz", "cut short"]);
     with(&gz(&archive[..9 * 512]), &["c.tar.gz", "cut short"]);
-    with(b"", &["archive is empty"]);
-    with(&vec![b'x'; 3000], &["cannot be read as a .tar or .tar.gz archive"]);
+    with(b"", &["c.tar.gz", "empty"]);
+    with(&vec![b'x'; 3000], &[".tar or .tar.gz"]);
     let mut twice = cifar10_files();
     twice.push(twice[0].clone());
-    with(&tar("c", &twice), &["data_batch_1.bin twice"]);
+    with(&tar("c", &twice), &["data_batch_1.bin", "twice"]);
     let partial = &cifar10_files()[1..];
-    with(&tar("c", partial), &["data_batch_1.bin: not found"]);
+    fs::write(&path, tar("c", partial)).unwrap();
+    lacks("cifar10", &path, "data_batch_1.bin");
 }

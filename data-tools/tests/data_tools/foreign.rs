@@ -8,6 +8,7 @@ use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::{Dataset, Format};
 use std::fs;
 use std::path::Path;
+use support::mentions;
 
 const ENDINGS: [&str; 4] = ["webp", "gif", "tiff", "bmp"];
 
@@ -94,8 +95,8 @@ fn damaged_ones_are_named() {
         let whole = fs::read(pictures::file(&format!("picture.{ending}"))).unwrap();
         let _ = fs::remove_dir_all(&src);
         write(&src.join(format!("a/cut.{ending}")), &whole[..whole.len() / 2]);
-        let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
-        assert!(message.contains(&format!("a/cut.{ending}")) && message.contains("fetch it again"), "{message}");
+        let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
+        mentions(error, &[&format!("a/cut.{ending}: "), "cannot decode", "fetch"]);
         let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
         write(&src.join("a/good.png"), &png(9, 9, 1));
         let made = convert("folder", &src, &temp.path("skipped"), &skip).unwrap();
@@ -128,8 +129,8 @@ fn bombs_are_refused_by_their_headers() {
     for (name, file) in [("bomb.webp", webp_claiming(16_000, 16_000)), ("bomb.gif", gif), ("bomb.bmp", bmp)] {
         let _ = fs::remove_dir_all(&src);
         write(&src.join("a").join(name), &file);
-        let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
-        assert!(message.contains(name) && message.contains("--limit-memory"), "{message}");
+        let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
+        mentions(error, &[name, "--limit-memory"]);
     }
 }
 
@@ -137,17 +138,16 @@ fn bombs_are_refused_by_their_headers() {
 fn folders_that_are_not_laid_out_say_what_to_do() {
     let temp = Temp::new();
     let refused = |src: &Path, parts: &[&str]| {
-        let message = convert("folder", src, &temp.path("out"), &options()).unwrap_err().to_string();
-        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+        mentions(convert("folder", src, &temp.path("out"), &options()).unwrap_err(), parts);
     };
     let flat = temp.path("flat");
     (0..3).for_each(|i| write(&flat.join(format!("{i}.jpg")), &jpeg(9, 9, i)));
     refused(&flat, &["3 images", "no class folders", "CLASS/0.jpg", "convert csv"]);
     let zip = temp.path("photos.zip");
     fs::write(&zip, b"PK\x03\x04rest").unwrap();
-    refused(&zip, &["photos.zip: this is a ZIP archive"]);
+    refused(&zip, &["photos.zip: ", "ZIP archive", "unzip"]);
     write(&temp.path("zipped/photos.zip"), b"PK\x03\x04rest");
-    refused(&temp.path("zipped"), &["photos.zip: this is a ZIP archive"]);
+    refused(&temp.path("zipped"), &["photos.zip: ", "ZIP archive", "unzip"]);
     write(&temp.path("heic/a/x.jpg"), b"\0\0\0\x18ftypheic....");
-    refused(&temp.path("heic"), &["a/x.jpg", "it is a HEIC file; save it as PNG or JPEG"]);
+    refused(&temp.path("heic"), &["a/x.jpg: ", "HEIC", "PNG or JPEG"]);
 }

@@ -3,10 +3,11 @@
 
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, convert, info, verify};
+use data_tools::{ConvertOptions, Error, OnBad, convert, info, verify};
 use loaders::{Dataset, Format};
 use std::fs;
 use std::path::Path;
+use support::mentions;
 
 /// Number, WordNet id and words, sorted by number. The ids have a different order. The last synset has children.
 const SYNSETS: [(f64, &str, &str, f64); 5] = [
@@ -112,7 +113,7 @@ fn the_published_files() {
     let shard = fs::read(out.join("validation-00000-of-00001.tfrecord")).unwrap();
     let key = b"image/class/synset";
     assert!(shard.windows(key.len()).any(|w| w == key));
-    assert!(info(&out).unwrap().to_string().contains("labels start at 1"));
+    mentions(info(&out).unwrap(), &["start at 1"]);
 }
 
 /// The PNG and the CMYK file must become RGB JPEGs that look the same.
@@ -171,21 +172,22 @@ fn chosen_classes_in_their_order() {
     let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
     assert_eq!(made.manifest.classes, ["n02119789 kit fox, Vulpes macrotis", "n01440764 tench, Tinca tinca"]);
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (9, 4));
-    for (list, part) in [
-        ("n00000000\n", "`n00000000` is not one of the 4 classes"),
-        ("n01440764 tench\nn01440764 again\n", "the class `n01440764` is listed twice"),
+    for (list, parts) in [
+        ("n00000000\n", ["two: ", "`n00000000`", "4 classes"]),
+        ("n01440764 tench\nn01440764 again\n", ["two: ", "`n01440764`", "twice"]),
     ] {
         fs::write(temp.path("two"), list).unwrap();
-        let message = convert("imagenet", &temp.path("src"), &temp.path("x"), &options).unwrap_err().to_string();
-        assert!(message.contains(part), "{message}");
+        mentions(convert("imagenet", &temp.path("src"), &temp.path("x"), &options).unwrap_err(), &parts);
     }
 }
 
 /// Converts `src`. The conversion must fail with a message that contains all `parts` and leave no files.
-fn refused(temp: &Temp, parts: &[&str]) {
-    let message = convert("imagenet", &temp.path("src"), &temp.path("out"), &options()).unwrap_err().to_string();
-    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+#[track_caller]
+fn refused(temp: &Temp, parts: &[&str]) -> Error {
+    let error = convert("imagenet", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
+    mentions(&error, parts);
     assert!(!temp.path("out").exists() && !temp.path("out.partial").exists());
+    error
 }
 
 #[test]
@@ -196,14 +198,14 @@ fn archives_cut_off() {
     let train_path = temp.path("src/ILSVRC2012_img_train.tar");
     for cut in [train.len() / 2, 700, 512, train.len() - 1024, 100] {
         fs::write(&train_path, &train[..cut]).unwrap();
-        refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch it again"]);
+        refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch"]);
     }
     // A truncated inner archive in an intact outer one.
     let inner = flat_tar(&class(0));
     fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);
     fs::write(&train_path, gz(&train)).unwrap();
-    refused(&temp, &["compressed with gzip", "unpack it first"]);
+    refused(&temp, &["gzip", "unpack"]);
     fs::write(&train_path, &train).unwrap();
     fs::write(temp.path("src/ILSVRC2012_img_val.tar"), &val[..val.len() / 2]).unwrap();
     refused(&temp, &["ILSVRC2012_img_val.tar", "cut short"]);
@@ -219,17 +221,18 @@ fn a_kit_that_does_not_fit() {
         write(&temp.path("src/ILSVRC2012_devkit_t12.tar.gz"), &gz(&tar("ILSVRC2012_devkit_t12", &files)));
         refused(&temp, parts);
     };
-    with("truth.txt", b"4\n1\n1\n3\n2\n5\n", &["line 6: `5` is not one of the 4 class numbers"]);
+    with("truth.txt", b"4\n1\n1\n3\n2\n5\n", &["line 6: `5`", "4 class numbers"]);
     with("truth.txt", b"4\n1\nx\n", &["line 3: `x`"]);
-    with("truth.txt", b"4\n1\n1\n3\n2\n", &["1 image without a label, such as ILSVRC2012_val_00000006.JPEG"]);
-    with("truth.txt", b"4\n1\n1\n3\n2\n2\n2\n", &["6 images, but 7 labels"]);
+    with("truth.txt", b"4\n1\n1\n3\n2\n", &["1 image ", "ILSVRC2012_val_00000006.JPEG"]);
+    with("truth.txt", b"4\n1\n1\n3\n2\n2\n2\n", &["6 images", "7 labels"]);
     let meta = meta_mat(&SYNSETS, false);
-    with("meta.mat", b"", &["meta.mat: not a MATLAB 5 file"]);
+    with("meta.mat", b"", &["meta.mat: ", "MATLAB 5"]);
     with("meta.mat", &meta[..meta.len() / 2], &["meta.mat: cut short"]);
-    with("meta.mat", &meta[..200], &["no struct array `synsets`"]);
-    with("meta.mat", &meta_mat(&SYNSETS[..3], true), &["`4` is not one of the 3 class numbers"]);
+    with("meta.mat", &meta[..200], &["meta.mat: ", "`synsets`"]);
+    with("meta.mat", &meta_mat(&SYNSETS[..3], true), &["`4`", "3 class numbers"]);
     fs::remove_file(temp.path("src/ILSVRC2012_devkit_t12.tar.gz")).unwrap();
-    refused(&temp, &["ILSVRC2012_devkit_t12.tar.gz: not found", "labels of the validation images"]);
+    let error = refused(&temp, &["validation"]);
+    assert!(matches!(&error, Error::Missing { path, .. } if path.ends_with("ILSVRC2012_devkit_t12.tar.gz")), "{error}");
 }
 
 /// Truncations and changed bits of the MATLAB file must result in an error or in values, never in a panic.
@@ -247,7 +250,7 @@ fn a_damaged_matlab_file_is_an_error() {
         let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
         match convert("imagenet", &temp.path("src"), &temp.path("out"), &options) {
             Ok(_) => fs::remove_dir_all(temp.path("out")).unwrap(),
-            Err(data_tools::Error::Panic(what)) => panic!("byte {at}: {what}"),
+            Err(Error::Panic(what)) => panic!("byte {at}: {what}"),
             Err(_) => {}
         }
     }
@@ -260,12 +263,12 @@ fn missing_classes_and_skipping() {
     let inner = |l: usize| (format!("{}.tar", SORTED[l]), flat_tar(&class(l)));
     let strange = ("n09999999.tar".to_string(), flat_tar(&class(0)));
     write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2), strange.clone()]));
-    refused(&temp, &["not a class: n09999999", "--on-bad skip"]);
+    refused(&temp, &["n09999999", "--on-bad skip"]);
     write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2)]));
-    refused(&temp, &["1 class of 4 without images, such as n02119789"]);
+    refused(&temp, &["1 class of 4", "n02119789"]);
     let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
     let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
-    assert!(made.to_string().contains("1 class of 4 without images"), "{made}");
+    mentions(&made, &["1 class of 4", "n02119789"]);
     assert_eq!(made.manifest.classes.len(), 4);
 }
 
@@ -298,6 +301,6 @@ fn boxes_of_objects_are_kept() {
         assert!(verify(&out, 1).unwrap().is_ok());
     }
     write(&path, &archive[..archive.len() - 20]);
-    let message = convert("imagenet", &temp.path("src"), &temp.path("x"), &options()).unwrap_err().to_string();
-    assert!(message.contains("ILSVRC2012_bbox_train_v2.tar.gz") && message.contains("fetch it again"), "{message}");
+    let error = convert("imagenet", &temp.path("src"), &temp.path("x"), &options()).unwrap_err();
+    mentions(error, &["ILSVRC2012_bbox_train_v2.tar.gz: ", "fetch"]);
 }

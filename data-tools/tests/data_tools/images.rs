@@ -8,6 +8,7 @@ use data_tools::{ConvertOptions, OnBad, convert, verify};
 use image::DynamicImage;
 use loaders::Format;
 use std::fs;
+use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
@@ -150,18 +151,14 @@ fn planes_and_rgb_give_the_same_picture() {
 fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let (jpeg, png) = (jpeg(60, 60, 9), png(60, 60, 9));
     vec![
-        (
-            "html.jpg",
-            b"<!DOCTYPE html><html>".to_vec(),
-            "neither a PNG nor a JPEG file: it starts with \"<!DOCTYPE html>",
-        ),
-        ("zero.jpg", Vec::new(), "the file is empty (0 bytes)"),
-        ("bomb.png", png_claiming(30_000, 30_000), "image of 30000x30000x3 (height x width x channels): expected 1 to"),
-        ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "cut short: it has no end marker"),
-        ("cut.png", png[..png.len() / 2].to_vec(), "cut short: it has no end chunk"),
+        ("html.jpg", b"<!DOCTYPE html><html>".to_vec(), "\"<!DOCTYPE html>"),
+        ("zero.jpg", Vec::new(), "0 bytes"),
+        ("bomb.png", png_claiming(30_000, 30_000), "30000x30000x3"),
+        ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "end marker"),
+        ("cut.png", png[..png.len() / 2].to_vec(), "end chunk"),
         ("head.jpg", jpeg[..4].to_vec(), "cut short"),
-        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "cannot decode the JPEG image: it contains no image"),
-        ("tables.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "cut short: it ends within its header"),
+        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "contains no image"),
+        ("tables.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "within its header"),
     ]
 }
 
@@ -173,13 +170,14 @@ fn bad_files_fail_or_are_left_out() {
         write(&temp.path("src/cat").join(name), &bytes);
         for jobs in [1, 3] {
             let options = ConvertOptions { jobs, shards: 1, ..options() };
-            let message = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err().to_string();
-            assert!(message.contains(part) && message.contains(&format!("src/cat/{name}: ")), "{message}");
+            let error = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err();
+            mentions(error, &[part, &format!("src/cat/{name}: ")]);
             assert_eq!(names(&temp.path("")), ["src"], "nothing finished, nothing kept");
         }
         let made = convert("folder", &temp.path("src"), &temp.path("out"), &skipping()).unwrap();
         assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (19, 1));
-        assert!(made.skipped[0].contains(part) && made.to_string().contains("1 image left out"), "{made}");
+        mentions(&made.skipped[0], &[part]);
+        mentions(&made, &["1 image left out"]);
         let list = fs::read_to_string(temp.path("out/skipped.txt")).unwrap();
         assert_eq!(list.lines().collect::<Vec<_>>(), made.skipped);
         let report = verify(&temp.path("out"), 1).unwrap();

@@ -2,13 +2,14 @@
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::*;
-use data_tools::{index, info, stats, verify};
+use data_tools::{Error, index, info, stats, verify};
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;
 use loaders::{Dataset, Format, Manifest};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use support::mentions;
 
 /// Returns an encoded image of 6 x 5 pixels, grey or RGB, and its pixels, which depend on `salt`.
 fn picture(format: Format, channels: usize, salt: usize) -> (Vec<u8>, Vec<u8>) {
@@ -48,7 +49,7 @@ fn imagenet_shards_become_a_data_set() {
     let indexed = index(&dir).unwrap();
     assert!(indexed.made_manifest);
     assert_eq!((indexed.shards, indexed.records), (3, 6));
-    assert!(indexed.to_string().contains("5 classes, labels start at 1"), "{indexed}");
+    mentions(&indexed, &["5 classes", "start at 1"]);
     assert_eq!(indexed.manifest.classes, ["tench", "goldfish", "3", "4", "ray"]);
     assert_eq!(indexed.manifest.label_offset, 1);
     assert_eq!(indexed.manifest, Manifest::read(&dir).unwrap());
@@ -59,8 +60,7 @@ fn imagenet_shards_become_a_data_set() {
     assert_eq!(seen, [1, 0, 3, 0, 4]);
     assert_eq!(data.split("validation").unwrap().len(), 1);
     assert!(verify(&dir, 0).unwrap().is_ok());
-    let summary = info(&dir).unwrap().to_string();
-    assert!(summary.contains("the first is JPEG 6x5x3"), "{summary}");
+    mentions(info(&dir).unwrap(), &["JPEG 6x5x3"]);
     let measured = stats(&dir, "train", 2).unwrap();
     assert_eq!(measured.mean, indexed.manifest.mean);
     assert_eq!(measured.mean.len(), 3);
@@ -85,7 +85,7 @@ fn indexes_that_are_right_stay() {
     let (before, text) = (inode(), fs::read_to_string(&path).unwrap());
     let again = index(&dir).unwrap();
     assert_eq!((again.shards, again.written, inode()), (3, 0, before));
-    assert!(again.to_string().contains("; all indexes were correct"), "{again}");
+    mentions(&again, &["all indexes"]);
     // The same content with the line endings of another program.
     fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
     assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
@@ -129,30 +129,41 @@ fn label_offset_follows_the_lowest_label() {
 }
 
 /// Indexes a folder of shards that `prepare` changed. This must fail and write nothing.
-fn refused(prepare: impl Fn(&Path), parts: &[&str]) {
+#[track_caller]
+fn refused(prepare: impl Fn(&Path), parts: &[&str]) -> Error {
     let temp = Temp::new();
     let dir = temp.path("d");
     fs::create_dir_all(&dir).unwrap();
     prepare(&dir);
     let before = names(&dir);
-    let message = index(&dir).unwrap_err().to_string();
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
+    let error = index(&dir).unwrap_err();
+    mentions(&error, parts);
     assert_eq!(names(&dir), before);
+    error
+}
+
+/// Like [`refused`], but the error must also be about the first record of the shard `file`.
+#[track_caller]
+fn first_record_refused(prepare: impl Fn(&Path), file: &str, parts: &[&str]) {
+    let error = refused(prepare, parts);
+    assert!(
+        matches!(&error, Error::Record { shard, record: 0, offset: 0, .. } if shard.ends_with(file)),
+        "{file}: {error}"
+    );
 }
 
 #[test]
 fn what_cannot_be_indexed() {
     let one = |label| [Foreign::raw(label)];
     refused(|_| (), &["no shards", "train-00000-of-00016.tfrecord"]);
-    refused(|d| write_shard(&d.join("train-00001-of-00002"), &one(0)), &["split train: shard 0 of 2 is missing"]);
+    refused(|d| write_shard(&d.join("train-00001-of-00002"), &one(0)), &["split train", "shard 0 of 2"]);
     refused(|d| write_shard(&d.join("train.tfrecord"), &[]), &["no records"]);
-    refused(|d| write_shard(&d.join("t.tfrecord"), &one(-2)), &["t.tfrecord: record 0 at byte 0: label -2"]);
-    refused(|d| write_shard(&d.join("t.tfrecord"), &one(i64::MAX)), &["label 9223372036854775807"]);
-    refused(|d| fs::write(d.join("t.tfrecord"), [7; 100]).unwrap(), &["record 0 at byte 0: checksum of the length"]);
-    refused(|d| fs::create_dir(d.join("t.tfrecord")).unwrap(), &["t.tfrecord", "it is a folder"]);
-    refused(
+    let shard = "t.tfrecord";
+    first_record_refused(|d| write_shard(&d.join(shard), &one(-2)), shard, &["label -2"]);
+    first_record_refused(|d| write_shard(&d.join(shard), &one(i64::MAX)), shard, &["label 9223372036854775807"]);
+    first_record_refused(|d| fs::write(d.join(shard), [7; 100]).unwrap(), shard, &["checksum", "length"]);
+    refused(|d| fs::create_dir(d.join(shard)).unwrap(), &[shard, "a folder"]);
+    first_record_refused(
         |d| {
             imagenet(d);
             let path = d.join("validation-00000-of-00001");
@@ -160,15 +171,15 @@ fn what_cannot_be_indexed() {
             bytes[60] ^= 1;
             fs::write(&path, bytes).unwrap();
         },
-        &["validation-00000-of-00001: record 0 at byte 0: checksum of the payload"],
+        "validation-00000-of-00001",
+        &["checksum", "payload"],
     );
     let mixed = [photo(Format::Png, 3, 0, 0, ""), Foreign::raw(0)];
-    refused(
-        |d| write_shard(&d.join("t.tfrecord"), &mixed),
-        &["record 1 at byte", "1 channels, but other images have 3"],
-    );
-    let missing = index(Path::new("/nowhere/at/all")).unwrap_err().to_string();
-    assert!(missing.contains("/nowhere/at/all: not found"), "{missing}");
+    let error = refused(|d| write_shard(&d.join(shard), &mixed), &["1 channels", "have 3"]);
+    assert!(matches!(error, Error::Record { record: 1, .. }), "{error}");
+    let nowhere = Path::new("/nowhere/at/all");
+    let error = index(nowhere).unwrap_err();
+    assert!(matches!(&error, Error::Missing { path, .. } if path == nowhere), "{error}");
 }
 
 #[test]
@@ -178,7 +189,7 @@ fn a_manifest_that_disagrees_is_named() {
     imagenet(&dir);
     index(&dir).unwrap();
     write_shard(&dir.join("validation-00000-of-00001"), &[Foreign::raw(1), Foreign::raw(2)]);
-    let message = index(&dir).unwrap_err().to_string();
-    assert!(message.contains("dataset.json: lists 1 records"), "{message}");
-    assert!(message.contains("validation-00000-of-00001, but the shard has 2"), "{message}");
+    let error = index(&dir).unwrap_err();
+    assert!(matches!(&error, Error::Input { path, .. } if path.ends_with("dataset.json")), "{error}");
+    mentions(error, &["1 records", "validation-00000-of-00001", "has 2 "]);
 }

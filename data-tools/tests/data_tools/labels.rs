@@ -4,11 +4,12 @@ use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::images;
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
+use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
 use loaders::record::RecordWriter;
 use loaders::{Dataset, Example, Format, example};
 use std::fs;
 use std::path::{Path, PathBuf};
+use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
@@ -27,10 +28,12 @@ fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
 }
 
-fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) {
+#[track_caller]
+fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) -> Error {
     let temp = Temp::new();
-    let message = convert(kind, src, &temp.path("out"), options).unwrap_err().to_string();
-    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    let error = convert(kind, src, &temp.path("out"), options).unwrap_err();
+    mentions(&error, parts);
+    error
 }
 
 /// Asserts that each picture's class matches its strongest colour: a is red, b is green, c is blue.
@@ -62,9 +65,10 @@ fn each_file_of_parquet_names_its_own_labels() {
     // A list that renames the classes, and a list that lacks some.
     fs::write(&list, "red\ngreen\nblue\n").unwrap();
     let made = convert("parquet", &src.join("train.parquet"), &temp.path("renamed"), &listing(list.clone())).unwrap();
-    assert_eq!(made.notes, ["classes renamed by the list: a is now red, b is now green, c is now blue"]);
+    assert_eq!(made.notes.len(), 1, "{made}");
+    mentions(&made.notes[0], &["a is now red", "b is now green", "c is now blue"]);
     fs::write(&list, "c\na\n").unwrap();
-    refused("parquet", &src, &listing(list.clone()), &["train.parquet: row", "label `b` is not one of the 2 classes"]);
+    refused("parquet", &src, &listing(list.clone()), &["train.parquet: row", "label `b`", "2 classes"]);
     let some = ConvertOptions { on_bad: OnBad::Skip, ..listing(list) };
     let made = convert("parquet", &src, &temp.path("some"), &some).unwrap();
     assert!(made.skipped.iter().all(|line| line.contains("label `b`")) && !made.skipped.is_empty());
@@ -94,10 +98,10 @@ fn json_names_its_labels() {
     assert_eq!((made.manifest.classes.len(), images(&temp.path("listed"), "validation")[0].class.as_str()), (2, "fox"));
     // A list next to the archives that contradicts their names.
     fs::write(src.join("classes.txt"), "fox\ndog\ncat\n").unwrap();
-    refused("webdataset", &src, &options(), &["label 0 is the class `cat` in s/1.png of", "but `fox` in classes.txt"]);
+    refused("webdataset", &src, &options(), &["label 0 ", "`cat` in s/1.png", "`fox` in classes.txt"]);
     fs::remove_file(src.join("classes.txt")).unwrap();
     tar_of(&src.join("val-0.tar"), &[("2", r#"{"label": 2, "class_name": "cat"}"#)]);
-    let parts = ["label 2 is the class `fox` in s/0.png of", "train-0.tar, but `cat` in s/2.png of", "val-0.tar"];
+    let parts = ["label 2 ", "`fox` in s/0.png", "train-0.tar", "`cat` in s/2.png", "val-0.tar"];
     refused("webdataset", &src, &options(), &parts);
 }
 
@@ -117,15 +121,11 @@ fn tables_name_their_labels() {
     convert("csv", &src, &temp.path("b"), &listing(temp.path("list.txt"))).unwrap();
     assert_eq!(images(&temp.path("b"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["dog", "cat"]);
     let src = table(&temp, "path,label,class_name\n0.png,1,dog\n1.png,1,cat\n");
-    refused("csv", &src, &options(), &["label 1 is the class `dog` in line 2, but `cat` in line 3"]);
+    refused("csv", &src, &options(), &["label 1 ", "`dog` in line 2", "`cat` in line 3"]);
     // A row with an extra field, with and without a header.
     for text in ["path,label\n0.png,crane, bird\n", "0.png,crane\n1.png,crane,bird\n"] {
-        refused(
-            "csv",
-            &table(&temp, text),
-            &options(),
-            &["line 2: the line has more fields than the header or the first line"],
-        );
+        let error = refused("csv", &table(&temp, text), &options(), &[]);
+        assert_bad_lines(&error, "t.csv", "1 line", &[&["line 2: ", "more fields"]]);
     }
     // Trailing separators, Windows paths, fastai's column, and JSON.
     let text = "path,label,is_valid\n..\\t\\0.png,a,False,\n1.png,a,True,,\n";
@@ -136,7 +136,7 @@ fn tables_name_their_labels() {
     fs::write(temp.path("t/metadata.jsonl"), lines).unwrap();
     convert("csv", &temp.path("t/metadata.jsonl"), &temp.path("d"), &options()).unwrap();
     assert_eq!(images(&temp.path("d"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["1", "0"]);
-    refused("folder", &temp.path("t"), &options(), &["metadata.jsonl (Hugging Face's imagefolder)", "convert csv"]);
+    refused("folder", &temp.path("t"), &options(), &["metadata.jsonl", "convert csv"]);
 }
 
 fn record(label: i64, text: &'static str) -> Foreign {
@@ -157,15 +157,16 @@ fn records_that_contradict_each_other() {
     let temp = Temp::new();
     let dir = temp.path("d");
     shards(&dir, &[("train", &[(1, "a"), (2, "b")]), ("test", &[(1, "b"), (2, "a")])]);
-    let message = index(&dir).unwrap_err().to_string();
-    for part in [
-        "train-00000-of-00001.tfrecord: record 0 at byte 0",
-        "label 1 is the class `a`, but `b` in record 0 at byte 0 of test-",
-    ] {
-        assert!(message.contains(part), "{message}");
-    }
-    // The message names the source, not the deleted copy.
-    refused("tfrecord", &dir, &options(), &["d/train-00000-of-00001.tfrecord: record 0"]);
+    let parts = ["label 1 ", "`a`", "`b` in record 0 at byte 0", "test-00000-of-00001"];
+    let train = dir.join("train-00000-of-00001.tfrecord");
+    let is_first =
+        |error: &Error| matches!(error, Error::Record { shard, record: 0, offset: 0, .. } if *shard == train);
+    let error = index(&dir).unwrap_err();
+    assert!(is_first(&error), "{error}");
+    mentions(&error, &parts);
+    // The error names the source, not the deleted copy.
+    let error = refused("tfrecord", &dir, &options(), &parts);
+    assert!(is_first(&error), "{error}");
     // A data set that was indexed without checks.
     let fine = [("train", &[(1, "a"), (2, "b")][..]), ("test", &[(2, "b")])];
     shards(&dir, &fine);
@@ -174,11 +175,7 @@ fn records_that_contradict_each_other() {
     shards(&dir, &[("test", &[(2, "a")])]);
     fs::remove_file(dir.join("test-00000-of-00001.tfrecord.idx")).unwrap();
     index(&dir).unwrap();
-    let report = verify(&dir, 1).unwrap().to_string();
-    assert!(
-        report.contains("the label 2 is the class `b` in dataset.json, but image/class/text is `a`, which is class 0"),
-        "{report}"
-    );
+    mentions(verify(&dir, 1).unwrap(), &["label 2 ", "`b` in dataset.json", "image/class/text", "`a`", "class 0"]);
 }
 
 #[test]
@@ -224,8 +221,8 @@ fn two_classes_of_one_name() {
     assert_eq!(labels, [0, 0, 1, 1, 2, 2]);
     shards(&temp.path("e"), &[("train", &[(0, "crane")])]);
     index(&temp.path("e")).unwrap();
-    let message = merge(&[&temp.path("e"), &dir], &temp.path("no"), &options).unwrap_err().to_string();
-    assert!(message.contains("classes 0 and 1 are both named `crane`"), "{message}");
+    let error = merge(&[&temp.path("e"), &dir], &temp.path("no"), &options).unwrap_err();
+    mentions(error, &["classes 0 and 1", "`crane`"]);
 }
 
 /// `train` has labels 1 to 3, `test` has labels 0 to 2.
@@ -234,33 +231,27 @@ fn classes_that_only_the_test_split_has() {
     let temp = Temp::new();
     let dir = temp.path("d");
     shards(&dir, &[("train", &[(1, ""), (2, ""), (3, "")]), ("test", &[(0, ""), (1, ""), (2, "")])]);
-    let message = index(&dir).unwrap_err().to_string();
-    let part = "label 0 (1 record of test): train has no such label; train has labels 1 to 3, test 0 to 2";
-    assert!(message.contains(part) && message.contains("--on-bad skip"), "{message}");
+    let parts = ["label 0 (1 record", "1 to 3", "test 0 to 2"];
+    let error = index(&dir).unwrap_err();
+    mentions(&error, &parts);
+    mentions(&error, &["--on-bad skip"]);
     let indexed = index_with(&dir, &[], OnBad::Skip).unwrap();
-    assert!(indexed.notes[0].starts_with("label 0 (1 record of test)"), "{indexed}");
-    let report = verify(&dir, 1).unwrap().to_string();
-    assert!(report.contains("class `0`: test has 1 record, but train has none"), "{report}");
+    mentions(&indexed.notes[0], &parts);
+    mentions(verify(&dir, 1).unwrap(), &["class `0`: test has 1 record"]);
 
     let text = "path,label,split\n0.png,a,train\n1.png,b,train\n2.png,z,val\n3.png,a,val\n";
     let src = table(&temp, text);
-    refused("csv", &src, &options(), &["line 4: label `z` is not one of the 2 classes of train"]);
+    refused("csv", &src, &options(), &["line 4: label `z`", "2 classes of train"]);
     let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
     // Even if a list contains the class.
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
-    let parts = ["line 4: label `z`: train has no image of this class"];
-    refused("csv", &src, &listing(temp.path("list.txt")), &parts);
+    refused("csv", &src, &listing(temp.path("list.txt")), &["line 4: label `z`", "no image"]);
     let tars = temp.path("tars");
     tar_of(&tars.join("train-0.tar"), &[("0", r#"{"label": 1}"#), ("1", r#"{"label": 2}"#)]);
     tar_of(&tars.join("test-0.tar"), &[("2", r#"{"label": 0}"#), ("3", r#"{"label": 1}"#)]);
-    refused(
-        "webdataset",
-        &tars,
-        &options(),
-        &["test-0.tar: s/2.png: label `0` is not one of the 2 classes of train (1 to 2)"],
-    );
+    refused("webdataset", &tars, &options(), &["test-0.tar: s/2.png: ", "label `0`", "2 classes of train", "(1 to 2)"]);
     assert_eq!(convert("webdataset", &tars, &temp.path("wds"), &skipping()).unwrap().manifest.splits["test"].count, 1);
 }
 
@@ -268,15 +259,15 @@ fn classes_that_only_the_test_split_has() {
 fn labels_that_no_class_has_are_left_out() {
     let temp = Temp::new();
     let folder = case("on-bad-skip-labels");
-    refused("parquet", &folder.join("null-label"), &options(), &["row ", "the label is null", "--on-bad skip"]);
-    for (kind, name, part) in [
-        ("parquet", "null-label", "the label is null"),
-        ("parquet", "minus-one", "label `-1`"),
-        ("recordio", "insightface", "record 0 at byte 0: the record has 2 labels and no image"),
+    refused("parquet", &folder.join("null-label"), &options(), &["row ", "is null", "--on-bad skip"]);
+    for (kind, name, parts) in [
+        ("parquet", "null-label", &["is null"][..]),
+        ("parquet", "minus-one", &["label `-1`"]),
+        ("recordio", "insightface", &["record 0 at byte 0: ", "2 labels", "no image"]),
     ] {
         let out = temp.path(name);
         let made = convert(kind, &folder.join(name), &out, &skipping()).unwrap();
-        assert!(made.skipped[0].contains(part), "{made}");
+        mentions(&made.skipped[0], parts);
         let listed = fs::read_to_string(out.join("skipped.txt")).unwrap();
         assert_eq!(listed.lines().collect::<Vec<_>>(), made.skipped);
         assert!(verify(&out, 1).unwrap().is_ok());
@@ -287,21 +278,18 @@ fn labels_that_no_class_has_are_left_out() {
     );
     let made = convert("webdataset", &temp.path("t.tar"), &temp.path("wds"), &skipping()).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (1, 3), "{made}");
-    assert!(made.skipped.iter().any(|line| line.contains("s/3.json: not valid JSON")), "{made}");
+    assert!(made.skipped.iter().any(|line| line.contains("s/3.json: ") && line.contains("JSON")), "{made}");
     let made = convert("csv", &table(&temp, "0.png,-1\n1.png,0\n2.png,\n"), &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (1, 2), "{made}");
     shards(&temp.path("r"), &[("train", &[(0, ""), (-1, ""), (1, "")])]);
     let made = convert("tfrecord", &temp.path("r"), &temp.path("records"), &skipping()).unwrap();
-    assert!(
-        made.manifest.splits["train"].count == 2
-            && made.skipped[0].contains("r/train-00000-of-00001.tfrecord: record 1 at byte"),
-        "{made}"
-    );
+    assert_eq!(made.manifest.splits["train"].count, 2, "{made}");
+    mentions(&made.skipped[0], &["r/train-00000-of-00001.tfrecord: ", "record 1 at byte", "label -1"]);
     assert!(verify(&temp.path("records"), 1).unwrap().is_ok());
 }
 
 #[test]
-fn archives_behind_each_other_are_read_as_one() {
+fn concatenated_archives_are_read_as_one() {
     let temp = Temp::new();
     tar_of(&temp.path("a.tar"), &[("0", r#"{"label": 0}"#), ("1", r#"{"label": 1}"#)]);
     tar_of(&temp.path("b.tar"), &[("2", r#"{"label": 0}"#)]);
@@ -311,14 +299,9 @@ fn archives_behind_each_other_are_read_as_one() {
     assert_eq!(made.manifest.splits["train"].count, 3);
     fs::remove_file(temp.path("src/train-0.tar")).unwrap();
     write(&temp.path("src/train-0.tar.gz"), &gz(&a));
-    refused(
-        "webdataset",
-        &temp.path("src"),
-        &options(),
-        &["train-0.tar.gz: the archive is compressed", "unpack it first"],
-    );
+    refused("webdataset", &temp.path("src"), &options(), &["train-0.tar.gz: ", "compressed", "unpack"]);
     fs::rename(temp.path("src/train-0.tar.gz"), temp.path("src/train-0.tar")).unwrap();
-    refused("webdataset", &temp.path("src"), &options(), &["train-0.tar: the archive is compressed"]);
+    refused("webdataset", &temp.path("src"), &options(), &["train-0.tar: ", "gzip", "unpack"]);
     let members = [("0.input.png".to_string(), png(9, 9, 1)), ("0.target.cls".to_string(), b"0".to_vec())];
     write(&temp.path("src/train-0.tar"), &tar("s", &members));
     refused("webdataset", &temp.path("src"), &options(), &[".input.png, .target.cls"]);
@@ -338,8 +321,7 @@ fn shards_by_the_words_in_their_names() {
     assert_eq!((made.splits["train"].count, made.splits["validation"].count, made.splits.len()), (4, 2, 2));
     fs::remove_file(dir.join("dataset.json")).unwrap();
     write_shard(&dir.join("extra-00000-of-00001"), &[Foreign::raw(0)]);
-    let message = index(&dir).unwrap_err().to_string();
-    assert!(message.contains("`extra`") && message.contains("Found: extra, flowers_train, flowers_val"), "{message}");
+    mentions(index(&dir).unwrap_err(), &["`extra`", "extra, flowers_train, flowers_val"]);
     let map = [("extra".to_string(), "more".to_string())];
     assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
     // `convert` accepts the same mapping.

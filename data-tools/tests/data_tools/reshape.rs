@@ -10,6 +10,7 @@ use data_tools::{
 use loaders::{Dataset, Manifest};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use support::mentions;
 
 fn options() -> ReshapeOptions {
     ReshapeOptions { shards: 3, progress: false, ..ReshapeOptions::default() }
@@ -123,15 +124,14 @@ fn split_draws_a_share_of_each_class() {
     let other = ReshapeOptions { seed: 1, ..options() };
     split(&dir, &temp.path("b"), "train", "holdout", Share::PerClass(2), &other).unwrap();
     assert_eq!(counts(&temp.path("b"), "holdout"), pairs(&[("cat", 2), ("dog", 2)]));
-    for (from, into, share, part) in [
-        ("test", "x", Share::PerClass(1), "no split `test`"),
-        ("train", "train", Share::PerClass(1), "already has a split `train`"),
-        ("train", "a/b", Share::PerClass(1), "`a/b` is not a valid split name"),
-        ("train", "x", Share::Fraction(1.0), "fraction 1 requested"),
-        ("train", "x", Share::Fraction(0.001), "would contain no images"),
+    for (from, into, share, parts) in [
+        ("test", "x", Share::PerClass(1), ["no split", "`test`"]),
+        ("train", "train", Share::PerClass(1), ["already", "split `train`"]),
+        ("train", "a/b", Share::PerClass(1), ["`a/b`", "name"]),
+        ("train", "x", Share::Fraction(1.0), ["fraction 1 ", "below 1"]),
+        ("train", "x", Share::Fraction(0.001), ["split x ", "no images"]),
     ] {
-        let message = split(&dir, &temp.path("c"), from, into, share, &options()).unwrap_err().to_string();
-        assert!(message.contains(part), "{message}");
+        mentions(split(&dir, &temp.path("c"), from, into, share, &options()).unwrap_err(), &parts);
     }
     assert!(!temp.path("c").exists());
 }

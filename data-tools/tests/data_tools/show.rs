@@ -4,9 +4,10 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use data_tools::{ShowOptions, extract, show};
+use data_tools::{Error, ShowOptions, extract, show};
 use image::{ImageFormat, Rgb, RgbImage};
 use loaders::Format;
+use support::mentions;
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::{Temp, byte};
@@ -95,7 +96,8 @@ fn a_sheet_is_what_its_name_says() {
     }
     for name in ["sheet.gif", "sheet", "sheet.webp"] {
         let error = show(&temp.path("no such data set"), &temp.path(name), &options(1, &[], 1)).unwrap_err();
-        assert!(error.is_usage() && error.to_string().contains("name it .png or .jpg"), "{error}");
+        assert!(error.is_usage(), "{error}");
+        mentions(&error, &[&format!("{name}: "), ".png or .jpg"]);
     }
 }
 
@@ -107,24 +109,27 @@ fn refusals_say_what_to_change() {
     let refusal = |options: &ShowOptions| {
         let error = show(&dir, &out, options).unwrap_err();
         assert!(!out.exists(), "{error}");
-        (error.is_usage(), error.to_string())
+        error
     };
-    for (bad, part) in [
-        (options(0, &[], 1), "0 pictures requested; a sheet can show 1 to 1024"),
-        (options(2, &[], 600), "1,200 pictures"),
-    ] {
-        let (usage, message) = refusal(&bad);
-        assert!(usage && message.contains(part), "{message}");
+    for (bad, count) in [(options(0, &[], 1), " 0 pictures"), (options(2, &[], 600), "1,200 pictures")] {
+        let error = refusal(&bad);
+        assert!(error.is_usage(), "{error}");
+        mentions(&error, &[count, "1 to 1024"]);
     }
-    let (usage, message) = refusal(&options(1, &["flop"], 1));
-    assert!(usage && message.contains("did you mean \"flip\""), "{message}");
-    assert!(refusal(&options(2, &[], 1)).1.contains("record 1: the image has the shape 4x4x2"));
-    let test = ShowOptions { split: "test".into(), ..ShowOptions::default() };
-    let (usage, message) = refusal(&test);
-    assert!(usage && message.contains("no split `test`; it has `train`"), "{message}");
+    let error = refusal(&options(1, &["flop"], 1));
+    assert!(error.is_usage(), "{error}");
+    mentions(&error, &["`flop`", "\"flip\""]);
+    let error = refusal(&ShowOptions { split: "test".into(), ..ShowOptions::default() });
+    assert!(
+        matches!(&error, Error::Loaders(loaders::Error::UnknownSplit { name, known, .. })
+            if name == "test" && known == "`train`"),
+        "{error}"
+    );
+    // An image of two channels has false colours: grey by its first one.
+    show(&dir, &temp.path("two.png"), &options(2, &[], 1)).unwrap();
     let error = show(&dir, &temp.path("none/sheet.png"), &options(1, &[], 1)).unwrap_err();
-    let text = error.to_string();
-    assert!(error.is_usage() && text.contains("none/sheet.png") && text.contains("mkdir -p"), "{text}");
+    assert!(error.is_usage(), "{error}");
+    mentions(&error, &["none/sheet.png", "mkdir -p"]);
 }
 
 /// A sheet may replace an older sheet, but not a photo.
@@ -138,8 +143,8 @@ fn a_photo_is_not_written_over() {
         RgbImage::new(4, 4).save_with_format(&photo, format).unwrap();
         let before = fs::read(&photo).unwrap();
         let error = show(&dir, &photo, &options(1, &[], 1)).unwrap_err();
-        let text = error.to_string();
-        assert!(error.is_usage() && text.contains(name) && text.contains("is not a sheet that trireme drew"), "{text}");
+        assert!(error.is_usage(), "{error}");
+        mentions(&error, &[name, "trireme drew"]);
         assert_eq!(fs::read(&photo).unwrap(), before);
         let drawn = temp.path(&format!("sheet-of-{name}"));
         for _ in 0..2 {
@@ -175,16 +180,14 @@ fn one_image_becomes_a_file() {
     extract(&dir, "", 1, &temp.path("c.jpg")).unwrap();
     assert_eq!(&fs::read(temp.path("c.jpg")).unwrap()[..3], b"\xff\xd8\xff");
 
-    for (sample, name, part) in [
-        (3, "d.png", "no image 3; expected 0 to 2"),
-        (2, "d.png", "image 2 has the shape 3x5x2"),
-        (0, "d.gif", "name it .png or .jpg"),
-        (0, "a.png", "exists already"),
+    for (sample, name, parts) in [
+        (3, "d.png", ["no image 3", "0 to 2"]),
+        (0, "d.gif", ["d.gif: ", ".png or .jpg"]),
+        (0, "a.png", ["a.png: ", "exists"]),
     ] {
-        let error = extract(&dir, "", sample, &temp.path(name)).unwrap_err().to_string();
-        assert!(error.contains(part), "{error}");
+        mentions(extract(&dir, "", sample, &temp.path(name)).unwrap_err(), &parts);
     }
-    assert!(extract(&dir, "tset", 0, &temp.path("d.png")).unwrap_err().to_string().contains("no split `tset`"));
+    mentions(extract(&dir, "tset", 0, &temp.path("d.png")).unwrap_err(), &["no split", "`tset`"]);
     assert!(!temp.path("d.png").exists());
     assert_eq!(fs::read(temp.path("a.png")).unwrap(), png, "a file that is there is left alone");
 }

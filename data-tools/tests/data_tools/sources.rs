@@ -2,11 +2,12 @@
 
 use crate::common::pictures::*;
 use crate::common::pictures::{Image, file, images, pixels};
-use crate::common::{Temp, tar, write_files};
-use data_tools::{ConvertOptions, OnBad, convert, export_webdataset, verify};
+use crate::common::{Temp, assert_bad_lines, tar, write_files};
+use data_tools::{ConvertOptions, Error, OnBad, convert, export_webdataset, verify};
 use loaders::Limits;
 use std::fs;
 use std::path::Path;
+use support::mentions;
 
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 
@@ -19,11 +20,12 @@ fn skipping() -> ConvertOptions {
 }
 
 #[track_caller]
-fn refused(kind: &str, src: &Path, parts: &[&str]) {
+fn refused(kind: &str, src: &Path, parts: &[&str]) -> Error {
     let temp = Temp::new();
-    let message = convert(kind, src, &temp.path("out"), &options()).unwrap_err().to_string();
-    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    let error = convert(kind, src, &temp.path("out"), &options()).unwrap_err();
+    mentions(&error, parts);
     assert!(!temp.path("out").exists());
+    error
 }
 
 /// Returns the expected images in a split of the sources in `tests/data`.
@@ -130,21 +132,21 @@ fn bad_archives_name_member_and_cure() {
     let image = png(9, 9, 1);
     let with = |list: &[(&str, &[u8])]| write(&path, &members(list));
     with(&[("0.png", &image), ("1.png", &image), ("1.cls", b"1"), ("0.cls", b"0")]);
-    refused("webdataset", &path, &["t.tar: member 4 at byte", "s/0.cls", "must follow each other", "--sort=name"]);
+    refused("webdataset", &path, &["t.tar: ", "member 4 at byte", "s/0.cls", "--sort=name"]);
     with(&[("0.png", &image), ("0.cls", b"0"), ("1.png", &image)]);
     refused(
         "webdataset",
         &path,
-        &["t.tar: sample `s/1` (member 3 at byte", "has no label: expected s/1.cls", "--on-bad skip"],
+        &["t.tar: ", "sample `s/1`", "member 3 at byte", "no label", "s/1.cls", "--on-bad skip"],
     );
     let made = convert("webdataset", &path, &temp.path("skipped"), &skipping()).unwrap();
     assert!(made.manifest.splits["train"].count == 1 && made.skipped[0].contains("s/1"), "{made}");
     with(&[("0.cls", b"0"), ("1.png", &image), ("1.cls", b"0")]);
-    refused("webdataset", &path, &["sample `s/0` (member 1", "has a label but no image"]);
+    refused("webdataset", &path, &["sample `s/0`", "member 1 ", "no image"]);
     with(&[("0.png", &image), ("0.jpg", &image), ("0.cls", b"0")]);
-    refused("webdataset", &path, &["two images, s/0.png and s/0.jpg"]);
+    refused("webdataset", &path, &["sample `s/0`", "s/0.png and s/0.jpg"]);
     with(&[("0.png", &image), ("0.cls", b" ")]);
-    refused("webdataset", &path, &["s/0.cls: it is empty"]);
+    refused("webdataset", &path, &["s/0.cls: ", "empty"]);
     with(&[("0.png", &image), ("0.cls", b"1"), ("1.png", &image), ("1.cls", b"cat")]);
     refused("webdataset", &path, &["numbers and names", "1 and `cat`"]);
     let whole = fs::read(&path).unwrap();
@@ -199,8 +201,8 @@ fn numbers_in_a_table_with_a_list_of_numbers() {
     let text = "path,label\na.png,01\nb.png,02\nc.png,03\n";
     assert_eq!(classes("named", text, &listed), ["01", "02", "03"]);
     assert_eq!(classes("alone", text, &options()), ["1", "2", "3"]);
-    let message = convert("csv", &table(&temp, "a.png,1\nb.png,02\n"), &temp.path("out"), &listed).unwrap_err();
-    assert!(message.to_string().contains("line 1: label `1` is not one of the 4 classes"), "{message}");
+    let error = convert("csv", &table(&temp, "a.png,1\nb.png,02\n"), &temp.path("out"), &listed).unwrap_err();
+    assert_bad_lines(&error, "labels.csv", "1 line", &[&["line 1: label `1`", "4 classes"]]);
 }
 
 #[test]
@@ -212,33 +214,29 @@ fn bad_lines_of_a_table_are_all_named() {
     );
     write(&temp.path("classes.txt"), b"cat\ndog\n");
     let given = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
-    let message = convert("csv", &src, &temp.path("out"), &given).unwrap_err().to_string();
-    for part in [
-        "labels.csv: 5 lines cannot be used",
-        "line 3: ",
-        "missing.png: not found",
-        "line 5: label `dgo` is not one of the 2 classes; did you mean",
-        "line 6: it has no label",
-        "line 8: the line has more fields than the header",
-        "line 9: ",
-        "gone.png: not found",
-        "--on-bad skip",
-    ] {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
+    let error = convert("csv", &src, &temp.path("out"), &given).unwrap_err();
+    let expected: [&[&str]; 5] = [
+        &["line 3: ", "missing.png", "not found"],
+        &["line 5: label `dgo`", "2 classes", "\"dog\""],
+        &["line 6: ", "no label"],
+        &["line 8: ", "more fields"],
+        &["line 9: ", "gone.png", "not found"],
+    ];
+    assert_bad_lines(&error, "labels.csv", "5 lines", &expected);
+    mentions(&error, &["--on-bad skip"]);
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..given };
     let made = convert("csv", &src, &temp.path("out"), &skip).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (2, 5), "{made}");
     refused("csv", &table(&temp, "image_path,caption\na.png,hello\n"), &["no column `label`", "caption"]);
-    refused("csv", &table(&temp, ""), &["the table is empty"]);
+    refused("csv", &table(&temp, ""), &["labels.csv: ", "empty"]);
     // Everything after the quote would be one field.
     for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
-        refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened but never closed")]);
+        refused("csv", &table(&temp, &text), &[&format!("line {line}: "), "never closed"]);
     }
     // The quote is closed by the next one, many lines below.
     let swallows = "path,label\na.png,\"cat\nb.png,\"dog\"\na.png,cat\n";
-    refused("csv", &table(&temp, swallows), &["line 2: the field \"cat\" continues on the next line"]);
+    refused("csv", &table(&temp, swallows), &["line 2: ", "\"cat\"", "next line"]);
     // A quoted line break in a column that is not read.
     let captions = table(&temp, "path,label,caption\na.png,cat,\"two\nlines\"\nb.png,dog,one\n");
     assert_eq!(
@@ -247,7 +245,7 @@ fn bad_lines_of_a_table_are_all_named() {
     );
     refused("csv", &table(&temp, "path,label,split\na.png,cat,3\n"), &["line 2: split `3`"]);
     fs::write(temp.path("src/labels.csv"), b"path,label\na.png,caf\xe9\n").unwrap();
-    refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);
+    refused("csv", &temp.path("src/labels.csv"), &["line 2: ", "not UTF-8"]);
 }
 
 /// Many short lines, long lines and many labels need much more memory than their text. They are rejected before they
@@ -257,10 +255,9 @@ fn lists_that_would_take_too_much_memory() {
     let temp = Temp::new();
     let little = ConvertOptions { limits: Limits::with_memory(1 << 20), ..options() };
     let refused = |kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]| {
-        let message = convert(kind, src, &temp.path("out"), options).unwrap_err().to_string();
-        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+        mentions(convert(kind, src, &temp.path("out"), options).unwrap_err(), parts);
     };
-    let limit = ["(1 MiB plus four times the ", "size", "raise --limit-memory"];
+    let limit = ["(1 MiB plus four times", "size", "--limit-memory"];
     // Lines with little content, labels that occur only once, and messages about skipped lines.
     let text = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
     refused("csv", &table(&temp, &text(&|_| "a.png,x\n".into())), &little, &limit);
@@ -277,11 +274,11 @@ fn lists_that_would_take_too_much_memory() {
     assert_eq!(convert("csv", &usual, &temp.path("usual"), &little).unwrap().manifest.splits["train"].count, 5_000);
     // If there are many faults, only the first ones are shown.
     let missing = table(&temp, &text(&|i| format!("m{i},x\n")));
-    refused("csv", &missing, &options(), &["60,000 lines cannot be used", "line 1000: ", "and 59,000 more"]);
+    refused("csv", &missing, &options(), &["60,000 lines", "line 1000: ", "59,000 more"]);
     let wide = table(&temp, &format!("a.png,x\n{}\n", ",".repeat(200_000)));
-    refused("csv", &wide, &options(), &["line 2: more than 100000 fields"]);
+    refused("csv", &wide, &options(), &["line 2: ", "100000 fields"]);
     let long = table(&temp, &format!("path,labels\na.png,{}\n", "x;".repeat(600_000)));
-    refused("csv", &long, &options(), &["line 2: a field has 1048577 bytes or more; expected at most 1048576"]);
+    refused("csv", &long, &options(), &["line 2: ", "1048577 bytes", "at most 1048576"]);
     let list = temp.path("labels.json");
     let labels = |text: String| {
         write(&list, text.as_bytes());
@@ -306,16 +303,14 @@ fn a_table_that_contradicts_itself() {
     let temp = Temp::new();
     let src =
         table(&temp, "path,label,split\na.png,cat,\nb.png,dog,train\na.png,dog,train\n./b.png,dog,val\nb.png,dog,\n");
-    let parts = [
-        "labels.csv: 2 lines cannot be used",
-        "line 4: a.png is already on line 2 with the label `cat`",
-        "line 5: ./b.png is already on line 3 in the split train",
-    ];
-    refused("csv", &src, &parts);
+    let expected: [&[&str]; 2] =
+        [&["line 4: a.png", "on line 2", "label `cat`"], &["line 5: ./b.png", "on line 3", "split train"]];
+    assert_bad_lines(&refused("csv", &src, &[]), "labels.csv", "2 lines", &expected);
     let made = convert("csv", &src, &temp.path("out"), &skipping()).unwrap();
     assert_eq!(made.manifest.splits["train"].count, 3);
     assert_eq!((made.skipped.len(), made.notes.len()), (2, 1));
-    assert!(made.notes[0].starts_with("1 line with the same image, label and split"), "{made}");
+    assert!(made.notes[0].starts_with("1 line "), "{made}");
+    mentions(&made.notes[0], &["same image"]);
 }
 
 #[test]
@@ -335,10 +330,8 @@ fn arrays_of_numpy() {
     assert_eq!(images(&temp.path("named"), "train")[1].class, "dog");
     let resized = ConvertOptions { resize: Some(8), ..options() };
     let error = convert("npz", &file("arrays.npz"), &temp.path("x"), &resized).unwrap_err();
-    assert!(
-        error.is_usage() && error.to_string().contains("--resize applies only to sources of image files"),
-        "{error}"
-    );
+    assert!(error.is_usage(), "{error}");
+    mentions(&error, &["--resize ", "npz"]);
 }
 
 /// Returns a `.npy` file.
@@ -367,22 +360,16 @@ fn bad_arrays_are_named() {
         npz(&path, arrays);
         refused("npz", &path, parts);
     };
-    with(&[("x", images())], &["a.npz: there is no array with the labels of train"]);
-    with(&[("weights", images())], &["no arrays of images and labels found, only weights"]);
+    with(&[("x", images())], &["a.npz: ", "no array", "labels of train"]);
+    with(&[("weights", images())], &["a.npz: ", "only weights"]);
     with(
-        &[("x", npy("<f4", "(1, 1, 2)", &[0; 8])), ("y", npy("|u1", "(1,)", &[0]))],
-        &["`x`: the type of the values is <f4", "255 * x"],
+        &[("x", npy("<f8", "(1, 1, 2)", &[0; 16])), ("y", npy("|u1", "(1,)", &[0]))],
+        &["`x`: ", "<f8", "astype('float32')"],
     );
-    with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` has 2 images, but `y` has 1 labels"]);
-    with(
-        &[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))],
-        &["`y`: the labels have the shape [2, 3]", "argmax"],
-    );
-    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: an array of the shape [2, 2, 2, 2]"]);
-    with(
-        &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
-        &["`x`: the shape [9, 2, 2] of |u1 does not match the size of 8 bytes"],
-    );
+    with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` has 2 images", "`y` has 1 labels"]);
+    with(&[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))], &["`y`: ", "[2, 3]", "argmax"]);
+    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: ", "[2, 2, 2]", "--layout"]);
+    with(&[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())], &["`x`: ", "[9, 2, 2]", "|u1", "8 bytes"]);
     let pair = |part: &str| [(format!("x_{part}"), images()), (format!("y_{part}"), labels())];
     let parts = |parts: &[&str]| {
         let arrays: Vec<(String, Vec<u8>)> = parts.iter().flat_map(|part| pair(part)).collect();
@@ -390,14 +377,14 @@ fn bad_arrays_are_named() {
         npz(&path, &arrays);
     };
     parts(&["train", "extra"]);
-    refused("npz", &path, &["a.npz: `extra`", "Found: extra, train", "--split-map extra=validation"]);
+    refused("npz", &path, &["a.npz: `extra`", "extra, train", "--split-map extra=validation"]);
     parts(&["train", "eval", "extra"]);
     let mapped = ConvertOptions { split_map: vec![("extra".into(), "none".into())], ..options() };
     let made = convert("npz", &path, &temp.path("eval"), &mapped).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["train", "validation"]);
     fs::write(&path, b"no archive").unwrap();
-    refused("npz", &path, &["a.npz: the archive cannot be read", "not a NumPy .npz file"]);
+    refused("npz", &path, &["a.npz: ", "not a NumPy"]);
     let whole = fs::read(file("arrays.npz")).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    refused("npz", &path, &["a.npz", "save or fetch it again"]);
+    refused("npz", &path, &["a.npz: ", "damaged", "fetch"]);
 }

@@ -7,6 +7,7 @@ use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::Limits;
 use std::fs;
 use std::path::Path;
+use support::mentions;
 
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 const NUMBERS: [&str; 3] = ["0", "1", "2"];
@@ -18,8 +19,7 @@ fn options() -> ConvertOptions {
 #[track_caller]
 fn refused(kind: &str, src: &Path, parts: &[&str]) {
     let temp = Temp::new();
-    let message = convert(kind, src, &temp.path("out"), &options()).unwrap_err().to_string();
-    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    mentions(convert(kind, src, &temp.path("out"), &options()).unwrap_err(), parts);
     assert!(!temp.path("out").exists());
 }
 
@@ -56,29 +56,22 @@ fn tables_of_hugging_face() {
 #[test]
 fn bad_tables_are_named() {
     let temp = Temp::new();
-    refused(
-        "parquet",
-        &file("other.parquet"),
-        &["other.parquet: there is no column `image.bytes`", "picture.bytes", "rename"],
-    );
-    refused("parquet", &file("paths.parquet"), &["paths.parquet/row 1: the image has no bytes", "not paths"]);
-    refused(
-        "parquet",
-        &file("zstd.parquet"),
-        &["zstd.parquet: row group 0 is compressed with ZSTD", "compression='snappy'"],
-    );
+    refused("parquet", &file("other.parquet"), &["other.parquet: ", "`image.bytes`", "picture.bytes", "rename"]);
+    refused("parquet", &file("paths.parquet"), &["paths.parquet/row 1: ", "no bytes", "not paths"]);
+    refused("parquet", &file("zstd.parquet"), &["zstd.parquet: ", "row group 0 ", "ZSTD", "compression='snappy'"]);
     let whole = fs::read(file("snappy.parquet")).unwrap();
     let path = temp.path("x.parquet");
     fs::write(&path, &whole[..whole.len() - 9]).unwrap();
-    refused("parquet", &path, &["x.parquet: its footer cannot be read", "cut short", "fetch it again"]);
+    refused("parquet", &path, &["x.parquet: ", "footer", "cut short", "fetch"]);
     fs::write(&path, b"no table").unwrap();
     refused("parquet", &path, &["not a Parquet file"]);
     let small = ConvertOptions { limits: Limits::with_memory(0), ..options() };
-    let message = convert("parquet", &file("bomb.parquet"), &temp.path("out"), &small).unwrap_err().to_string();
-    assert!(message.contains("bomb.parquet") && message.contains("--limit-memory"), "{message}");
+    let error = convert("parquet", &file("bomb.parquet"), &temp.path("out"), &small).unwrap_err();
+    mentions(error, &["bomb.parquet", "--limit-memory"]);
     let drawn = ConvertOptions { validation_fraction: Some(0.5), ..options() };
     let error = convert("parquet", &file("snappy.parquet"), &temp.path("out"), &drawn).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("trireme data split"), "{error}");
+    assert!(error.is_usage(), "{error}");
+    mentions(&error, &["trireme data split"]);
 }
 
 /// No changed byte and no truncation may cause a panic. Most of them are detected.
@@ -127,28 +120,25 @@ fn bad_records_name_number_byte_and_cure() {
         refused("recordio", &path, parts);
     };
     // Record 5 is at byte 1112 to 1364. Its parts begin at 1112, 1188 and 1196.
-    with(&whole[..1196], &["x.rec: record 5 at byte 1112: cut short: the file ends at byte 1196", "fetch it again"]);
-    with(
-        &whole[..1300],
-        &["record 5 at byte 1112: cut short: its part at byte 1196 needs 166 bytes, but only 104 bytes"],
-    );
-    with(&whole[..1115], &["record 5 at byte 1112: cut short: needs 8 bytes, but only 3 bytes"]);
+    with(&whole[..1196], &["x.rec: ", "record 5 at byte 1112: ", "cut short", "ends at byte 1196", "fetch"]);
+    with(&whole[..1300], &["record 5 at byte 1112: ", "cut short", "part at byte 1196", "166 bytes", "104 bytes"]);
+    with(&whole[..1115], &["record 5 at byte 1112: ", "cut short", " 8 bytes", " 3 bytes"]);
     let without: Vec<u8> = [&whole[..1196], &whole[1364..]].concat();
-    with(&without, &["record 5 at byte 1112: the last part of a split record is missing", "at byte 1196"]);
-    with(&whole[508..], &["record 0 at byte 0: this is a later part of a split record"]);
-    with(&whole[4..], &["record 0 at byte 0: expected the magic number 0xced7230a at byte 0", "not RecordIO"]);
+    with(&without, &["record 5 at byte 1112: ", "last part", "at byte 1196"]);
+    with(&whole[508..], &["record 0 at byte 0: ", "later part"]);
+    with(&whole[4..], &["record 0 at byte 0: ", "0xced7230a", "not RecordIO"]);
     // The label of record 0.
     let label = |value: f32| {
         let mut bytes = whole.clone();
         bytes[12..16].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    with(&label(0.5), &["record 0 at byte 0: the label is 0.5; expected an integer"]);
-    with(&label(f32::NAN), &["the label is NaN"]);
+    with(&label(0.5), &["record 0 at byte 0: ", "label is 0.5"]);
+    with(&label(f32::NAN), &["record 0 at byte 0: ", "label is NaN"]);
     let mut many = whole.clone();
     many[8] = 5;
-    with(&many, &["record 0 at byte 0: the record has 5 labels; expected one"]);
-    with(b"", &["x.rec: the file is empty"]);
+    with(&many, &["record 0 at byte 0: ", "5 labels"]);
+    with(b"", &["x.rec: ", "empty"]);
     // A damaged image is skipped if requested.
     let mut bad = whole.clone();
     bad[300] ^= 1;

@@ -7,6 +7,7 @@ use data_tools::{ConvertOptions, OnBad, convert, info, stats, verify};
 use loaders::{Dataset, Manifest};
 use std::fs;
 use std::path::{Path, PathBuf};
+use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
@@ -42,16 +43,17 @@ fn a_decoder_that_panics_fails_for_its_file_alone() {
 #[test]
 fn pages_of_parquet_that_ask_for_more_than_they_hold_are_named() {
     let temp = Temp::new();
-    for (name, part) in [
-        ("dict-num-values", "column `image` of row group 0 cannot be read"),
-        ("dict-num-values-2p27", "a dictionary of 134217728 values in 11051 bytes"),
-        ("uncompressed-page-size", "page 0 at byte 4: the header claims 4439 bytes that unpack to 2147483647"),
-        ("a", "the column of labels of row group 0 cannot be read"),
-        ("b", "column `image` of row group 0 cannot be read"),
+    for (name, parts) in [
+        ("dict-num-values", &["column `image`", "row group 0 "][..]),
+        ("dict-num-values-2p27", &["134217728 values", "11051 bytes"]),
+        ("uncompressed-page-size", &["page 0 at byte 4: ", "4439 bytes", "2147483647"]),
+        ("a", &["column of labels", "row group 0 "]),
+        ("b", &["column `image`", "row group 0 "]),
     ] {
         let src = case("parquet-pages").join(name).with_extension("parquet");
-        let message = convert("parquet", &src, &temp.path("out"), &options()).unwrap_err().to_string();
-        assert!(message.contains(&format!("{name}.parquet: ")) && message.contains(part), "{message}");
+        let error = convert("parquet", &src, &temp.path("out"), &options()).unwrap_err();
+        mentions(&error, &[&format!("{name}.parquet: ")]);
+        mentions(&error, parts);
     }
 }
 
@@ -62,8 +64,8 @@ fn shards_take_no_more_than_is_allowed() {
     write(&temp.path("0.png"), &png(40, 40, 1));
     fs::write(&src, "path,label\n".to_string() + &"0.png,a\n".repeat(300)).unwrap();
     let limited = |most| ConvertOptions { max_output: Some(most), ..options() };
-    let message = convert("csv", &src, &temp.path("out"), &limited(1000)).unwrap_err().to_string();
-    assert!(message.contains("more than the limit of 1000 bytes"), "{message}");
+    let error = convert("csv", &src, &temp.path("out"), &limited(1000)).unwrap_err();
+    mentions(error, &[" 1000 bytes", "--max-output"]);
     let made = convert("csv", &src, &temp.path("out"), &limited(100 << 20)).unwrap();
     assert_eq!(made.manifest.splits["train"].count, 300);
     assert!(made.bytes > 100_000);
@@ -212,8 +214,8 @@ fn a_list_names_files_of_its_folder_alone() {
             fs::write(&file, text).unwrap();
             let given = ConvertOptions { labels: (kind == "folder").then(|| file.clone()), ..options() };
             let src = if kind == "folder" { temp.path("t") } else { file.clone() };
-            let message = convert(kind, &src, &temp.path("out"), &given).unwrap_err().to_string();
-            assert!(message.contains("outside the image folder") && message.contains("--allow-outside"), "{message}");
+            let error = convert(kind, &src, &temp.path("out"), &given).unwrap_err();
+            mentions(error, &["private", "b.png", "--allow-outside"]);
             let skip = ConvertOptions { on_bad: OnBad::Skip, ..given.clone() };
             let out = temp.path(&format!("skip-{number}-{name}"));
             assert_eq!(convert(kind, &src, &out, &skip).unwrap().skipped.len(), 1);
@@ -234,6 +236,6 @@ fn a_file_of_empty_records_takes_no_more_memory_than_is_allowed() {
     write(&temp.path("train.rec"), &record.repeat(100_000));
     let limits = loaders::Limits::with_memory(1 << 20);
     let little = ConvertOptions { limits, on_bad: OnBad::Skip, ..options() };
-    let message = convert("recordio", &temp.path("train.rec"), &temp.path("out"), &little).unwrap_err().to_string();
-    assert!(message.contains("the list of records") && message.contains("--limit-memory"), "{message}");
+    let error = convert("recordio", &temp.path("train.rec"), &temp.path("out"), &little).unwrap_err();
+    mentions(error, &["train.rec: ", "list of records", "--limit-memory"]);
 }

@@ -1,5 +1,7 @@
 //! The image decoder of a thread, for RAW, PNG and JPEG. Other formats are only recognised for error messages.
 
+use std::fmt;
+
 use turbojpeg::Subsamp;
 
 use crate::decode::jpeg::{Header, Jpeg};
@@ -389,23 +391,59 @@ fn raw_spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     Ok(spec)
 }
 
-/// Returns the name of the file's format, with an article, if it is not a supported one.
-pub fn other_format(file: &[u8]) -> Option<&'static str> {
+/// A known file format that the decoder does not support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherFormat {
+    WebP,
+    Gif,
+    Bmp,
+    Tiff,
+    Avif,
+    Heic,
+    JpegXl,
+    Jpeg2000,
+    Pdf,
+    Zip,
+    Xml,
+}
+
+impl fmt::Display for OtherFormat {
+    /// Writes the name with its article.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WebP => "a WebP file",
+            Self::Gif => "a GIF file",
+            Self::Bmp => "a BMP file",
+            Self::Tiff => "a TIFF file",
+            Self::Avif => "an AVIF file",
+            Self::Heic => "a HEIC file",
+            Self::JpegXl => "a JPEG XL file",
+            Self::Jpeg2000 => "a JPEG 2000 file",
+            Self::Pdf => "a PDF file",
+            Self::Zip => "a ZIP archive",
+            Self::Xml => "an SVG or XML file",
+        })
+    }
+}
+
+/// Returns the file's format if it is known but not supported.
+pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
+    use OtherFormat::{Avif, Bmp, Gif, Heic, Jpeg2000, JpegXl, Pdf, Tiff, WebP, Xml, Zip};
     let at = |offset: usize, bytes: &[u8]| file.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
     // Header sizes for Windows and OS/2.
     const BMP_HEADERS: [u8; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
-    let known: [(bool, &'static str); 11] = [
-        (at(0, b"RIFF") && at(8, b"WEBP"), "a WebP file"),
-        (at(0, b"GIF8"), "a GIF file"),
-        (at(0, b"BM") && BMP_HEADERS.iter().any(|&length| at(14, &[length, 0, 0, 0])), "a BMP file"),
-        (at(0, b"II*\0") || at(0, b"MM\0*") || at(0, b"II+\0\x08\0") || at(0, b"MM\0+\0\x08"), "a TIFF file"),
-        (at(4, b"ftypavif"), "an AVIF file"),
-        (at(4, b"ftyphei") || at(4, b"ftypmif1"), "a HEIC file"),
-        (at(0, &[0xff, 0x0a]) || at(4, b"JXL "), "a JPEG XL file"),
-        (at(4, b"jP  "), "a JPEG 2000 file"),
-        (at(0, b"%PDF"), "a PDF file"),
-        (at(0, b"PK\x03\x04"), "a ZIP archive"),
-        (at(0, b"<svg") || at(0, b"<?xml"), "an SVG or XML file"),
+    let known: [(bool, OtherFormat); 11] = [
+        (at(0, b"RIFF") && at(8, b"WEBP"), WebP),
+        (at(0, b"GIF8"), Gif),
+        (at(0, b"BM") && BMP_HEADERS.iter().any(|&length| at(14, &[length, 0, 0, 0])), Bmp),
+        (at(0, b"II*\0") || at(0, b"MM\0*") || at(0, b"II+\0\x08\0") || at(0, b"MM\0+\0\x08"), Tiff),
+        (at(4, b"ftypavif"), Avif),
+        (at(4, b"ftyphei") || at(4, b"ftypmif1"), Heic),
+        (at(0, &[0xff, 0x0a]) || at(4, b"JXL "), JpegXl),
+        (at(4, b"jP  "), Jpeg2000),
+        (at(0, b"%PDF"), Pdf),
+        (at(0, b"PK\x03\x04"), Zip),
+        (at(0, b"<svg") || at(0, b"<?xml"), Xml),
     ];
     known.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
 }
@@ -413,11 +451,11 @@ pub fn other_format(file: &[u8]) -> Option<&'static str> {
 /// Returns advice for a file that is neither a PNG nor a JPEG.
 pub(super) fn advice(file: &[u8]) -> String {
     match other_format(file) {
-        Some(name @ ("a WebP file" | "a GIF file" | "a BMP file" | "a TIFF file")) => {
-            format!("it is {name}; `trireme data convert` accepts it, but for `predict` save it as PNG or JPEG")
+        Some(format @ (OtherFormat::WebP | OtherFormat::Gif | OtherFormat::Bmp | OtherFormat::Tiff)) => {
+            format!("it is {format}; `trireme data convert` accepts it, but for `predict` save it as PNG or JPEG")
         }
-        Some("a ZIP archive") => "it is a ZIP archive; unpack it first (unzip FILE -d DIR)".into(),
-        Some(name) => format!("it is {name}; save it as PNG or JPEG"),
+        Some(OtherFormat::Zip) => "it is a ZIP archive; unpack it first (unzip FILE -d DIR)".into(),
+        Some(format) => format!("it is {format}; save it as PNG or JPEG"),
         None => match &file[..file.len().min(16)] {
             [] => "the file is empty (0 bytes)".into(),
             head => format!("it starts with \"{}\"", head.escape_ascii()),
@@ -428,19 +466,21 @@ pub(super) fn advice(file: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn files_are_told_by_their_first_bytes() {
-        assert_eq!(other_format(b"RIFF\x10\0\0\0WEBPVP8L"), Some("a WebP file"));
+        assert_eq!(other_format(b"RIFF\x10\0\0\0WEBPVP8L"), Some(OtherFormat::WebP));
         assert_eq!(other_format(b"RIFF\x10\0\0\0AVI LIST"), None);
-        assert_eq!(other_format(b"BM\x36\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"), Some("a BMP file"));
-        assert_eq!(other_format(b"BM\x36\0\0\0\x07\0\0\0\x1a\0\0\0\x0c\0\0\0"), Some("a BMP file"));
-        assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some("a TIFF file"));
-        assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some("a TIFF file"));
-        assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some("a HEIC file"));
-        assert!(advice(b"GIF89a..").contains("it is a GIF file; "));
-        assert!(advice(b"%PDF-1.4").contains("it is a PDF file; save it as PNG or JPEG"));
-        assert!(advice(b"PK\x03\x04").contains("unpack it first"));
-        assert!(advice(b"").contains("empty") && advice(b"hello").contains("\"hello\""));
+        assert_eq!(other_format(b"BM\x36\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"), Some(OtherFormat::Bmp));
+        assert_eq!(other_format(b"BM\x36\0\0\0\x07\0\0\0\x1a\0\0\0\x0c\0\0\0"), Some(OtherFormat::Bmp));
+        assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some(OtherFormat::Tiff));
+        assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some(OtherFormat::Tiff));
+        assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some(OtherFormat::Heic));
+        assert_mentions(&advice(b"GIF89a.."), &["a GIF file", "trireme data convert"]);
+        assert_mentions(&advice(b"%PDF-1.4"), &["a PDF file", "PNG or JPEG"]);
+        assert_mentions(&advice(b"PK\x03\x04"), &["a ZIP archive", "unzip"]);
+        assert_mentions(&advice(b""), &["empty", "0 bytes"]);
+        assert_mentions(&advice(b"hello"), &["\"hello\""]);
     }
 }

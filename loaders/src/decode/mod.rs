@@ -15,7 +15,7 @@ pub mod fuzzing {
     pub use super::jpeg::seal_entry_points;
 }
 
-pub use decoder::{Decoder, OpenedImage, decode, other_format, spec, spec_as};
+pub use decoder::{Decoder, OpenedImage, OtherFormat, decode, other_format, spec, spec_as};
 pub use jpeg::{check_entry_points, entry_points};
 pub(crate) use region::{Decoded, Need, Region};
 pub use region::{Exif, ExifOrientation};

@@ -17,9 +17,9 @@ pub(crate) struct Region {
 /// The part of a stored image that a canvas needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Need {
-    /// The pixels that are read later.
+    /// Rows and columns that must be decoded, in the coordinates of the full-size image.
     pub region: Region,
-    /// The factor by which the image becomes smaller in both directions. From 2, it may be decoded at 1/2 of its size,
+    /// The factor by which the image is later reduced in both directions. From 2, it may be decoded at 1/2 of its size,
     /// and from 4 at 1/4.
     pub shrink: f64,
 }

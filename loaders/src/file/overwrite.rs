@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use base::text::with_advice;
+
 use crate::error::{folder_of, why};
 
 use super::regular;
@@ -35,10 +37,10 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     }
     NewFile::beside(path).map(drop).map_err(|error| {
         let cure = match error.kind() {
-            ErrorKind::NotFound => format!("; make it with `mkdir -p {}`", folder_of(path).display()),
-            _ => "; choose another name".into(),
+            ErrorKind::NotFound => format!("make it with `mkdir -p {}`", folder_of(path).display()),
+            _ => "choose another name".into(),
         };
-        format!("cannot write {}: {}{cure}", path.display(), why(path, &error))
+        format!("cannot write {}: {}", path.display(), with_advice(&why(path, &error), &cure))
     })
 }
 
@@ -48,6 +50,9 @@ fn check_existing(path: &Path, there: &Metadata, content: &Content, inputs: &[&P
     let id = |file: &Metadata| (file.dev(), file.ino());
     if inputs.iter().any(|input| fs::metadata(input).is_ok_and(|input| id(&input) == id(there))) {
         return refuse("is one of the input files, so it is not overwritten");
+    }
+    if there.is_dir() {
+        return Err(format!("{} is a folder; choose the name of a file", path.display()));
     }
     let mut head = Vec::new();
     let read = regular::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
@@ -63,6 +68,7 @@ fn check_existing(path: &Path, there: &Metadata, content: &Content, inputs: &[&P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     const TABLE: Content = Content { name: "a table", begins: |head| head.starts_with(b"image,") };
 
@@ -78,19 +84,13 @@ mod tests {
         for name in ["new.csv", "old.csv", "empty"] {
             assert_eq!(checked(name, &[&folder.join("model.h5"), &folder]), Ok(()), "{name}");
         }
-        assert!(
-            refused("model.h5")
-                .ends_with("model.h5 exists and is not a table, so it is not overwritten; choose another name")
-        );
+        let path = |name: &str| folder.join(name).display().to_string();
+        assert_mentions(&refused("model.h5"), &[&path("model.h5"), "not a table"]);
         let own = checked("old.csv", &[&folder.join("./old.csv")]).unwrap_err();
-        assert!(own.contains("old.csv is one of the input files"), "{own}");
-        assert!(refused("").contains("it is a folder, not a regular file"));
-        let (cure, why) = (folder.join("no").display().to_string(), refused("no/new.csv"));
-        assert!(
-            why.contains("there is no folder") && why.ends_with(&format!("make it with `mkdir -p {cure}`")),
-            "{why}"
-        );
-        assert!(refused("old.csv/new.csv").contains("is a file, not a folder; choose another name"));
+        assert_mentions(&own, &[&path("old.csv"), "input files"]);
+        assert_mentions(&refused(""), &[&path(""), "is a folder"]);
+        assert_mentions(&refused("no/new.csv"), &[&path("no/new.csv"), &format!("mkdir -p {}", path("no"))]);
+        assert_mentions(&refused("old.csv/new.csv"), &[&path("old.csv/new.csv"), "a file", "not a folder"]);
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["empty", "model.h5", "old.csv"]);

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use crate::error::{Error, folder_of};
 
-/// Write permission for everyone, and the bit that prevents users from renaming other users' files.
+/// Write permissions for everyone and for the group, and the bit that prevents users from renaming other users' files.
 const EVERYBODY: u32 = 0o002;
+const GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 /// All permissions of group and others.
 const OTHERS: u32 = 0o077;
@@ -23,8 +24,9 @@ const OTHERS: u32 = 0o077;
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let parent = folder_of(folder);
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
-    if mode & EVERYBODY != 0 && mode & STICKY == 0 {
-        let problem = "everyone can replace folders in it (it has no sticky bit: `chmod +t` sets it)".to_string();
+    if mode & (EVERYBODY | GROUP) != 0 && mode & STICKY == 0 {
+        let who = if mode & EVERYBODY != 0 { "everyone" } else { "its group" };
+        let problem = format!("{who} can replace folders in it (it has no sticky bit: `chmod +t` sets it)");
         return Err(Error::NotPrivate { dir: parent.to_owned(), problem });
     }
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -35,7 +37,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let opened = match open(folder) {
         Ok(opened) => opened,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {
-            return refuse("it is a link or a file, not a folder".into());
+            let is_link = fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink());
+            return refuse(format!("it is a {}, not a folder", if is_link { "link" } else { "file" }));
         }
         Err(error) => return Err(Error::io("open", folder)(error)),
     };
@@ -62,25 +65,34 @@ mod tests {
     fn only_a_folder_of_ones_own_will_do() {
         let parent = std::env::temp_dir().join(format!("loaders-private-{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
+        // A umask of 002 would let the group write.
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
         let own = parent.join("own");
         make(&own).unwrap();
         make(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
-        let refused = |folder: &Path| make(folder).unwrap_err().to_string();
-        symlink(&own, parent.join("link")).unwrap();
-        assert!(refused(&parent.join("link")).contains("it is a link or a file"));
-        fs::write(parent.join("file"), "").unwrap();
-        assert!(refused(&parent.join("file")).contains("it is a link or a file"));
+        // Checks which directory is not private, and that the problem contains `part`.
+        let refused = |folder: &Path, wrong: &Path, part: &str| match make(folder).unwrap_err() {
+            Error::NotPrivate { dir, problem } if dir == wrong => assert!(problem.contains(part), "{problem}"),
+            other => panic!("not the error of {}: {other}", wrong.display()),
+        };
+        let (link, file) = (parent.join("link"), parent.join("file"));
+        symlink(&own, &link).unwrap();
+        refused(&link, &link, "a link");
+        fs::write(&file, "").unwrap();
+        refused(&file, &file, "a file");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(refused(&own).contains("(mode 750)"), "{}", refused(&own));
+        refused(&own, &own, "mode 750");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(refused(&own).contains("no sticky bit"));
+        refused(&own, &parent, "everyone can replace");
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o775)).unwrap();
+        refused(&own, &parent, "its group can replace");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         make(&own).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&own, Some(12_345), None).unwrap();
-            assert!(refused(&own).contains("it belongs to user 12345"), "{}", refused(&own));
+            refused(&own, &own, "user 12345");
         }
         fs::remove_dir_all(parent).unwrap();
     }

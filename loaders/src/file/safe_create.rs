@@ -160,7 +160,7 @@ fn open_or_create(
             return Ok(file);
         }
         match create(path) {
-            // Open it again like an existing file.
+            // The next iteration opens the new file with `open`, which sets the access mode and checks the file.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use base::text::push_decimal;
+
 use crate::error::Error;
 use crate::file::regular;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
-use crate::text::push_decimal;
 
 /// Maximum number of characters of a wrong line in a message.
 const MAX_QUOTED: usize = 80;
@@ -57,7 +58,13 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         if offset != end {
             return Err(format!("line {number}: expected offset {end}, got {offset}"));
         }
-        end = offset.checked_add(size).filter(|&end| size >= OVERHEAD && end <= file).ok_or_else(|| {
+        if size < OVERHEAD {
+            return Err(format!(
+                "line {number}: a record of {size} bytes at {offset} is too small: expected at least {OVERHEAD} bytes, the length and \
+                 checksums of a record without data"
+            ));
+        }
+        end = offset.checked_add(size).filter(|&end| end <= file).ok_or_else(|| {
             format!("line {number}: a record of {size} bytes at {offset} does not fit into the shard, which has {file} bytes")
         })?;
         offsets.push(offset);
@@ -72,22 +79,22 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn an_index_must_cover_the_file_without_gaps() {
         assert_eq!(parse_index("0 20\n20 17\n", 37), Ok(vec![0, 20, 37]));
         assert_eq!(parse_index("", 0), Ok(vec![0]));
-        for (text, part) in [
-            ("0 20\n20 17\n", "covers 37 bytes, but the shard has 40"),
-            ("0 20\n21 19\n", "line 2: expected offset 20, got 21"),
-            ("0 20\n20 x\n", "line 2: expected `offset size`"),
-            ("0 20 20\n", "line 1: expected `offset size`"),
-            ("0 41\n", "line 1: a record of 41 bytes at 0 does not fit"),
-            ("0 5\n", "line 1: a record of 5 bytes"),
-            ("0 18446744073709551615\n", "does not fit"),
+        for (text, parts) in [
+            ("0 20\n20 17\n", &["37", "40"][..]),
+            ("0 20\n21 19\n", &["line 2", "20", "21"]),
+            ("0 20\n20 x\n", &["line 2", "offset size", "20 x"]),
+            ("0 20 20\n", &["line 1", "offset size", "0 20 20"]),
+            ("0 41\n", &["line 1", "41", "0", "40"]),
+            ("0 5\n", &["line 1", "5", "0", "16"]),
+            ("0 18446744073709551615\n", &["line 1", "18446744073709551615", "0", "40"]),
         ] {
-            let problem = parse_index(text, 40).unwrap_err();
-            assert!(problem.contains(part), "{problem}");
+            assert_mentions(&parse_index(text, 40).unwrap_err(), parts);
         }
     }
 }

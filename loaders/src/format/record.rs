@@ -14,7 +14,7 @@ pub use crate::fault::RecordFault;
 pub const OVERHEAD: u64 = 16;
 
 /// Bytes before the payload: the length and its checksum.
-pub(crate) const HEADER: usize = 12;
+pub const HEADER: usize = 12;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
 
@@ -71,7 +71,7 @@ impl<W: Write> RecordWriter<W> {
 }
 
 /// Returns the size, including framing, of the record at the start of `bytes`. Verifies the header's checksum.
-pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
+pub fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(RecordFault::Truncated { need: OVERHEAD, have: bytes.len() as u64 });
     };

@@ -155,7 +155,7 @@ pub(super) struct Piece {
     pub shard: usize,
     /// The piece's first sample id.
     pub first: u64,
-    /// Number of samples before this piece in the worker's run.
+    /// Number of samples in the worker's run before this piece.
     pub before: u64,
 }
 
@@ -231,8 +231,8 @@ mod tests {
         ends.take_while(|&end| end <= id).count()
     }
 
-    /// Returns settings with even, uneven, empty and tiny shards, fewer shards than workers, and batches that divide
-    /// nothing evenly.
+    /// Returns settings with even, uneven, empty and tiny shards, fewer shards than workers, and batches that do not
+    /// divide evenly among the workers.
     fn settings() -> Vec<(Vec<u64>, usize, usize, usize)> {
         let mut all = Vec::new();
         for counts in [vec![10; 12], vec![3, 0, 40, 1, 1, 17, 9, 0, 5], vec![7], vec![1; 30], vec![100, 3]] {
@@ -292,7 +292,8 @@ mod tests {
         }
     }
 
-    /// The work to continue a run does not depend on how far it was. Only the epoch's shards are divided again.
+    /// Resuming at a late step takes no longer than resuming at an early one: only the shards of that epoch are divided
+    /// among the workers again.
     #[test]
     fn a_far_position_is_reached_at_once() {
         let counts = vec![1 << 40; 1000];

@@ -138,7 +138,8 @@ pub enum PixelFormat {
     /// Floats, ready for a network.
     #[default]
     Values,
-    /// Bytes. [`Pipeline::tables`](crate::Pipeline::tables) has the floats for them, and must not return `None`.
+    /// Bytes, which [`Pipeline::tables`](crate::Pipeline::tables) maps to floats. Only for pipelines that have these
+    /// tables.
     Bytes,
     /// The crop rectangle of each image, for a consumer that has all images.
     /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.

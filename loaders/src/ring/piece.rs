@@ -61,7 +61,7 @@ impl<T> Part<T> {
     /// Refers to these values of a buffer. The range is clipped to the buffer's length.
     fn of(buffer: &mut Vec<T>, values: Range<usize>) -> Self {
         let (start, end) = (values.start.min(buffer.len()), values.end.min(buffer.len()));
-        // Do not make a slice first, because it would also claim the parts that other threads have.
+        // Without a slice in between: a mutable slice would also cover the parts that other threads are writing.
         Self { start: buffer.as_mut_ptr().wrapping_add(start), length: end.saturating_sub(start) }
     }
 

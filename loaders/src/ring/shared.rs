@@ -83,12 +83,13 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Returns the number of values per image, or 0 if no images are made.
+    /// Returns the number of values per image, or 0 if batches contain only crop rectangles.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }
 
-    /// Returns true if records are read at all.
+    /// Returns true if images are made from records. Returns false if batches contain only crop rectangles, because the
+    /// consumer has the images.
     pub fn reads(&self) -> bool {
         !matches!(self.format, PixelFormat::CropRects { .. })
     }

@@ -172,6 +172,14 @@ pub(super) fn only_probability(arguments: &[f64], default: f64) -> Result<f64, S
     }
 }
 
+/// Parses the optional probability after another argument. Returns `default` if there is no probability.
+pub(super) fn probability_after_one(rest: &[f64], default: f64) -> Result<f64, String> {
+    match rest.len() {
+        0 | 1 => only_probability(rest, default),
+        n => Err(format!("expected 1 or 2 arguments, got {}", n + 1)),
+    }
+}
+
 /// Returns an error if there are arguments.
 pub(super) fn no_arguments(arguments: &[f64]) -> Result<(), String> {
     match arguments.len() {
@@ -227,6 +235,7 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn calls() {
@@ -244,9 +253,9 @@ mod tests {
             ("pad_crop(4,)", "got \"\""),
             ("pad_crop(-inf)", "got \"-inf\""),
             ("pad_crop(*4)", "got \"*4\""),
-            ("resize(0.5, 3x4)", "must be the first argument"),
-            ("resize(3x4, 3x4)", "must be the first argument"),
-            ("resize(bicubic, 3)", "3 follows a name"),
+            ("resize(0.5, 3x4)", "size 3x4"),
+            ("resize(3x4, 3x4)", "size 3x4"),
+            ("resize(bicubic, 3)", "number 3"),
         ] {
             assert!(parse(text).unwrap_err().contains(part), "{text}");
         }
@@ -268,19 +277,15 @@ mod tests {
     #[test]
     fn words_and_sizes_stand_only_where_they_are_known() {
         let of = |text| parse(text).unwrap().arguments;
-        assert_eq!(of("pad_crop(four)").only_numbers().unwrap_err(), "expected a number, got \"four\"");
-        assert_eq!(of("pad_crop(inf)").only_numbers().unwrap_err(), "expected a number, got \"inf\"");
-        assert_eq!(of("pad_crop(3x4)").only_numbers().unwrap_err(), "expected a number, got \"3x4\"");
-        assert_eq!(of("rotation(3x4)").no_size().unwrap_err(), "expected a number, got \"3x4\"");
+        assert_mentions(&of("pad_crop(four)").only_numbers().unwrap_err(), &["number", "\"four\""]);
+        assert_mentions(&of("pad_crop(inf)").only_numbers().unwrap_err(), &["number", "\"inf\""]);
+        assert_mentions(&of("pad_crop(3x4)").only_numbers().unwrap_err(), &["number", "\"3x4\""]);
+        assert_mentions(&of("rotation(3x4)").no_size().unwrap_err(), &["number", "\"3x4\""]);
         let choices = [("nearest", 1), ("bilinear", 2)];
         assert_eq!(of("rotation(3)").choice(&choices), Ok(1));
         assert_eq!(of("rotation(3, bilinear)").choice(&choices), Ok(2));
-        assert_eq!(
-            of("rotation(lanczos)").choice(&choices).unwrap_err(),
-            "expected nearest or bilinear, got \"lanczos\""
-        );
-        assert!(
-            of("rotation(bilinear, nearest)").choice(&choices).unwrap_err().contains("\"bilinear\" and \"nearest\"")
-        );
+        let refused = |text| of(text).choice(&choices).unwrap_err();
+        assert_mentions(&refused("rotation(lanczos)"), &["nearest", "bilinear", "\"lanczos\""]);
+        assert_mentions(&refused("rotation(bilinear, nearest)"), &["\"bilinear\"", "\"nearest\""]);
     }
 }

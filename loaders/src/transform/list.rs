@@ -6,7 +6,7 @@ use crate::format::manifest::Manifest;
 use crate::random::ORDER_OP;
 use crate::spec::{Dtype, ImageSpec, Images};
 use crate::transform::call::{Size, pixels};
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::op::{Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 use crate::transform::{call, ops};
 
@@ -91,19 +91,22 @@ impl TransformList {
         if head.rgb && dtype != Dtype::U8 {
             let problem =
                 format!("it is for images of bytes, but this data set has {dtype} values; write select_bands(0, 0, 0)");
-            return Err(Error::Transform { index: 0, text: RGB.into(), problem });
+            return Err(Error::Transform { index: 0, text: RGB.into(), problem, is_about_sizes: false });
         }
         let mut statistics = Statistics::new(manifest, head.rgb);
         let (mut work, mut selection) = (None, None::<Vec<usize>>);
         for (index, text) in list.iter().enumerate() {
-            let fail = |problem| Error::Transform { index, text: text.clone(), problem };
+            let fail = |problem: Misfit| {
+                let is_about_sizes = matches!(problem, Misfit::VariousSizes);
+                Error::Transform { index, text: text.clone(), problem: problem.to_string(), is_about_sizes }
+            };
             let first = transforms.iter().all(|before| before.selection().is_some());
             let (transform, output) = step(index, text, (&statistics, first), now).map_err(fail)?;
             now = output;
             transform.restate(&mut statistics);
             if let Some(bands) = transform.selection() {
                 if !transforms.iter().all(|before| before.is_geometric()) {
-                    return Err(fail("it must come before all transforms that change values".into()));
+                    return Err(fail("it must come before all transforms that change values".to_string().into()));
                 }
                 selection = Some(match selection {
                     Some(before) => bands.iter().map(|&band| before[band]).collect(),
@@ -111,7 +114,9 @@ impl TransformList {
                 });
             }
             if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
-                return Err(fail("it works on bytes, so it must come before normalize and standardize".into()));
+                return Err(fail(
+                    "it works on bytes, so it must come before normalize and standardize".to_string().into(),
+                ));
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
@@ -152,20 +157,20 @@ fn step(
     text: &str,
     (statistics, first): (&Statistics, bool),
     now: Sizes,
-) -> Result<(Box<dyn Transform>, Sizes), String> {
+) -> Result<(Box<dyn Transform>, Sizes), Misfit> {
     if index >= usize::from(ORDER_OP) {
-        return Err(format!("a list has at most {ORDER_OP} transforms"));
+        return Err(format!("a list has at most {ORDER_OP} transforms").into());
     }
     let input = match now {
         Sizes::Equal(spec) => spec,
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
     if HEAD_WORDS.contains(&text.trim()) {
-        return Err("it must come before the transforms, at the start of the list".into());
+        return Err("it must come before the transforms, at the start of the list".to_string().into());
     }
     let transform = ops::parse(text, Context { input, statistics })?;
     if transform.resizes() && !first {
-        return Err("it resizes, so it must be the first in the list".into());
+        return Err("it resizes, so it must be the first in the list".to_string().into());
     }
     let output = match now {
         Sizes::Equal(spec) if transform.varies() => {

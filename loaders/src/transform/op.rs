@@ -20,8 +20,8 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Returns the shapes of the results for images of various sizes, or why they cannot be used. By default this is an
     /// error, because most transforms need one size.
-    fn output_of_varied(&self, _input: Varied) -> Result<Sizes, String> {
-        Err(various_sizes())
+    fn output_of_varied(&self, _input: Varied) -> Result<Sizes, Misfit> {
+        Err(Misfit::VariousSizes)
     }
 
     /// Returns true if it resizes the image. A [`Canvas`] can do that once, and only as the first transform.
@@ -124,7 +124,25 @@ impl Build {
     }
 }
 
-/// Returns the error of a transform that needs images of the same size.
-pub(super) fn various_sizes() -> String {
-    VARIOUS_SIZES.to_owned()
+/// The reason why a transform cannot be used in its list.
+#[derive(Debug)]
+pub enum Misfit {
+    /// The transform needs images of the same size.
+    VariousSizes,
+    Other(String),
+}
+
+impl From<String> for Misfit {
+    fn from(problem: String) -> Self {
+        Self::Other(problem)
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VariousSizes => VARIOUS_SIZES,
+            Self::Other(problem) => problem,
+        })
+    }
 }

@@ -271,7 +271,8 @@ impl Pipeline {
                 "follows a transform that turns bytes into floats; if batches contain bytes, that must be the last transform",
             );
         }
-        Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
+        let text = self.list().transforms[index].to_string();
+        Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
     /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not
@@ -298,6 +299,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     fn pipeline(ops: &[&str], input: ImageSpec) -> Result<Pipeline, Error> {
         let manifest =
@@ -333,39 +335,45 @@ mod tests {
         assert_eq!(pipeline(&ops, ImageSpec::new(6, 6, 3)).unwrap().ops(), ops);
     }
 
+    /// Returns the problem of the transform at `wrong`. Panics unless the error names this transform.
+    fn problem_at(wrong: usize, ops: &[&str], input: ImageSpec) -> String {
+        match pipeline(ops, input).unwrap_err() {
+            Error::Transform { index, text, problem, .. } if (index, &*text) == (wrong, ops[wrong]) => problem,
+            other => panic!("not the error of transform {wrong}: {other}"),
+        }
+    }
+
     #[test]
     fn errors_say_which_op_and_what_to_write() {
-        for (op, part) in [
-            ("normalise", "did you mean \"normalize\"?"),
-            ("pad_corp(4)", "did you mean \"pad_crop\"?"),
-            ("pad_crop", "expected 1 argument, got 0; write pad_crop(padding)"),
-            ("pad_crop(1.5)", "expected a whole number"),
-            ("random_crop(7)", "a crop of 7x7 does not fit into an image of 6x6x1"),
-            ("center_crop(0)", "expected a whole number of pixels from 1"),
-            ("contrast(1)", "expected 2 arguments, got 1"),
-            ("contrast(2, 1)", "expected 0 <= lower <= upper"),
-            ("brightness(-1)", "expected at least 0, got -1"),
-            ("normalize(1)", "expected 0, 2 or 2 arguments, got 1"),
-            ("normalize(0, 0)", "expected a std above 0, got 0"),
-            ("color_jitter(0.4)", "expected 4 arguments, got 1"),
-            ("color_jitter(0, 0, -1, 0)", "expected at least 0, got -1"),
-            ("color_jitter(0, 0, 0, 0.6)", "expected a hue from 0 to 0.5, got 0.6"),
-            ("cutout(1)", "expected a whole number of pixels from 2"),
-            ("inception_crop(5)", "it resizes, so it must be the first"),
-            ("inception_distort", "expected images of 3 channels, got 1"),
-            ("lighting(0.1)", "expected images of 3 channels, got 1"),
-            ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),
-            ("random_erasing(1, -1)", "expected a deviation of at least 0, got -1"),
-            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < min_area <= max_area <= 1, got 0.5 and 0.2"),
-            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < min_aspect <= max_aspect, got 0 and 1"),
-            ("standardize(1)", "expected no argument, got 1"),
+        for (op, parts) in [
+            ("normalise", &["\"normalize\""][..]),
+            ("pad_corp(4)", &["\"pad_crop\""]),
+            ("pad_crop", &["1 argument", "0", "pad_crop(padding)"]),
+            ("pad_crop(1.5)", &["0 to 65535", "1.5"]),
+            ("random_crop(7)", &["7x7", "6x6x1"]),
+            ("center_crop(0)", &["1 to 65535", "0"]),
+            ("contrast(1)", &["2 arguments", "1"]),
+            ("contrast(2, 1)", &["0 <= lower <= upper", "2 and 1"]),
+            ("brightness(-1)", &["at least 0", "-1"]),
+            ("normalize(1)", &["0", "2", "1"]),
+            ("normalize(0, 0)", &["std above 0"]),
+            ("color_jitter(0.4)", &["4 arguments", "1"]),
+            ("color_jitter(0, 0, -1, 0)", &["at least 0", "-1"]),
+            ("color_jitter(0, 0, 0, 0.6)", &["hue", "0 to 0.5", "0.6"]),
+            ("cutout(1)", &["2 to 65535", "1"]),
+            ("inception_crop(5)", &["resizes", "first"]),
+            ("inception_distort", &["3 channels", "1"]),
+            ("lighting(0.1)", &["3 channels", "1"]),
+            ("random_erasing(1.1)", &["0 to 1", "1.1"]),
+            ("random_erasing(1, -1)", &["deviation", "at least 0", "-1"]),
+            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", &["0 < min_area <= max_area <= 1", "0.5 and 0.2"]),
+            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", &["0 < min_aspect <= max_aspect", "0 and 1"]),
+            ("standardize(1)", &["no argument", "1"]),
         ] {
-            let error = pipeline(&["flip", op], GREY).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("transform 1 `{op}`: ")), "{error}");
-            assert!(error.contains(part), "{error}");
+            assert_mentions(&problem_at(1, &["flip", op], GREY), parts);
         }
-        let error = pipeline(&["normalize"], ImageSpec::new(2, 2, 3)).unwrap_err();
-        assert!(error.to_string().contains("the image has 3 channels"));
+        let problem = problem_at(0, &["normalize"], ImageSpec::new(2, 2, 3));
+        assert_mentions(&problem, &["dataset.json", "1", "3 channels"]);
     }
 
     fn apply(p: &Pipeline, pixels: &[u8], id: u64, epoch: u32) -> Vec<f32> {

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loaders::order::{Order, rank_workers};
-use loaders::{Dataset, Error, EvalOrder, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
+use loaders::record::RecordFault;
+use loaders::{
+    Dataset, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
+};
 
-use crate::common::{self, SPEC, TestData, assert_contains, edit, label, pixels};
+use crate::common::{self, SPEC, TestData, assert_mentions, edit, label, pixels, record_fault, transform_problem};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
 
@@ -29,7 +32,7 @@ fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, se
         let value = (batch.labels().to_vec(), batch.ids().to_vec(), bits);
         assert!(seen.insert(at, value).is_none(), "{at:?} twice");
     }
-    assert!(loader.next().unwrap().is_none(), "the end is not the end");
+    assert!(loader.next().unwrap().is_none(), "there is no batch after the end");
 }
 
 #[test]
@@ -111,8 +114,9 @@ fn labels_are_read_without_images() {
         let last = bytes.len() - 5;
         bytes[last] ^= 0xff;
     });
-    let error = data.shared().labels(false, 2).unwrap_err().to_string();
-    assert_contains(&error, &["train-00001-of-00002.tfrecord", "record 2"]);
+    let error = data.shared().labels(false, 2).unwrap_err();
+    let (shard, record, _) = record_fault(&error);
+    assert_eq!((shard, record), ("train-00001-of-00002.tfrecord", 2));
     assert_eq!(data.shared().labels(true, 2).unwrap()[5], None);
 }
 
@@ -182,12 +186,11 @@ fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
         let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
         let error = loop {
             match loader.next() {
-                Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+                Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, Error::Panic { .. }), "{error}");
-        assert_contains(&error.to_string(), &["panicked: the order has a defect"]);
+        assert!(matches!(&error, Error::Panic { message, .. } if message == "the order has a defect"), "{error}");
         assert!(matches!(loader.next(), Err(Error::Stopped)));
     }
 }
@@ -209,8 +212,10 @@ fn an_error_comes_in_its_turn() {
         for step in 0..6 {
             assert_eq!(loader.next().unwrap().unwrap().step(), step);
         }
-        let error = loader.next().unwrap_err().to_string();
-        assert_contains(&error, &["train-00001-of-00002.tfrecord, record 5 at byte", "checksum of the payload"]);
+        let error = loader.next().unwrap_err();
+        let (shard, record, fault) = record_fault(&error);
+        assert_eq!((shard, record), ("train-00001-of-00002.tfrecord", 5));
+        assert!(matches!(fault, Fault::Record(RecordFault::PayloadChecksum { .. })), "{error}");
         assert!(matches!(loader.next(), Err(Error::Stopped)));
     }
 }
@@ -224,12 +229,12 @@ fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
     let options = Options { io: Io::Read, ..Options::default() };
     let order = Box::new(EvalOrder::new(40, 4, 0, 1));
     let mut loader = Loader::start(split, data.pipeline(OPS, SPEC), order, options).unwrap();
-    assert!(loader.access().starts_with("read, record by record"), "{}", loader.access());
+    assert_mentions(loader.access(), &["read", "record by record"]);
     for step in 0..3 {
         assert_eq!(loader.next().unwrap().unwrap().step(), step);
     }
-    let error = loader.next().unwrap_err().to_string();
-    assert_contains(&error, &["cannot open", "train-00003-of-00010.tfrecord"]);
+    let error = loader.next().unwrap_err();
+    assert!(matches!(&error, Error::Io { action: "open", path, .. } if *path == data.shard(3)), "{error}");
 }
 
 #[test]
@@ -245,13 +250,13 @@ fn ready_is_what_is_due() {
             let ready = loader.is_ready();
             let batch = loader.next().unwrap();
             let now = loader.stats().wait;
-            assert!(!ready || now == waited, "a batch that was ready was waited for");
+            assert!(!ready || now == waited, "the consumer waited for a batch that was ready");
             (waited, steps_ready) = (now, steps_ready + usize::from(ready));
             if batch.is_none() {
                 break;
             }
         }
-        assert!(steps_ready > 0, "nothing was ever ready for a slow consumer of {threads} threads");
+        assert!(steps_ready > 0, "no batch was ever ready, although the consumer of {threads} threads is slow");
     }
 }
 
@@ -341,11 +346,16 @@ fn the_bench_measures_whole_epochs() {
     let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
-    assert_contains(&error.to_string(), &["transform 0", "contrast", "turns bytes into floats", "normalize"]);
+    let (index, text, problem) = transform_problem(&error);
+    assert_eq!((index, text), (0, "contrast(0.5, 1.5)"));
+    assert_mentions(problem, &["bytes", "floats", "normalize"]);
     let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();
-    assert_contains(&error.to_string(), &["transform 1", "flip", "must be the last transform"]);
+    let (index, text, problem) = transform_problem(&error);
+    assert_eq!(index, 1);
+    assert!(text.starts_with("flip"), "{text}");
+    assert_mentions(problem, &["follows", "floats", "last"]);
 }
 
 #[test]
@@ -356,7 +366,8 @@ fn a_nice_value_out_of_range_is_refused() {
         let order = Box::new(EvalOrder::new(4, 2, 0, 1));
         let pipeline = data.pipeline(OPS, SPEC);
         let error = Loader::start(data.shared(), pipeline, order, options).unwrap_err();
-        assert_contains(&error.to_string(), &[&format!("nice {nice}"), "expected 0 to 19"]);
+        assert!(matches!(&error, Error::Nice { nice: found, .. } if *found == nice), "{error}");
+        assert_mentions(&error.to_string(), &[&format!("nice {nice}"), "0 to 19"]);
     }
 }
 
@@ -446,8 +457,10 @@ fn the_first_error_of_a_batch_is_its_error() {
         let options = Options { threads, io: Io::Mmap, ..Options::default() };
         let mut loader = Loader::start(data.shared(), data.pipeline(&[], LARGE), order, options).unwrap();
         assert_eq!(loader.next().unwrap().unwrap().len(), 10);
-        let error = loader.next().unwrap_err().to_string();
-        assert_contains(&error, &["record 13 at byte", "checksum of the payload"]);
+        let error = loader.next().unwrap_err();
+        let (_, record, fault) = record_fault(&error);
+        assert_eq!(record, 13);
+        assert!(matches!(fault, Fault::Record(RecordFault::PayloadChecksum { .. })), "{error}");
         assert!(matches!(loader.next(), Err(loaders::Error::Stopped)));
     }
 }

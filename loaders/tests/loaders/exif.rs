@@ -1,6 +1,6 @@
 //! EXIF orientation: whole images and parts are turned accordingly, unless the list begins with `ignore_exif`.
 
-use crate::common::{self, TestData};
+use crate::common::{self, TestData, transform_problem};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::Format;
 use loaders::transform::Scratch;
@@ -159,8 +159,11 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
         assert!(run(&old, &turned, id) == expected && run(&old, &upright, id) == expected, "sample {id}");
         assert!(run(&new, &turned, id) != expected, "sample {id}");
     }
-    let error = Pipeline::new(&["flip".into(), "ignore_exif".into()], ImageSpec::new(4, 4, 3), &data.manifest, 1);
-    assert!(error.unwrap_err().to_string().contains("transform 1 `ignore_exif`: it must come before the transforms"));
+    let list = ["flip".to_owned(), "ignore_exif".to_owned()];
+    let error = Pipeline::new(&list, ImageSpec::new(4, 4, 3), &data.manifest, 1).unwrap_err();
+    let (index, text, problem) = transform_problem(&error);
+    assert_eq!((index, text), (1, "ignore_exif"));
+    assert!(problem.contains("before the transforms"), "{problem}");
 }
 
 /// Images with damaged EXIF data are accepted and shown as stored.

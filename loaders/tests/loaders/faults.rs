@@ -1,22 +1,30 @@
 //! Bad data: each problem is an error that names the file, the record, what was expected and found, and what to try.
 
 use std::fs;
+use std::path::Path;
 
-use crate::common::{self, SPEC, TestData, assert_contains, edit, folder, image_file, raw};
-use loaders::example::{self, Example, Format};
-use loaders::{Dataset, EvalOrder, ImageSpec, Loader, Options, shard};
+use crate::common::{self, SPEC, TestData, assert_mentions, edit, folder, image_file, raw, record_fault};
+use loaders::example::{self, Example, ExampleFault, Format};
+use loaders::record::RecordFault;
+use loaders::{Dataset, Error, EvalOrder, Fault, ImageSpec, Loader, Options, shard};
 
 #[test]
 fn missing_and_empty_folders() {
     let dir = folder();
     let absent = dir.join("absent");
-    let message = Dataset::open(&absent).unwrap_err().to_string();
-    assert_contains(&message, &["absent", "there is no such folder", "trireme data convert"]);
-    let message = Dataset::open(&dir).unwrap_err().to_string();
-    assert_contains(&message, &["the folder is empty", "trireme data convert"]);
+    let refused = |folder: &Path, reason: &str, command: &str| {
+        let error = Dataset::open(folder).unwrap_err();
+        assert!(
+            matches!(&error, Error::NoDataset { dir, problem } if dir == folder && problem.contains(reason)),
+            "{error}"
+        );
+        assert_mentions(&error.to_string(), &[command]);
+    };
+    refused(&absent, "no such folder", "trireme data convert");
+    assert!(!Dataset::open(&absent).unwrap_err().to_string().contains("data index"), "a folder that does not exist");
+    refused(&dir, "empty", "trireme data convert");
     fs::write(dir.join("x.tfrecord"), b"").unwrap();
-    let message = Dataset::open(&dir).unwrap_err().to_string();
-    assert_contains(&message, &["it has no dataset.json", "trireme data index"]);
+    refused(&dir, "dataset.json", "trireme data index");
     fs::remove_dir_all(dir).unwrap();
 }
 
@@ -24,8 +32,11 @@ fn missing_and_empty_folders() {
 fn unknown_split() {
     let data = TestData::noise(4, 1, SPEC);
     let dataset = Dataset::open(&data.dir).unwrap();
-    let message = dataset.split("test").unwrap_err().to_string();
-    assert_contains(&message, &["has no split `test`; it has `train`"]);
+    let error = dataset.split("test").unwrap_err();
+    assert!(
+        matches!(&error, Error::UnknownSplit { name, known, .. } if name == "test" && known == "`train`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -33,23 +44,30 @@ fn truncated_shard() {
     let data = TestData::noise(6, 2, SPEC);
     let whole = fs::metadata(data.shard(1)).unwrap().len();
     edit(&data.shard(1), |bytes| bytes.truncate(bytes.len() - 7));
-    let expected = format!("dataset.json says {whole}, found {}", whole - 7);
-    assert_contains(&data.complaint(), &["train-00001-of-00002.tfrecord", &expected, "cut short"]);
+    let error = data.complaint();
+    assert!(
+        matches!(&error, Error::Shard { path, what: "bytes", expected, got }
+            if (path, *expected, *got) == (&data.shard(1), whole, whole - 7)),
+        "{error}"
+    );
 }
 
 #[test]
 fn missing_shard() {
     let data = TestData::noise(6, 2, SPEC);
     fs::remove_file(data.shard(0)).unwrap();
-    assert_contains(&data.complaint(), &["cannot open", "train-00000-of-00002.tfrecord"]);
+    let error = data.complaint();
+    assert!(matches!(&error, Error::Io { action: "open", path, .. } if *path == data.shard(0)), "{error}");
 }
 
 #[test]
 fn missing_index() {
     let data = TestData::noise(6, 2, SPEC);
-    fs::remove_file(shard::index_path(&data.shard(1))).unwrap();
-    let cure = format!("run `trireme data index {}`", data.dir.display());
-    assert_contains(&data.complaint(), &["train-00001-of-00002.tfrecord.idx is missing", &cure]);
+    let missing = shard::index_path(&data.shard(1));
+    fs::remove_file(&missing).unwrap();
+    let error = data.complaint();
+    assert!(matches!(&error, Error::NoIndex { index, dir } if (index, dir) == (&missing, &data.dir)), "{error}");
+    assert_mentions(&error.to_string(), &[&format!("trireme data index {}", data.dir.display())]);
 }
 
 #[test]
@@ -57,16 +75,22 @@ fn index_that_contradicts_the_shard() {
     let data = TestData::noise(6, 1, SPEC);
     let index = shard::index_path(&data.shard(0));
     let good = fs::read_to_string(&index).unwrap();
+    // Returns the problem of the index.
+    let problem = || match data.complaint() {
+        Error::Index { index: path, dir, problem } if (&path, &dir) == (&index, &data.dir) => problem,
+        other => panic!("not the error of the index: {other}"),
+    };
+    let sizes: Vec<u64> = good.lines().map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+    let whole: u64 = sizes.iter().sum();
 
     let short: String = good.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(&index, short).unwrap();
-    assert_contains(&data.complaint(), &[".idx: it covers", "trireme data index"]);
+    assert_mentions(&problem(), &[&(whole - sizes[5]).to_string(), &whole.to_string()]);
 
     fs::write(&index, good.replacen("0 ", "4 ", 1)).unwrap();
-    assert_contains(&data.complaint(), &[".idx: line 1: expected offset 0, got 4"]);
+    assert_mentions(&problem(), &["line 1", "offset 0", "4"]);
 
     // This index covers the file, but has a wrong boundary between the first two records.
-    let sizes: Vec<u64> = good.lines().map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
     let mut entries = vec![(0, sizes[0] + 1), (sizes[0] + 1, sizes[1] - 1)];
     let mut offset = sizes[0] + sizes[1];
     for &size in &sizes[2..] {
@@ -74,11 +98,10 @@ fn index_that_contradicts_the_shard() {
         offset += size;
     }
     shard::write_index(&data.shard(0), &entries).unwrap();
-    let (wrong, right) = (format!("the index says {} bytes", sizes[0] + 1), sizes[0].to_string());
-    assert_contains(&data.complaint(), &["record 0 at byte 0", &wrong, &right]);
+    assert_mentions(&problem(), &["record 0", "byte 0", &(sizes[0] + 1).to_string(), &sizes[0].to_string()]);
 
     fs::write(&index, good.replace('\n', " 1\n")).unwrap();
-    assert_contains(&data.complaint(), &["line 1: expected `offset size`"]);
+    assert_mentions(&problem(), &["line 1", "offset size", &format!("0 {} 1", sizes[0])]);
     fs::write(&index, good).unwrap();
     assert_eq!(data.split().unwrap().len(), 6);
 }
@@ -95,8 +118,13 @@ fn scanning_finds_what_was_written() {
 
     let (offset, _) = entries[3];
     edit(&path, |bytes| bytes[offset as usize + 40] ^= 1);
-    let message = shard::scan_index(&path).unwrap_err().to_string();
-    assert_contains(&message, &[&format!("record 3 at byte {offset}"), "checksum"]);
+    let error = shard::scan_index(&path).unwrap_err();
+    assert!(
+        matches!(error, Error::Record {
+            record: 3, offset: at, fault: Fault::Record(RecordFault::PayloadChecksum { .. }), ..
+        } if at == offset),
+        "{error}"
+    );
 }
 
 #[test]
@@ -109,35 +137,46 @@ fn manifest_that_contradicts_itself_or_the_shards() {
         fs::write(data.dir.join("dataset.json"), text).unwrap();
         data.complaint()
     };
-    let message = spoil(&|m| m.splits.get_mut("train").unwrap().count = 7);
-    assert_contains(&message, &["dataset.json", "split `train`: `count` is 7", "sum to 6"]);
-    let message = spoil(&|m| {
+    let path = data.dir.join("dataset.json");
+    // Checks that the manifest itself is wrong, and that the problem mentions these parts.
+    let refused = |error: Error, parts: &[&str]| match error {
+        Error::Manifest { path: found, problem } if found == path => assert_mentions(&problem, parts),
+        other => panic!("not the error of the manifest: {other}"),
+    };
+    refused(spoil(&|m| m.splits.get_mut("train").unwrap().count = 7), &["split `train`", "`count`", "7", "6"]);
+    let error = spoil(&|m| {
         let split = m.splits.get_mut("train").unwrap();
         split.count = 7;
         split.shards[1].count = 4;
     });
-    assert_contains(&message, &["train-00001-of-00002.tfrecord: records: dataset.json says 4, found 3"]);
-    let message = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].bytes += 1);
-    assert_contains(&message, &["train-00000-of-00002.tfrecord: bytes: dataset.json says"]);
-    let message = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].file = "../x".into());
-    assert_contains(&message, &["expected the name of a file", "got \"../x\""]);
+    assert!(
+        matches!(&error, Error::Shard { path, what: "records", expected: 4, got: 3 } if *path == data.shard(1)),
+        "{error}"
+    );
+    let error = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].bytes += 1);
+    assert!(
+        matches!(&error, Error::Shard { path, what: "bytes", expected, got }
+            if *path == data.shard(0) && *expected == got + 1),
+        "{error}"
+    );
+    let error = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].file = "../x".into());
+    refused(error, &["split `train`", "name of a file", "\"../x\""]);
     for name in ["../train", "/tmp/train", "a/b", "..", ""] {
         let named = |m: &mut loaders::Manifest| {
             let split = m.splits.get("train").unwrap().clone();
             m.splits.insert(name.into(), split);
         };
-        assert_contains(&spoil(&named), &["must be a valid file name", name]);
+        refused(spoil(&named), &["name of a split", &format!("\"{name}\"")]);
     }
-    assert_contains(&spoil(&|m| m.version = 4), &["`version`: expected 1 to 3, got 4"]);
-    assert_contains(&spoil(&|m| m.version = 2), &["`version` is 2, `multi_label` false and the images are uint8: expected version 1"]);
-    assert_contains(&spoil(&|m| m.classes.clear()), &["`classes` is empty"]);
-    let message = spoil(&|m| m.mean.clear());
-    assert_contains(&message, &["`mean` has 0 values but `std` has 3"]);
+    refused(spoil(&|m| m.version = 4), &["`version`", "1 to 3", "4"]);
+    refused(spoil(&|m| m.version = 2), &["`version`", "2", "`multi_label`", "false"]);
+    refused(spoil(&|m| m.classes.clear()), &["`classes`", "empty"]);
+    refused(spoil(&|m| m.mean.clear()), &["`mean`", "0", "`std`", "3"]);
 
-    fs::write(data.dir.join("dataset.json"), "{\"version\": 1,").unwrap();
-    assert_contains(&data.complaint(), &["dataset.json: EOF while parsing"]);
-    fs::write(data.dir.join("dataset.json"), "{\"version\": 1}").unwrap();
-    assert_contains(&data.complaint(), &["dataset.json: missing field `classes`"]);
+    fs::write(&path, "{\"version\": 1,").unwrap();
+    refused(data.complaint(), &["EOF", "line 1"]);
+    fs::write(&path, "{\"version\": 1}").unwrap();
+    refused(data.complaint(), &["missing", "`classes`"]);
 }
 
 #[test]
@@ -154,10 +193,18 @@ fn flipped_byte() {
     let data = TestData::noise(9, 3, SPEC);
     let path = data.shard(2);
     let (offset, _) = shard::scan_index(&path).unwrap()[1];
-    for (at, what) in [(3, "checksum of the length"), (60, "checksum of the payload")] {
+    for (at, of_length) in [(3, true), (60, false)] {
         edit(&path, |bytes| bytes[offset as usize + at] ^= 0x40);
-        let place = format!("train-00002-of-00003.tfrecord, record 1 at byte {offset}");
-        assert_contains(&data.complaint(), &[&place, what, "trireme data verify"]);
+        let error = data.complaint();
+        assert!(matches!(&error, Error::Record { offset: found, .. } if *found == offset), "{error}");
+        let (shard, record, fault) = record_fault(&error);
+        assert_eq!((shard, record), ("train-00002-of-00003.tfrecord", 1));
+        match fault {
+            Fault::Record(RecordFault::LengthChecksum { .. }) => assert!(of_length, "{error}"),
+            Fault::Record(RecordFault::PayloadChecksum { .. }) => assert!(!of_length, "{error}"),
+            other => panic!("{other}"),
+        }
+        assert_mentions(&error.to_string(), &["trireme data verify"]);
         edit(&path, |bytes| bytes[offset as usize + at] ^= 0x40);
     }
 }
@@ -171,27 +218,33 @@ fn label_out_of_range() {
     example::encode(&example, &mut bad);
     payloads[1] = bad;
     let mut data = TestData::of(&payloads, 1, 3);
-    assert_contains(&data.complaint(), &["record 1 at byte", "label 10", "expected 0 to 9", "label_offset"]);
+    let error = data.complaint();
+    let (_, record, fault) = record_fault(&error);
+    assert!(matches!((record, fault), (1, Fault::Label { stored: 10, offset: 0, label: 10, last: 9 })), "{error}");
+    assert_mentions(&error.to_string(), &["label 10", "0 to 9", "label_offset"]);
     // With an offset of 1, a stored 10 is class 9 and a stored 0 is invalid.
     data.manifest.label_offset = 1;
     data.manifest.write(&data.dir).unwrap();
     let split = data.split().unwrap();
     assert_eq!(split.record(1, &mut Vec::new()).unwrap().1, 9);
-    let message = split.record(0, &mut Vec::new()).unwrap_err().to_string();
-    assert_contains(&message, &["record 0", "label 0", "minus label_offset 1: -1"]);
+    let error = split.record(0, &mut Vec::new()).unwrap_err();
+    let (_, record, fault) = record_fault(&error);
+    assert!(matches!((record, fault), (0, Fault::Label { stored: 0, offset: 1, label: -1, last: 9 })), "{error}");
 }
 
 #[test]
 fn sample_that_does_not_exist() {
     let data = TestData::noise(3, 1, SPEC);
-    let message = data.split().unwrap().record(3, &mut Vec::new()).unwrap_err().to_string();
-    assert_contains(&message, &["split `train` has 3 samples", "no sample 3"]);
+    let error = data.split().unwrap().record(3, &mut Vec::new()).unwrap_err();
+    assert!(matches!(&error, Error::NoSample { split, id: 3, len: 3 } if split == "train"), "{error}");
 }
 
 #[test]
 fn payload_that_is_no_example() {
     let data = TestData::of(&[vec![0xff; 30]], 1, 3);
-    assert_contains(&data.complaint(), &["record 0 at byte 0: not a tf.Example"]);
+    let error = data.complaint();
+    let (_, record, fault) = record_fault(&error);
+    assert!(matches!((record, fault), (0, Fault::Example(ExampleFault::Malformed(_)))), "{error}");
 }
 
 #[test]
@@ -207,49 +260,66 @@ fn empty_shards_and_splits_are_allowed() {
 }
 
 /// Returns the loader's error for these payloads with a pipeline for `SPEC`.
-fn loader_complaint(payloads: &[Vec<u8>]) -> String {
+fn loader_complaint(payloads: &[Vec<u8>]) -> Error {
     let data = TestData::of(payloads, 1, 3);
     let order = Box::new(EvalOrder::new(payloads.len() as u64, 8, 0, 1));
     let pipeline = data.pipeline(&["normalize"], SPEC);
     let mut loader = Loader::start(data.shared(), pipeline, order, Options::default()).unwrap();
-    loader.next().unwrap_err().to_string()
+    loader.next().unwrap_err()
 }
 
 #[test]
 fn image_of_another_size() {
     let good = raw(0, &[0; 192], SPEC);
     let other = raw(1, &[0; 9 * 8 * 3], ImageSpec::new(9, 8, 3));
-    assert_contains(
-        &loader_complaint(&[good.clone(), other]),
-        &["tfrecord, record 1 at byte", "image of 9x8x3", "expected 8x8x3", "resize"],
-    );
+    let error = loader_complaint(&[good.clone(), other]);
+    let (_, record, fault) = record_fault(&error);
+    let image = ImageSpec::new(9, 8, 3);
+    assert!(matches!((record, fault), (1, Fault::ImageSize { expected: SPEC, got }) if *got == image), "{error}");
+    assert_mentions(&error.to_string(), &["9x8x3", "8x8x3", "resize(size)"]);
     let short = raw(1, &[0; 191], SPEC);
-    assert_contains(
-        &loader_complaint(&[good, short]),
-        &["record 1", "RAW image of 8x8x3: expected 192 bytes (above 0), got 191"],
-    );
+    let error = loader_complaint(&[good, short]);
+    let (_, record, fault) = record_fault(&error);
+    assert!(matches!((record, fault), (1, Fault::RawLength { spec: SPEC, got: 191 })), "{error}");
+    assert_mentions(&error.to_string(), &["8x8x3", "192", "191"]);
 }
 
 #[test]
 fn image_that_cannot_be_decoded() {
-    for (encoded, part) in [
-        (&b"neither"[..], "neither a PNG nor a JPEG file: it starts with"),
-        (b"\x89PNG\r\n\x1a\n and no more", "cannot decode the PNG image"),
-        (b"\xff\xd8\xff and no more", "cannot decode the JPEG image"),
+    for (encoded, expected) in [
+        (&b"neither"[..], None),
+        (b"\x89PNG\r\n\x1a\n and no more", Some("PNG")),
+        (b"\xff\xd8\xff and no more", Some("JPEG")),
     ] {
         let mut payload = Vec::new();
         let example = Example { height: 8, width: 8, channels: 3, ..image_file(encoded, Format::Jpeg) };
         example::encode(&example, &mut payload);
-        assert_contains(&loader_complaint(&[payload]), &["record 0 at byte 0", part]);
+        let error = loader_complaint(&[payload]);
+        let (_, record, fault) = record_fault(&error);
+        let found = match fault {
+            Fault::Unknown(advice) => {
+                assert_mentions(advice, &["\"neither\""]);
+                None
+            }
+            Fault::Decode { format, .. } => Some(*format),
+            other => panic!("{other}"),
+        };
+        assert_eq!((record, found), (0, expected), "{error}");
     }
 }
 
 #[test]
 fn sizes_that_cannot_be() {
     let huge = ImageSpec::new(u32::MAX, u32::MAX, u32::MAX);
-    for (spec, part) in [(ImageSpec::new(0, 0, 0), "`image/height` is missing or 0"), (huge, "RAW image of")] {
+    let fault_of = |spec| {
         let data = TestData::of(&[raw(0, &[], spec)], 1, 3);
-        let message = data.split().unwrap().images().unwrap_err().to_string();
-        assert_contains(&message, &["record 0 at byte 0: ", part]);
-    }
+        match data.split().unwrap().images().unwrap_err() {
+            Error::Record { record: 0, offset: 0, fault, .. } => fault,
+            other => panic!("not the error of record 0: {other}"),
+        }
+    };
+    let fault = fault_of(ImageSpec::new(0, 0, 0));
+    assert!(matches!(fault, Fault::Example(ExampleFault::RawSize("image/height"))), "{fault}");
+    let fault = fault_of(huge);
+    assert!(matches!(fault, Fault::RawLength { spec, got: 0 } if spec == huge), "{fault}");
 }

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use crate::common::{self, SPEC, TestData, assert_contains};
+use crate::common::{self, SPEC, TestData, assert_mentions};
 use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
@@ -114,12 +114,9 @@ fn a_shard_cut_short_is_named() {
     let output = child("ours");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
-    assert_contains(&out, &["record 0: true"]);
+    assert_mentions(&out, &["record 0: true"]);
     assert!(!out.contains("still here"));
-    assert_contains(
-        &err,
-        &["rank 3: shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
-    );
+    assert_mentions(&err, &["rank 3", "shard", "train-00000-of-00001.tfrecord", "byte offset", "cut short"]);
 }
 
 #[test]
@@ -127,9 +124,9 @@ fn a_source_cut_short_is_named_and_called_no_shard() {
     let output = child("source");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
-    assert_contains(&out, &["inside: true"]);
+    assert_mentions(&out, &["inside: true"]);
     assert!(!out.contains("still here"));
-    assert_contains(&err, &["images.bin: cannot read at byte offset ", "cut short while in use", "restore it"]);
+    assert_mentions(&err, &["images.bin", "byte offset", "10000 bytes", "cut short", "restore"]);
     assert!(err.contains("file /") && !err.contains("shard /"), "{err}");
 }
 
@@ -138,12 +135,9 @@ fn a_shard_that_a_loader_mapped_is_named() {
     let output = child("loader");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
-    assert_contains(&out, &["batch 0: true"]);
+    assert_mentions(&out, &["batch 0: true"]);
     assert!(!out.contains("still here"));
-    assert_contains(
-        &err,
-        &["shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
-    );
+    assert_mentions(&err, &["shard", "train-00000-of-00001.tfrecord", "byte offset", "cut short"]);
 }
 
 #[test]

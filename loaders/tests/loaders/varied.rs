@@ -1,11 +1,11 @@
 //! Images of various sizes and formats: decoding a part of an image returns the same pixels as decoding the whole
 //! image.
 
-use crate::common::{self, TestData, assert_contains, raw};
+use crate::common::{self, TestData, assert_mentions, raw, record_fault, transform_problem};
 use loaders::decode::{decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;
-use loaders::{Draws, ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
+use loaders::{Draws, Error, Fault, ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
 /// Returns an image of smooth shapes with some noise: `height` x `width` x 3 bytes.
@@ -103,27 +103,42 @@ fn a_loader_takes_images_of_various_sizes_and_formats() {
 }
 
 #[test]
-fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
+fn lists_that_leave_various_sizes_are_refused_with_the_transforms_that_help() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
-    for (ops, parts) in [
-        (&["flip", "normalize"][..], &["transform 0 `flip`", "various sizes", "random_resized_crop(size)"][..]),
-        (&["normalize"], &["transform 0 `normalize`", "various sizes", "resize(size)"]),
-        (&["random_resized_crop(0)", "normalize"], &["transform 0 `random_resized_crop(0)`"]),
-        (&["random_resized_crop(32"], &["transform 0 `random_resized_crop(32`"]),
-        (&["center_crop(4)"], &["transform 0 `center_crop(4)`", "various sizes"]),
-        (&[], &["various sizes", "begin the list with random_resized_crop(size)"]),
-        (&["resize(8)"], &["various sizes"]),
-        (&["resize(8)", "center_crop(9)"], &["transform 1", "does not fit into images whose short side is 8"]),
-        (&["resize(8)", "random_resized_crop(4)"], &["transform 1", "must be the first"]),
-        (&["random_resized_crop(8, 0)"], &["0 < min_area"]),
-        (&["random_resized_crop(8, 0.5, 0.4)"], &["max_area"]),
-        (&["random_resized_crop(8, 0.5, 1, 2, 1)"], &["max_aspect"]),
-        (&["random_resized_crop(8, 0.5, 1, 2)"], &["expected 1, 2, 3 or 5 arguments"]),
-    ] {
+    let error_of = |ops: &[&str]| {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
-        let error = Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err();
-        assert_contains(&error.to_string(), parts);
-        assert_eq!(error.is_about_sizes(), parts.contains(&"various sizes"), "{error}");
+        Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err()
+    };
+    let helpful = ["random_resized_crop(size)", "resize(size)", "center_crop(size)"];
+    // No transform has a problem of its own, but the list as a whole leaves various sizes.
+    for ops in [&[] as &[&str], &["resize(8)"]] {
+        let error = error_of(ops);
+        assert!(matches!(error, Error::VariousSizes { images: VARIED }) && error.is_about_sizes(), "{error}");
+        assert_mentions(&error.to_string(), &helpful);
+    }
+    // The first transform needs images of the same size.
+    for ops in [&["flip", "normalize"][..], &["normalize"], &["center_crop(4)"]] {
+        let error = error_of(ops);
+        let (index, text, problem) = transform_problem(&error);
+        assert_eq!((index, text), (0, ops[0]));
+        assert!(error.is_about_sizes(), "{error}");
+        assert_mentions(problem, &helpful);
+    }
+    for (ops, wrong, parts) in [
+        (&["random_resized_crop(0)", "normalize"][..], 0, &["1 to 65535", "0"][..]),
+        (&["random_resized_crop(32"], 0, &["`)`"]),
+        (&["resize(8)", "center_crop(9)"], 1, &["9x9", "short side", "8"]),
+        (&["resize(8)", "random_resized_crop(4)"], 1, &["resizes", "first"]),
+        (&["random_resized_crop(8, 0)"], 0, &["0 < min_area <= max_area <= 1", "0 and 1"]),
+        (&["random_resized_crop(8, 0.5, 0.4)"], 0, &["0 < min_area <= max_area <= 1", "0.5 and 0.4"]),
+        (&["random_resized_crop(8, 0.5, 1, 2, 1)"], 0, &["0 < min_aspect <= max_aspect", "2 and 1"]),
+        (&["random_resized_crop(8, 0.5, 1, 2)"], 0, &["1, 2, 3 or 5", "4"]),
+    ] {
+        let error = error_of(ops);
+        let (index, text, problem) = transform_problem(&error);
+        assert_eq!((index, text), (wrong, ops[wrong]));
+        assert!(!error.is_about_sizes(), "{error}");
+        assert_mentions(problem, parts);
     }
 }
 
@@ -136,9 +151,14 @@ fn the_first_odd_image_is_named_without_advice() {
         raw(id, &vec![7; spec.values()], spec)
     };
     let data = TestData::of(&[payload(0, 5), payload(1, 5), payload(2, 6)], 1, 3);
-    let text = data.shared().one_size().unwrap_err().to_string();
-    assert_contains(&text, &["record 2 at byte", "image of 6x4x3", "5x4x3"]);
-    assert!(!text.contains("random_resized_crop"), "{text}");
+    let error = data.shared().one_size().unwrap_err();
+    let (_, record, fault) = record_fault(&error);
+    let (usual, odd) = (ImageSpec::new(5, 4, 3), ImageSpec::new(6, 4, 3));
+    assert!(
+        matches!((record, fault), (2, Fault::DifferentSize { first, got }) if (*first, *got) == (usual, odd)),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("random_resized_crop"), "{error}");
 }
 
 /// The data set has so many images that the header of the one with a different size is not read. `dataset.json` says

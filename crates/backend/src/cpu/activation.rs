@@ -9,7 +9,7 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::{UNIT, clear_padding};
 use super::vector::exp;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.

@@ -6,7 +6,7 @@ use net::Add;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 simd! {

@@ -101,11 +101,12 @@ mod tests {
         let rank_0s = other(&here, &format!("/there/own.txt; {row}"));
         cpu.adopt(&rank_0s);
         assert_eq!(cpu.used(), rank_0s);
-        assert!(AlgorithmChoice::describe(&cpu).starts_with("convolutions by table /there/own.txt, for oneDNN"));
+        let said = AlgorithmChoice::describe(&cpu);
+        assert!(said.contains("table /there/own.txt,") && said.contains(&here), "{said}");
         let named = Cpu::new(1).unwrap().with_table(Table::named("none").unwrap());
         named.adopt(&rank_0s);
         assert_eq!(named.used(), other(&here, "none"));
         let said = AlgorithmChoice::describe(&named);
-        assert!(said.starts_with("convolutions by no table (named by TRIREME_CPU_TABLE), for"), "{said}");
+        assert!(said.contains("no table") && said.contains(VARIABLE), "{said}");
     }
 }

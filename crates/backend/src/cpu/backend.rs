@@ -7,6 +7,7 @@ use super::buf::{AlignedBuf, as_u16, as_u16_mut};
 use super::device::Cpu;
 use super::number::Bf16;
 use super::{flat, loss, onednn, relayout, update};
+use crate::error::READS_FLATTENED;
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
@@ -34,9 +35,9 @@ fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
         "its inputs have different memory layouts, such as the image itself and the output of a convolution; \
-         put a convolution or a linear layer between"
+         put a convolution or a linear layer between them"
     } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
-        "it reads a flattened image, which has another memory order than a vector; put a linear layer between"
+        READS_FLATTENED
     } else {
         return Ok(());
     };

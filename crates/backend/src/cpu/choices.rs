@@ -267,7 +267,7 @@ mod processor_tests {
     use super::*;
 
     #[test]
-    fn registers_then_maker_and_family_name_the_table() {
+    fn instruction_set_manufacturer_and_family_select_the_table() {
         let [zen4, zen5, later] = [25, 26, 27].map(|family| Manufacturer::Amd { family });
         assert_eq!(table(Isa::Sse41, &zen4), "none");
         for manufacturer in [&zen4, &zen5, &Manufacturer::Other] {
@@ -280,7 +280,7 @@ mod processor_tests {
     }
 
     #[test]
-    fn the_maker_is_who_the_kernel_says() {
+    fn the_manufacturer_is_the_one_in_proc_cpuinfo() {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let family = || {
             let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
@@ -307,16 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_not_there_or_broken_is_refused_by_name_and_line() {
+    fn missing_and_invalid_tables_are_refused_by_name_and_line() {
         let why = Table::named("zen9").unwrap_err();
-        let wanted = "\"zen9\" is neither built in (zen4, zen5, intel-avx512, avx2, none) nor a file that can be read (No such file";
-        assert!(why.starts_with(wanted), "{why}");
+        let parts = ["\"zen9\"", "(zen4, zen5, intel-avx512, avx2, none)", "(No such file"];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
         let why = Table::new("own.txt", "# by hand\n\n3 64 64 32 32 winograd\n3 64\n").unwrap_err();
-        assert!(why.starts_with("own.txt: line 4, \"3 64\": expected"), "{why}");
+        assert!(why.starts_with("own.txt: line 4, \"3 64\": "), "{why}");
     }
 
     #[test]
-    fn a_row_says_who_computes_its_sizes_and_no_others() {
+    fn a_row_selects_kernels_for_its_sizes_only() {
         let table = Table::new("test", "3 16 16 32 32 onednn 1.2\n3 64 64 32 32 winograd 0.5").unwrap();
         let choice = |sizes: &str| table.choice(&format!("{sizes} onednn").parse::<Row>().unwrap().sizes);
         assert_eq!(choice("3 16 16 32 32"), Some(Kernels::OneDnn));
@@ -325,7 +325,8 @@ mod tests {
             assert_eq!(choice(other), None, "{other}");
         }
         assert_eq!(table.describe(), "table test");
-        assert_eq!(Table::new("test", "# nothing").unwrap().describe(), "table test without rows");
+        let empty = Table::new("test", "# nothing").unwrap().describe();
+        assert!(empty.starts_with("table test ") && empty.contains("rows"), "{empty}");
         assert_eq!(Table::named(NONE).unwrap().describe(), "no table");
     }
 
@@ -356,16 +357,16 @@ mod rows_tests {
     }
 
     #[test]
-    fn a_line_that_is_no_row_is_named_and_told_why() {
+    fn invalid_rows_are_refused_with_line_and_reason() {
         for (line, why) in [
             ("3 16 16 32", "expected kernel"),
             ("3 16 x 32 32 onednn", "\"x\""),
-            ("3 16 16 32 32", "expected onednn or winograd"),
-            ("3 16 16 32 32 2", "expected onednn or winograd"),
+            ("3 16 16 32 32", "expected onednn"),
+            ("3 16 16 32 32 2", "expected onednn"),
             ("1 16 16 32 32 onednn", "kernel 1 at stride 1"),
             ("5 16 16 32 32 2 onednn", "kernel 5 at stride 2"),
-            ("3 16 16 32 32 winnograd", "expected onednn or winograd, got \"winnograd\""),
-            ("3 16 16 32 32 winograd fast", "expected a ratio, got \"fast\""),
+            ("3 16 16 32 32 winnograd", "winograd, got \"winnograd\""),
+            ("3 16 16 32 32 winograd fast", "ratio, got \"fast\""),
             ("5 16 16 8 8 winograd 0.5", "an earlier line"),
         ] {
             let text = format!("# one\n5 16 16 8 8 onednn\n\n{line}");
@@ -385,6 +386,6 @@ mod rows_tests {
         let second = merged(&text, "there", &[16], &rows(&[newer])).unwrap();
         assert_eq!(second, format!("# by hand\n{HEAD}# Measured with 16 images, there\n{newer}\n{large}\n"));
         let why = merged("# x\nrubbish\n", "there", &[16], &rows(&[newer])).unwrap_err();
-        assert!(why.starts_with("line 2, \"rubbish\": expected kernel"), "{why}");
+        assert!(why.starts_with("line 2, \"rubbish\": "), "{why}");
     }
 }

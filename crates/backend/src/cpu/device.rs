@@ -271,7 +271,7 @@ mod tests {
         assert!(notes(None, Precision::Bf16).is_empty() && notes(Some("avx2"), Precision::F32).is_empty());
         assert_eq!(notes(Some("avx2"), Precision::Bf16).len(), 1);
         let Err(Unavailable { why, .. }) = described(Some("zen")) else { panic!("taken") };
-        assert!(why.starts_with("TRIREME_CPU_TABLE: \"zen\" is neither built in"), "{why}");
-        assert!(why.contains("; unset TRIREME_CPU_TABLE"), "{why}");
+        assert!(why.starts_with("TRIREME_CPU_TABLE: "), "{why}");
+        assert!(why.contains("\"zen\"") && why.contains("unset "), "{why}");
     }
 }

@@ -5,7 +5,7 @@ use net::DropPath;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use crate::draws::drop_path_factor;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, op: &DropPath, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {

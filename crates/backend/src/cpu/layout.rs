@@ -194,6 +194,14 @@ impl ParamFormat for Format {
         }
     }
 
+    fn describe(&self) -> String {
+        match self {
+            Format::Weights(md) => format!("dimensions {md:?}"),
+            Format::Panels(panels) => panels.describe(),
+            Format::Plain(n) => n.describe(),
+        }
+    }
+
     fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
         match self {
             Format::Weights(md) => {

@@ -14,9 +14,16 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// The channels of `image` must fill their blocks.
+    /// Creates the layout. The number of channels of `image` must be a multiple of its block size.
     pub fn new(outputs: usize, image: &TensorDesc) -> Self {
         Self { outputs, image: TensorDesc { n: 1, ..*image } }
+    }
+
+    /// Describes the layout for messages.
+    pub fn describe(&self) -> String {
+        let TensorDesc { n: _, shape, block, bf16 } = self.image;
+        let number = if bf16 { "bf16" } else { "f32" };
+        format!("panels for {} outputs from {shape} in {number}, blocks of {block} channels", self.outputs)
     }
 
     /// Returns the number of elements in memory.

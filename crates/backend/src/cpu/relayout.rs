@@ -144,7 +144,9 @@ fn required_order(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>
             return None;
         }
         Op::Norm(_) | Op::Add(_) => r.x.iter().map(channels_last).collect(),
-        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(channels_last).collect(),
+        Op::Concat(_) | Op::Shortcut(_) | Op::Channels(_) if cpu.channels_last => {
+            r.x.iter().map(channels_last).collect()
+        }
         _ if r.x.iter().all(|x| x.block == 1) => return None,
         _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
     })
@@ -181,7 +183,7 @@ pub(super) fn plan(
     if required == r.x && step == [1, 1] {
         return of(r);
     }
-    // There are no fusions with the neighbours, because they do not know of the copies.
+    // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
     let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
         // The gradient of the aliased input is in dy.

@@ -101,8 +101,8 @@ fn extent<S: Vectors, const R: usize, const C: usize>([down, across]: [usize; 2]
 }
 
 impl<'a, S: Vectors, const R: usize, const C: usize> Grid<'a, S, R, C> {
-    /// `steps` are the floats from row to row and from column to column. Panics if the last register is not inside the
-    /// slice.
+    /// Creates a grid. `steps` are the distances between rows and between columns, in floats. Panics if the last
+    /// register is not inside the slice.
     #[inline(always)]
     pub fn new(set: S, from: &'a [f32], steps: [usize; 2]) -> Self {
         Self { set, from: &from[..extent::<S, R, C>(steps)], steps }
@@ -142,7 +142,8 @@ pub const MOST_LANES: usize = 16;
 /// Work that is compiled for each instruction set.
 pub trait Job {
     type Output;
-    /// Implementations must be `#[inline(always)]`.
+    /// Does the work. Implementations must be `#[inline(always)]`, because only inlined code is compiled for the
+    /// instruction set.
     fn run<S: Vectors>(self, set: S) -> Self::Output;
 }
 

@@ -4,6 +4,7 @@
 use net::{Reads, Shape};
 
 use super::device::Cuda;
+use crate::error::READS_FLATTENED;
 use crate::{Error, ParamFormat, PlanRequest, TensorDesc};
 
 /// Describes n images in (h, w, c) order.
@@ -26,10 +27,7 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     }
     let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
     if flattened && (by_channel || r.x.len() > 1) {
-        return Err(unfit(
-            "its input is a flattened image, which has another memory order than a vector; put a linear layer \
-             between them",
-        ));
+        return Err(unfit(READS_FLATTENED));
     }
     // a linear layer, and an operation that only passes its input on, sees a flattened image as an image
     let seen = |(d, s): (&TensorDesc, &Shape)| if flattened { *d } else { channels_last(d.n, *s) };
@@ -57,6 +55,15 @@ impl ParamFormat for Format {
         match self {
             Format::Plain(n) => *n,
             Format::ChannelsLast { outer, channels, plane } => outer * channels * plane,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Format::Plain(n) => n.describe(),
+            Format::ChannelsLast { outer, channels, plane } => {
+                format!("channels last: {outer} x {plane} positions x {channels} channels")
+            }
         }
     }
 

@@ -41,8 +41,10 @@ pub struct PassBlocks {
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// The host's copy. `scale_settle` updates it.
+    /// The host's copies of the scale after the last [`SCALES_KEPT`] updates, which `scale_settle` writes in turn.
     pub scale_seen: Pinned<f32>,
+    /// Number of updates since the scale was set.
+    pub updates: u64,
 }
 
 impl PassBlocks {
@@ -59,16 +61,18 @@ impl PassBlocks {
             not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
             scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
             scale_state: CudaBuf::zeroed(queues, 8, "the loss's scale")?,
-            scale_seen: Pinned::new(queues.context(), 4, "the loss's scale")?,
+            scale_seen: Pinned::new(queues.context(), 4 * SCALES_KEPT, "the loss's scale")?,
+            updates: 0,
         };
         let first = if precision == Precision::F16 { FIRST_SCALE } else { 1.0 };
         blocks.set_scale(LossScale { scale: first, ..LossScale::default() })?;
         Ok(blocks)
     }
 
-    /// Returns the loss scale that `scale_settle` last reported.
-    pub fn scale(&self) -> LossScale {
-        let seen = self.scale_seen.as_slice();
+    /// Returns the loss scale before the last `later` updates, which the GPU may not have finished.
+    pub fn scale(&self, later: u64) -> LossScale {
+        let place = self.updates.saturating_sub(later) as usize % SCALES_KEPT;
+        let seen = &self.scale_seen.as_slice()[4 * place..];
         LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
     }
 
@@ -77,8 +81,9 @@ impl PassBlocks {
         let LossScale { scale, good, bad, lost } = to;
         self.scale.write(0, &[scale, 1.0 / scale])?;
         // the counts are integers stored in f32 words
-        self.scale_state.write(0, &[good, 0, bad, 0, lost].map(f32::from_bits))?;
-        self.scale_seen.as_mut_slice().copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
+        self.scale_state.write(0, &[good, 0, bad, 0, lost, 0].map(f32::from_bits))?;
+        self.scale_seen.as_mut_slice()[..4].copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
+        self.updates = 0;
         Ok(())
     }
 
@@ -172,7 +177,8 @@ impl Inbox {
         differ
     }
 
-    /// Lets a kernel that `launch` enqueues copy the whole inbox.
+    /// Copies the whole inbox to the GPU with a kernel. `launch` must enqueue this kernel. It gets the host's words to
+    /// read and the GPU's words to write.
     pub fn send_by(
         &mut self,
         stream: &Stream,
@@ -226,6 +232,9 @@ impl Inbox {
 
 /// Number of passes whose sums are kept.
 pub const PLACES: usize = 2;
+/// Number of loss scales that are kept, one per update. While the host reads the scale before a pass, this pass and
+/// the next one may already have their updates.
+pub const SCALES_KEPT: usize = PLACES + 1;
 
 /// Results of passes for the host: loss and correct predictions. There are two places, so that the host can enqueue the
 /// next pass before it has read the sums of the previous one. Otherwise the GPU would wait for the host.

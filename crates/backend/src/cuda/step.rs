@@ -15,7 +15,7 @@ const PIECE: usize = 4096;
 /// Lists and work memory of an optimizer step.
 #[derive(Default)]
 pub struct StepLists {
-    /// Keyed by the parameters' address and whether any of their gradients are in 16 bits.
+    /// Keyed by the parameters' address and whether any of their gradients are stored in 16 bits.
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
     /// Keyed by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
@@ -27,7 +27,7 @@ pub struct StepLists {
 pub struct UnitList {
     pub pieces: CudaBuf,
     pub count: usize,
-    /// Minimum number of elements in the bucket.
+    /// The bucket must have at least this many elements.
     pub end: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct UnitList {
 pub struct Pieces {
     /// The groups that the list was made for.
     pub of: Vec<ParamGroup>,
-    /// Parameters whose gradients are in 16 bits.
+    /// Parameters whose gradients are stored in 16 bits.
     pub narrow: Vec<Slot>,
     pub list: CudaBuf,
     pub count: usize,
@@ -60,7 +60,7 @@ pub struct NormBucket {
     /// Index of each tensor's first piece, and the end.
     pub first: CudaBuf,
     pub tensors: usize,
-    /// Minimum number of elements in the bucket.
+    /// The bucket must have at least this many elements.
     pub end: usize,
 }
 
@@ -77,7 +77,7 @@ pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     pub range: Range<usize>,
-    /// Whether the gradients in this part are in 16 bits.
+    /// Whether the gradients in this part are stored in 16 bits.
     pub narrow: bool,
 }
 

@@ -6,7 +6,7 @@ use net::Activation;
 
 use super::device::HostBuf;
 use super::device::Reference;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(op: &Activation, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {

@@ -4,7 +4,7 @@ use net::DropPath;
 
 use super::device::{HostBuf, Reference};
 use crate::draws::drop_path_factor;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(op: &DropPath, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {

@@ -5,7 +5,6 @@
 
 mod device;
 mod loss;
-mod update;
 
 macro_rules! modules {
     ($($file:ident $name:ident,)*) => {

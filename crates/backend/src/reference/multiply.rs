@@ -4,7 +4,7 @@ use net::Multiply;
 
 use super::conv::store;
 use super::device::{HostBuf, Reference};
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(_: &Multiply, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {

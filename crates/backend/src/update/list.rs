@@ -29,15 +29,10 @@ macro_rules! rules {
         /// An update rule with its numbers for one step.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Rule {
-            $(#[doc = concat!("See `backend/update/", stringify!($file), ".rs` and the kernel beside it.")] $name(super::$file::$rule)),+
+            $(#[doc = concat!("See `backend/update/", stringify!($file), ".rs` and its kernel in `rules.cu`.")] $name(super::$file::$rule)),+
         }
 
         impl Rule {
-            /// Name and text of each rule's CUDA source, which needs `update.cu` before it.
-            pub const SOURCES: &'static [(&'static str, &'static str)] = &[
-                $((concat!(stringify!($file), ".cu"), include_str!(concat!(stringify!($file), ".cu")))),+
-            ];
-
             /// Calls [`UpdateRule::slots`].
             pub fn slots(&self) -> usize {
                 match self { $(Rule::$name(rule) => rule.slots()),+ }

@@ -1,7 +1,7 @@
 //! How an optimizer step is computed, independent of devices: update rules, and the rates that follow from tensor
 //! norms.
 //!
-//! Each rule has a file here with its formula, which the reference and the CPU share, and a file with its CUDA kernel.
+//! Each rule has a file here with its formula, which the reference and the CPU share, and a CUDA kernel in `rules.cu`.
 //! `list.rs` has a line for each rule, and [`Rule`] is generated from it.
 //!
 //! Every rule keeps an element at zero if its parameter, gradient and slots are zero, so the padding of blocked layouts
@@ -9,7 +9,6 @@
 
 mod clipping;
 mod list;
-pub mod rates;
 mod rule;
 
 macro_rules! modules {
@@ -24,3 +23,22 @@ pub use clipping::{NormedTensor, Norms, UnitTensor, Units};
 pub use list::{ParamGroup, Rule, Update};
 pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
+
+/// The factors of a step that all its updates share, and their indices in a buffer. From [`FIRST`] on, it has each
+/// tensor's factor on the learning rate, including the trust ratio, in the order of
+/// [`Norms::tensors`](Norms::tensors).
+pub mod rates {
+    /// Factor on all gradients from clipping by norm, or 1.
+    pub const GRADIENT: usize = 0;
+    /// Norm of all gradients together, before clipping.
+    pub const NORM: usize = 1;
+    /// Always 1: the factor of groups that have no own factor.
+    pub const PLAIN: usize = 2;
+    /// Index of the first tensor's factor.
+    pub const FIRST: usize = 3;
+
+    /// Returns the factors of a step that needs no norms.
+    pub fn plain(tensors: impl Iterator<Item = f32>) -> Vec<f32> {
+        [1.0, 0.0, 1.0].into_iter().chain(tensors).collect()
+    }
+}

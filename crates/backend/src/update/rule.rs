@@ -86,7 +86,7 @@ pub trait UpdateRule {
     }
 }
 
-/// Returns 1 or 0 as kernels expect a flag.
+/// Converts a flag to 1 or 0, because the numbers of a kernel are all f64.
 pub(super) fn flag(on: bool) -> f64 {
     f64::from(u8::from(on))
 }

@@ -7,9 +7,22 @@
 mod ema;
 mod method;
 mod optimizer;
-pub mod schedule;
 pub mod score;
 pub mod spec;
+
+/// Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
+pub mod schedule {
+    mod decay;
+    mod rates;
+    #[cfg(test)]
+    mod tests;
+
+    pub use decay::{
+        AfterWarmup, Anneal, Constant, Cosine, Decay, Exponential, OneCycle, Plateau, Polynomial, ScheduleError, Step,
+        WarmRestarts, WarmupFrom,
+    };
+    pub use rates::{Extension, Schedule, ScheduleKind, ScheduleSpec};
+}
 
 macro_rules! modules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use backend::update::{NormedTensor, Norms, Units, rates};
-use backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
+use backend::{Arena, Backend, Buffer, Error, LossScaling, ParamGroup, Update};
 
 use super::ema::Ema;
 use super::method::{Method, SlotSpec};
@@ -177,8 +177,8 @@ impl<B: Backend> Optimizer<B> {
         self.method.rule(1) != self.method.rule(2)
     }
 
-    /// Lets the next pass bring the numbers of the step that follows it to the device, if the device has a queue. Without
-    /// this, the copy would make the host wait for that pass before it can begin another one.
+    /// Sends the numbers of the next step to the device together with the inputs of the next pass, if the device has a
+    /// queue. A separate copy after the pass would make the host wait for the pass before it can begin another one.
     pub fn announce(&self, graph: &Graph<B>, lr: f64, ema: Option<&Ema<B>>) -> Result<(), Error> {
         let next = self.numbers(self.steps + 1, lr, ema);
         graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))
@@ -194,7 +194,7 @@ impl<B: Backend> Optimizer<B> {
     /// ranks, and clipping changes them in place. A device with a queue only enqueues the step. Returns false if it is
     /// already known that a parameter is not finite.
     pub fn start_step(&mut self, graph: &mut Graph<B>, lr: f64, mut ema: Option<&mut Ema<B>>) -> Result<bool, Error> {
-        let next = self.advance(lr, ema.as_deref());
+        let next = self.advance(graph.backend(), lr, ema.as_deref());
         let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
         let (backend, weights, grads) = graph.to_update();
@@ -229,7 +229,7 @@ impl<B: Backend> Optimizer<B> {
         lr: f64,
         mut ema: Option<&mut Ema<B>>,
     ) -> Result<(), Error> {
-        let next = self.advance(lr, ema.as_deref());
+        let next = self.advance(graph.backend(), lr, ema.as_deref());
         let mut averages = ema.as_mut().map(|ema| &mut ema.weights);
         let held = graph.is_frozen();
         let key = self.key(held, averages.as_deref().into_iter());
@@ -257,8 +257,9 @@ impl<B: Backend> Optimizer<B> {
     }
 
     /// Counts a step and returns its numbers.
-    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
+    fn advance(&mut self, backend: &B, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
+        backend.loss_scaling().into_iter().for_each(LossScaling::count_update);
         self.numbers(self.steps, lr, ema)
     }
 

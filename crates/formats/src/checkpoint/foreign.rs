@@ -348,7 +348,11 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
         Some(TypeDescriptor::FixedUnicode(1..=MAX_NAME_BYTES)) => {
             attribute.read_raw::<FixedUnicode<MAX_NAME_BYTES>>().map(strings)
         }
-        other => Err(format!("a list of names of type {other:?}").into()),
+        other => {
+            let kind = other.map_or_else(|| "unknown".into(), |other| other.to_string());
+            Err(format!("a list of names has the type {kind}, expected strings of at most {MAX_NAME_BYTES} bytes")
+                .into())
+        }
     }
 }
 

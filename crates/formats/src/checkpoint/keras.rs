@@ -273,17 +273,17 @@ mod tests {
     #[test]
     fn tensors_that_do_not_fit_are_refused_with_expected_and_actual() {
         let linear = kind("linear", Some([3, 2, 2]));
-        let refused = |kind, tensors: &[Tensor]| to_keras(kind, tensors).unwrap_err();
-        assert!(refused(linear, &[tensor("weight", &[2, 13])]).contains("13 inputs, but 3 x 2 x 2"));
-        assert!(refused(kind("conv", None), &[tensor("weight", &[2, 3])]).contains("[2, 3]"));
-        assert!(
-            refused(kind("conv", None), &[tensor("gamma", &[2])])
-                .contains("gamma is unknown, expected one of weight, bias")
-        );
+        let refused = |kind, tensors: &[Tensor], parts: &[&str]| {
+            let text = to_keras(kind, tensors).unwrap_err();
+            parts.iter().for_each(|part| assert!(text.contains(part), "expected {part:?} in: {text}"));
+        };
+        refused(linear, &[tensor("weight", &[2, 13])], &["tensor weight", "13 inputs", "3 x 2 x 2"]);
+        refused(kind("conv", None), &[tensor("weight", &[2, 3])], &["tensor weight", "[2, 3]"]);
+        refused(kind("conv", None), &[tensor("gamma", &[2])], &["tensor gamma", "weight, bias"]);
         let swapped = [tensor("bias", &[2]), tensor("weight", &[2])];
-        assert!(refused(kind("norm", None), &swapped).contains("weight is in the wrong place"));
+        refused(kind("norm", None), &swapped, &["tensor weight", "order"]);
         let short = ("bias".to_string(), vec![3], vec![0.0; 2]);
-        assert!(refused(kind("norm", None), &[short]).contains("[3] has 2 values"));
+        refused(kind("norm", None), &[short], &["tensor bias", "[3]", "2 values"]);
         let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);
         assert!(from_keras(kind("linear", None), &[overflow]).is_err());
         let endless = ("kernel".to_string(), vec![usize::MAX, 0], vec![]);

@@ -1,7 +1,8 @@
 //! Model files (`model.h5`) and checkpoints, in HDF5.
 //!
 //! - `model`: a trained network; [`mod@model_file`]: the layout of model files
-//! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes
+//! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes, with the state of rules that depend on
+//!   scores, such as `[stop]`
 //! - [`mod@keras`]: conversion between PyTorch's names and layouts (in memory) and Keras's (in model.h5)
 //! - `h5`: writes groups, attributes and arrays; [`foreign`]: rewrites files of other programs in a child process. Only
 //!   these two use libhdf5
@@ -9,7 +10,6 @@
 //! - `reader`: reads our files without libhdf5
 //! - [`KerasFile`]: files that only Keras reads; [`Described`]: information about a network for other programs
 //! - `checksum`: a checksum after the HDF5 data; `seal`: checksums of the parts, which survive edits by other programs
-//! - `rule_states`: the state of rules that depend on scores, such as `[stop]`
 //! - `atomic`: atomic replacement of files
 //!
 //! Other code decides when to write files, and which tensors a network has.
@@ -25,7 +25,6 @@ mod keras_weights;
 mod model;
 pub mod model_file;
 mod reader;
-mod rule_states;
 mod seal;
 pub mod state_file;
 mod version;
@@ -39,5 +38,4 @@ pub use keras_file::{Described, KerasFile, KerasLayer};
 pub use keras_weights::{KerasWeights, read_weights};
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;
-pub use rule_states::{RuleStates, StopState};
-pub use state_file::{Best, LabelScores, Progress, StateFile, Sums};
+pub use state_file::{Best, LabelScores, Progress, RuleStates, StateFile, StopState, Sums};

@@ -310,8 +310,7 @@ mod tests {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", NEWEST + 1)
         });
-        let newer = matches!(error, Error::Newer { version, .. } if version == NEWEST + 1);
-        assert!(newer && error.to_string().contains("model format 4"), "{error}");
+        assert!(matches!(error, Error::Newer { version, .. } if version == NEWEST + 1), "{error}");
     }
 
     #[test]
@@ -320,7 +319,8 @@ mod tests {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION)
         });
-        assert!(error.to_string().contains("no attribute network at /trireme/"), "{error}");
+        let missing = matches!(&error, Error::Content { text, .. } if text.contains("network at /trireme/"));
+        assert!(missing, "{error}");
         let error = read("kind", |root| {
             let weights = root.create("model_weights")?;
             weights.put_texts("layer_names", &["fc".into()])?;
@@ -335,11 +335,8 @@ mod tests {
             ["epoch", "step"].iter().try_for_each(|name| ours.put_number(name, 1u64))?;
             ours.create("scores").map(drop)
         });
-        assert!(
-            error.to_string().contains(
-                "layer fc: kind must be one of conv, linear, norm, layer_norm, group_norm, layer_scale, got \"lstm\""
-            ),
-            "{error}"
-        );
+        let Error::Content { text, .. } = &error else { panic!("{error}") };
+        let parts = ["layer fc", "kind", "conv, linear", "\"lstm\""];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
 }

@@ -123,18 +123,23 @@ mod tests {
     #[test]
     fn only_edited_parts_are_named() {
         let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
-        assert_eq!(edited("bias", bias), "not as trireme wrote it: weights of fc2");
+        let named = |name, edit: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| {
+            let text = edited(name, edit);
+            text.split_once(": ").unwrap_or_else(|| panic!("no parts: {text}")).1.to_string()
+        };
+        assert_eq!(named("bias", &bias), "weights of fc2");
         let average = |file: &hdf5::File| file.dataset("trireme/ema/fc1/fc1/bias:0")?.write_raw(&[1f32, 2.0]);
-        assert_eq!(edited("average", average), "not as trireme wrote it: averages of fc1");
+        assert_eq!(named("average", &average), "averages of fc1");
         let both = |file: &hdf5::File| {
             file.group("trireme")?.attr("mean")?.write_raw(&[0.75f64])?;
             file.group("trireme/scores")?.attr("test/top1")?.write_scalar(&0.9f64)
         };
-        assert_eq!(edited("mean", both), "not as trireme wrote it: preprocess, scores");
+        assert_eq!(named("mean", &both), "preprocess, scores");
         let beside = |file: &hdf5::File| file.create_group("notes").map(drop);
-        assert_eq!(edited("beside", beside), "all of its parts are as trireme wrote them");
+        let none = edited("beside", beside);
+        assert!(none.starts_with("all of"), "{none}");
         let unsealed = |file: &hdf5::File| file.group("trireme")?.unlink("seal");
-        assert!(edited("unsealed", unsealed).contains("unknown parts, because the file has no checksums of its parts"));
+        assert!(named("unsealed", &unsealed).contains("no checksums"));
     }
 
     /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.
@@ -147,10 +152,8 @@ mod tests {
         std::fs::write(&again, "").unwrap();
         rewrite(&other, &again).unwrap();
         let Opened { model: read, warning } = ModelFile::open(&again).unwrap();
-        assert_eq!(
-            (read, warning.as_deref()),
-            (ModelFile::sample(), Some("all of its parts are as trireme wrote them"))
-        );
+        assert_eq!(read, ModelFile::sample());
+        assert!(warning.as_ref().is_some_and(|text| text.starts_with("all of")), "{warning:?}");
         [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 

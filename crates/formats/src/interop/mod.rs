@@ -74,12 +74,12 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
 fn look_alike(head: &[u8]) -> Option<&'static str> {
     let text = head.trim_ascii_start().to_ascii_lowercase();
     if text.starts_with(b"version https://git-lfs") {
-        return Some("is a Git LFS pointer, not the weights; run `git lfs pull`");
+        return Some("this is a Git LFS pointer, not the weights; run `git lfs pull`");
     }
     if [&b"<!doctype"[..], b"<html", b"<?xml", b"<head"].iter().any(|start| text.starts_with(start)) {
-        return Some("is a web page, not a weight file; check the download address, and whether it needs a login");
+        return Some("this is a web page, not a weight file; check the download address, and whether it needs a login");
     }
-    (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed with gzip; unpack it first")
+    (head.starts_with(&[0x1f, 0x8b])).then_some("this file is compressed with gzip; unpack it first")
 }
 
 /// Lists the formats for messages.

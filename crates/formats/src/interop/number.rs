@@ -1,5 +1,7 @@
 //! The types of values in files, and their conversion to f32.
 
+use std::fmt;
+
 use half::{bf16, f16};
 
 /// A type of little-endian values.
@@ -52,6 +54,27 @@ impl Number {
             Self::U8 => each(bytes, |b| f32::from(u8::from_le_bytes(b))),
             Self::Bool => each(bytes, |[b]| f32::from(u8::from(b != 0))),
         }
+    }
+}
+
+impl fmt::Display for Number {
+    /// Writes the name of the type in NumPy.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F64 => "float64",
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+            Self::I64 => "int64",
+            Self::I32 => "int32",
+            Self::I16 => "int16",
+            Self::I8 => "int8",
+            Self::U64 => "uint64",
+            Self::U32 => "uint32",
+            Self::U16 => "uint16",
+            Self::U8 => "uint8",
+            Self::Bool => "bool",
+        })
     }
 }
 

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_are_no_weights_are_named() {
+    fn types_that_weights_cannot_have_are_named() {
         let text = refused(r#"{"a":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}"#, &[0; 8]);
         assert!(text.contains("tensor a") && text.contains("C64"), "{text}");
     }

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use loaders::{printable, why};
+use base::text::printable;
+use loaders::why;
 
 use crate::checkpoint;
 use crate::checkpoint::Tensor;

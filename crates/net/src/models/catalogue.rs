@@ -2,9 +2,11 @@
 
 use super::efficientnet::Scale;
 use super::inception::Arrangement;
+use super::regnet::Stages;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
-    alexnet, convnext, densenet, efficientnet, googlenet, inception, mobilenet, resnet, small, squeezenet, vgg,
+    alexnet, convnext, densenet, efficientnet, googlenet, inception, mnasnet, mobilenet, regnet, resnet, shufflenet,
+    small, squeezenet, vgg,
 };
 use crate::{NetSpec, Shape};
 
@@ -79,21 +81,37 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("resnext101_32x8d", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], grouped(32, 8))),
     imagenet("resnext101_64x4d", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], grouped(64, 4))),
     imagenet("wide_resnet50_2", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 6, 3], WIDE)),
+    imagenet("wide_resnet101_2", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], WIDE)),
     imagenet("seresnet50", 224, TIMM, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 6, 3], SQUEEZE)),
-    imagenet("densenet121", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 24, 16])),
-    imagenet("densenet169", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 32, 32])),
-    imagenet("densenet201", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 48, 32])),
+    imagenet("densenet121", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 24, 16], 32)),
+    imagenet("densenet161", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 36, 24], 48)),
+    imagenet("densenet169", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 32, 32], 32)),
+    imagenet("densenet201", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 48, 32], 32)),
     imagenet("squeezenet1_0", 224, VISION, |name, x, c| squeezenet::torchvision(name, x, c, squeezenet::V1_0)),
     imagenet("squeezenet1_1", 224, VISION, |name, x, c| squeezenet::torchvision(name, x, c, squeezenet::V1_1)),
     imagenet("mobilenetv1_100", 224, TIMM, mobilenet::v1),
     imagenet("mobilenet_v2", 224, VISION, mobilenet::v2),
     imagenet("mobilenet_v3_large", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::LARGE, 1280)),
     imagenet("mobilenet_v3_small", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::SMALL, 1024)),
+    imagenet("shufflenet_v2_x0_5", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X0_5)),
+    imagenet("shufflenet_v2_x1_0", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X1_0)),
+    imagenet("shufflenet_v2_x1_5", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X1_5)),
+    imagenet("shufflenet_v2_x2_0", 224, VISION, |name, x, c| shufflenet::torchvision(name, x, c, shufflenet::X2_0)),
+    imagenet("mnasnet0_5", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 0.5)),
+    imagenet("mnasnet0_75", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 0.75)),
+    imagenet("mnasnet1_0", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 1.0)),
+    imagenet("mnasnet1_3", 224, VISION, |name, x, c| mnasnet::torchvision(name, x, c, 1.3)),
     imagenet("efficientnet_b0", 224, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.0, 1.0, 0.2))),
     imagenet("efficientnet_b1", 240, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.0, 1.1, 0.2))),
     imagenet("efficientnet_b2", 288, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.1, 1.2, 0.3))),
     imagenet("efficientnet_b3", 300, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.2, 1.4, 0.3))),
     imagenet("efficientnet_b4", 380, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.4, 1.8, 0.4))),
+    imagenet("efficientnet_b5", 456, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.6, 2.2, 0.4))),
+    imagenet("efficientnet_b6", 528, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.8, 2.6, 0.5))),
+    imagenet("efficientnet_b7", 600, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(2.0, 3.1, 0.5))),
+    imagenet("efficientnet_v2_s", 384, VISION, |name, x, c| efficientnet::v2(name, x, c, efficientnet::S)),
+    imagenet("efficientnet_v2_m", 480, VISION, |name, x, c| efficientnet::v2(name, x, c, efficientnet::M)),
+    imagenet("efficientnet_v2_l", 480, VISION, |name, x, c| efficientnet::v2(name, x, c, efficientnet::L)),
     imagenet("tf_efficientnet_lite0", 224, TIMM, |name, x, c| efficientnet::lite(name, x, c, scale(1.0, 1.0, 0.2))),
     imagenet("tf_efficientnet_lite1", 240, TIMM, |name, x, c| efficientnet::lite(name, x, c, scale(1.0, 1.1, 0.2))),
     imagenet("tf_efficientnet_lite2", 260, TIMM, |name, x, c| efficientnet::lite(name, x, c, scale(1.1, 1.2, 0.3))),
@@ -102,6 +120,52 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("convnext_tiny", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::TINY)),
     imagenet("convnext_small", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::SMALL)),
     imagenet("convnext_base", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::BASE)),
+    imagenet("convnext_large", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::LARGE)),
+    imagenet("regnet_x_400mf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([1, 2, 7, 12], [32, 64, 160, 400], 16))
+    }),
+    imagenet("regnet_x_800mf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([1, 3, 7, 5], [64, 128, 288, 672], 16))
+    }),
+    imagenet("regnet_x_1_6gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([2, 4, 10, 2], [72, 168, 408, 912], 24))
+    }),
+    imagenet("regnet_x_3_2gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([2, 6, 15, 2], [96, 192, 432, 1008], 48))
+    }),
+    imagenet("regnet_x_8gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([2, 5, 15, 1], [80, 240, 720, 1920], 120))
+    }),
+    imagenet("regnet_x_16gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([2, 6, 13, 1], [256, 512, 896, 2048], 128))
+    }),
+    imagenet("regnet_x_32gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::x([2, 7, 13, 1], [336, 672, 1344, 2520], 168))
+    }),
+    imagenet("regnet_y_400mf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([1, 3, 6, 6], [48, 104, 208, 440], 8))
+    }),
+    imagenet("regnet_y_800mf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([1, 3, 8, 2], [64, 144, 320, 784], 16))
+    }),
+    imagenet("regnet_y_1_6gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 6, 17, 2], [48, 120, 336, 888], 24))
+    }),
+    imagenet("regnet_y_3_2gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 5, 13, 1], [72, 216, 576, 1512], 24))
+    }),
+    imagenet("regnet_y_8gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 4, 10, 1], [224, 448, 896, 2016], 56))
+    }),
+    imagenet("regnet_y_16gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 4, 11, 1], [224, 448, 1232, 3024], 112))
+    }),
+    imagenet("regnet_y_32gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 5, 12, 1], [232, 696, 1392, 3712], 232))
+    }),
+    imagenet("regnet_y_128gf", 224, VISION, |name, x, c| {
+        regnet::torchvision(name, x, c, Stages::y([2, 7, 17, 1], [528, 1056, 2904, 7392], 264))
+    }),
 ];
 
 const fn scale(width: f64, depth: f64, dropout: f32) -> Scale {

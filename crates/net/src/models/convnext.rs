@@ -16,6 +16,7 @@ pub struct Size {
 pub const TINY: Size = Size { channels: 96, blocks: [3, 3, 9, 3], drop_path: 0.1 };
 pub const SMALL: Size = Size { channels: 96, blocks: [3, 3, 27, 3], drop_path: 0.4 };
 pub const BASE: Size = Size { channels: 128, blocks: [3, 3, 27, 3], drop_path: 0.5 };
+pub const LARGE: Size = Size { channels: 192, blocks: [3, 3, 27, 3], drop_path: 0.5 };
 
 /// Initialisation of convolutions and fully connected layers. Biases are 0.
 const START: Init = Init::Normal(0.02);

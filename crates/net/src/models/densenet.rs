@@ -4,22 +4,19 @@
 use super::blocks::{max_pool, norm_act};
 use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// Channels that each layer adds (k in the paper).
-const GROWTH: usize = 32;
-
-/// Creates a network whose blocks have these numbers of layers. Transitions between blocks halve channels and plane
-/// (DenseNet-BC).
-pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
+/// Creates a network whose blocks have these numbers of layers. Each layer adds `growth` channels (k in the paper).
+/// Transitions between blocks halve channels and plane (DenseNet-BC).
+pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4], growth: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
-    let x = net.add("features.conv0", Conv::new(64, 7).stride(2).pad(3), net.image());
+    let mut channels = 2 * growth;
+    let x = net.add("features.conv0", Conv::new(channels, 7).stride(2).pad(3), net.image());
     let x = norm_relu(&mut net, "features.norm0", x);
     let mut x = net.add("features.pool0", max_pool(3, 2).pads([1; 4]), x);
-    let mut channels = 64;
     for (block, layers) in (1..).zip(blocks) {
         for layer in 1..=layers {
-            x = dense_layer(&mut net, &format!("features.denseblock{block}.denselayer{layer}"), x);
+            x = dense_layer(&mut net, &format!("features.denseblock{block}.denselayer{layer}"), growth, x);
         }
-        channels += layers * GROWTH;
+        channels += layers * growth;
         if block < blocks.len() {
             channels /= 2;
             x = transition(&mut net, &format!("features.transition{block}"), channels, x);
@@ -38,11 +35,11 @@ fn norm_relu(net: &mut NetSpec, name: &str, x: Id) -> Id {
 
 /// Adds norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k. The result is appended to the existing
 /// channels.
-fn dense_layer(net: &mut NetSpec, path: &str, x: Id) -> Id {
+fn dense_layer(net: &mut NetSpec, path: &str, growth: usize, x: Id) -> Id {
     let y = norm_relu(net, &format!("{path}.norm1"), x);
-    let y = net.add(&format!("{path}.conv1"), Conv::new(4 * GROWTH, 1), y);
+    let y = net.add(&format!("{path}.conv1"), Conv::new(4 * growth, 1), y);
     let y = norm_relu(net, &format!("{path}.norm2"), y);
-    let y = net.add(&format!("{path}.conv2"), Conv::new(GROWTH, 3).pad(1), y);
+    let y = net.add(&format!("{path}.conv2"), Conv::new(growth, 3).pad(1), y);
     net.join(&format!("{path}.concat"), Concat, &[x, y])
 }
 

@@ -1,7 +1,8 @@
-//! EfficientNet (Tan and Le 2019, arXiv 1905.11946): B0 to B4 as in torchvision, and Lite0 to Lite4 as in timm. Lite
-//! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation and no scaled ends.
+//! EfficientNet (Tan and Le 2019, arXiv 1905.11946): B0 to B7 as in torchvision, and Lite0 to Lite4 as in timm. Lite
+//! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation and no scaled ends. EfficientNetV2
+//! (Tan and Le 2021, arXiv 2104.00298) as in torchvision.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_add, same, scaled};
+use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled};
 use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
 
 /// Stages of B0: expansion, kernel, stride, channels, blocks.
@@ -29,20 +30,115 @@ pub struct Scale {
     pub dropout: f32,
 }
 
-/// Creates torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding.
+/// Creates torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding. From B5 on, batch norm has
+/// other constants.
 pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
-    let mut net = NetSpec::new(name, input);
-    let (silu, image) = (Some(Activation::Silu), net.image());
-    let mut channels = scaled(32, scale.width);
-    let names = ["features.0.0", "features.0.1"];
-    let mut x = conv_norm_act(&mut net, names, conv(channels, 3, 2), Norm::new(), silu, image);
-    for (i, block) in scale.blocks(false).iter().enumerate() {
-        let path = format!("features.{}.{}.block", block.stage + 1, block.at);
-        x = block.torchvision(&mut net, &path, channels, x);
-        channels = scale.blocks(false)[i].out;
+    let large = scale.width > 1.5;
+    let norm = if large { Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() } } else { Norm::new() };
+    let blocks = scale.blocks(false);
+    let last = 4 * blocks.last().map_or(0, |block| block.out);
+    with_blocks(NetSpec::new(name, input), classes, &blocks, [scaled(32, scale.width), last], &norm, scale.dropout)
+}
+
+/// A stage of EfficientNetV2 with 3x3 convolutions.
+#[derive(Clone, Copy)]
+pub struct V2Stage {
+    /// Whether the 3x3 convolution that widens replaces the 1x1 and the depthwise one, without squeeze and excitation.
+    fused: bool,
+    expansion: usize,
+    stride: usize,
+    out: usize,
+    blocks: usize,
+}
+
+const fn fused(expansion: usize, stride: usize, out: usize, blocks: usize) -> V2Stage {
+    V2Stage { fused: true, expansion, stride, out, blocks }
+}
+
+const fn separate(expansion: usize, stride: usize, out: usize, blocks: usize) -> V2Stage {
+    V2Stage { fused: false, expansion, stride, out, blocks }
+}
+
+/// Stages, and dropout before the last layer.
+pub type V2 = (&'static [V2Stage], f32);
+
+pub const S: V2 = (
+    &[
+        fused(1, 1, 24, 2),
+        fused(4, 2, 48, 4),
+        fused(4, 2, 64, 4),
+        separate(4, 2, 128, 6),
+        separate(6, 1, 160, 9),
+        separate(6, 2, 256, 15),
+    ],
+    0.2,
+);
+pub const M: V2 = (
+    &[
+        fused(1, 1, 24, 3),
+        fused(4, 2, 48, 5),
+        fused(4, 2, 80, 5),
+        separate(4, 2, 160, 7),
+        separate(6, 1, 176, 14),
+        separate(6, 2, 304, 18),
+        separate(6, 1, 512, 5),
+    ],
+    0.3,
+);
+pub const L: V2 = (
+    &[
+        fused(1, 1, 32, 4),
+        fused(4, 2, 64, 7),
+        fused(4, 2, 96, 7),
+        separate(4, 2, 192, 10),
+        separate(6, 1, 224, 19),
+        separate(6, 2, 384, 25),
+        separate(6, 1, 640, 7),
+    ],
+    0.4,
+);
+
+/// Creates an EfficientNetV2 of torchvision.
+pub fn v2(name: &str, input: Shape, classes: usize, (stages, dropout): V2) -> NetSpec {
+    let mut blocks = Vec::new();
+    for (stage, s) in stages.iter().enumerate() {
+        blocks.extend((0..s.blocks).map(|at| Block {
+            stage,
+            at,
+            fused: s.fused,
+            expansion: s.expansion,
+            kernel: 3,
+            stride: if at == 0 { s.stride } else { 1 },
+            out: s.out,
+            drop: 0.0,
+        }));
     }
-    let x = conv_norm_act(&mut net, ["features.8.0", "features.8.1"], conv(4 * channels, 1, 1), Norm::new(), silu, x);
-    classify(&mut net, "classifier.1", scale.dropout, scores(classes), x);
+    let norm = Norm { eps: 1e-3, ..Norm::new() };
+    with_drop_paths(&mut blocks);
+    with_blocks(NetSpec::new(name, input), classes, &blocks, [stages[0].out, 1280], &norm, dropout)
+}
+
+/// Adds all layers to an empty network. `ends` are the numbers of channels after the first and the last convolution.
+fn with_blocks(
+    mut net: NetSpec,
+    classes: usize,
+    blocks: &[Block],
+    ends: [usize; 2],
+    norm: &Norm,
+    dropout: f32,
+) -> NetSpec {
+    let (silu, image) = (Some(Activation::Silu), net.image());
+    let first = conv(ends[0], 3, 2);
+    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], first, norm.clone(), silu, image);
+    let (mut channels, mut last) = (ends[0], 1);
+    for block in blocks {
+        let path = format!("features.{}.{}.block", block.stage + 1, block.at);
+        x = block.torchvision(&mut net, &path, channels, norm, x);
+        (channels, last) = (block.out, block.stage + 2);
+    }
+    let names = [format!("features.{last}.0"), format!("features.{last}.1")];
+    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(ends[1], 1, 1), norm.clone(), silu, x);
+    classify(&mut net, "classifier.1", dropout, scores(classes), x);
     net
 }
 
@@ -71,6 +167,8 @@ struct Block {
     stage: usize,
     /// Index of the block within its stage.
     at: usize,
+    /// See [`V2Stage::fused`].
+    fused: bool,
     expansion: usize,
     kernel: usize,
     stride: usize,
@@ -86,15 +184,20 @@ impl Scale {
             let fixed = fixed_ends && [0, STAGES.len() - 1].contains(&stage);
             let count = if fixed { count } else { (count as f64 * self.depth).ceil() as usize };
             let out = scaled(out, self.width);
-            let block =
-                |at| Block { stage, at, expansion, kernel, stride: if at == 0 { stride } else { 1 }, out, drop: 0.0 };
+            let stride = |at| if at == 0 { stride } else { 1 };
+            let block = |at| Block { stage, at, fused: false, expansion, kernel, stride: stride(at), out, drop: 0.0 };
             blocks.extend((0..count).map(block));
         }
-        let all = blocks.len() as f32;
-        for (i, block) in blocks.iter_mut().enumerate() {
-            block.drop = DROP_PATH * i as f32 / all;
-        }
+        with_drop_paths(&mut blocks);
         blocks
+    }
+}
+
+/// Sets the rates of stochastic depth.
+fn with_drop_paths(blocks: &mut [Block]) {
+    let all = blocks.len() as f32;
+    for (i, block) in blocks.iter_mut().enumerate() {
+        block.drop = DROP_PATH * i as f32 / all;
     }
 }
 
@@ -107,21 +210,37 @@ impl Block {
         }
     }
 
-    fn torchvision(&self, net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
+    fn torchvision(&self, net: &mut NetSpec, path: &str, channels: usize, norm: &Norm, x: Id) -> Id {
         let (wide, silu) = (channels * self.expansion, Activation::Silu);
-        let unit = |net: &mut NetSpec, at: usize, conv, y| {
+        let unit = |net: &mut NetSpec, at: usize, conv, act, y| {
             let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
-            conv_norm_act(net, [&names[0], &names[1]], conv, Norm::new(), Some(silu), y)
+            conv_norm_act(net, [&names[0], &names[1]], conv, norm.clone(), act, y)
         };
-        let widens = usize::from(self.expansion > 1);
-        let y = if widens == 1 { unit(net, 0, conv(wide, 1, 1), x) } else { x };
-        let y = unit(net, widens, conv(wide, self.kernel, self.stride).groups(wide), y);
-        let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
-        let se = SqueezeExcite { channels: (channels / 4).max(1), act: silu, gate: Activation::Sigmoid, init };
-        let y = se.add(net, &format!("{path}.{}", widens + 1), wide, y);
-        let last = format!("{path}.{}", widens + 2);
+        let widens = self.expansion > 1;
+        if self.fused && !widens {
+            let y = unit(net, 0, conv(self.out, self.kernel, self.stride), Some(silu), x);
+            return match self.stride == 1 && channels == self.out {
+                true => drop_add(net, path, self.drop, y, x),
+                false => y,
+            };
+        }
+        let (mut y, mut at) = (x, 0);
+        if self.fused {
+            y = unit(net, 0, conv(wide, self.kernel, self.stride), Some(silu), y);
+        } else {
+            if widens {
+                y = unit(net, 0, conv(wide, 1, 1), Some(silu), y);
+                at = 1;
+            }
+            y = unit(net, at, conv(wide, self.kernel, self.stride).groups(wide), Some(silu), y);
+            let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
+            let se = SqueezeExcite { channels: (channels / 4).max(1), act: silu, gate: Activation::Sigmoid, init };
+            at += 1;
+            y = se.add(net, &format!("{path}.{at}"), wide, y);
+        }
+        let last = format!("{path}.{}", at + 1);
         let y = net.add(&format!("{last}.0"), conv(self.out, 1, 1), y);
-        self.end(net, &format!("{last}.1"), Norm::new(), channels, y, x)
+        self.end(net, &format!("{last}.1"), norm.clone(), channels, y, x)
     }
 
     fn lite(&self, net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {

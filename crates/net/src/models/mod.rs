@@ -10,8 +10,11 @@ mod densenet;
 mod efficientnet;
 mod googlenet;
 mod inception;
+mod mnasnet;
 mod mobilenet;
+mod regnet;
 mod resnet;
+mod shufflenet;
 mod small;
 mod squeezenet;
 mod vgg;
@@ -21,7 +24,7 @@ mod tests;
 
 pub use catalogue::{CATALOGUE, Network};
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use crate::{NetSpec, Shape};
 

@@ -1,14 +1,13 @@
 //! A network file that was read. It builds the network for any image shape and number of classes. The layer that
 //! computes the scores depends on the number of classes.
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::file::File;
-use super::ops::{self, Operation};
-use crate::op::toml_keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};
+use crate::op::toml_keys::{Context, Keys, Reading, TomlOp, Word, is_attention, operation_elsewhere};
 use crate::op::toml_value::{Error, Fault, Table};
-use crate::{Id, NetSpec, Op, Shape};
+use crate::{Id, NetSpec, Op, Shape, for_each_op};
 
 /// A network from a file, for any image shape and number of classes.
 #[derive(Clone, Debug)]
@@ -76,12 +75,15 @@ impl Definition {
         let source = |id: &Id| id.0.checked_sub(1).map_or("the image", |at| self.nodes[at].name.as_str());
         let each = node.inputs.iter().zip(&context.x).map(|(id, x)| format!("{} of {x}", source(id)));
         let (kind, reads) = (layer.op.kind(), each.collect::<Vec<_>>().join(" and "));
-        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}; {}", layer.operation.cure))
+        let cure = match operation_cure(&layer.op, &context.x) {
+            "" => String::new(),
+            cure => format!("; {cure}"),
+        };
+        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}{cure}"))
     }
 }
 
 struct Layer {
-    operation: &'static Operation,
     op: Op,
     /// The weight of its loss, if it is an auxiliary classifier's last node.
     head: Option<f32>,
@@ -91,8 +93,8 @@ impl Layer {
     fn read(node: &Flat, context: &Context) -> Result<Self, Fault> {
         let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "the node has neither op nor block"))?;
         let name = word.text()?;
-        let operation = ops::operation(name).ok_or_else(|| {
-            let words = ops::words();
+        let operation = operation(name).ok_or_else(|| {
+            let words = words();
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("here it is {ours}"),
                 None if is_attention(name) => "attention is not supported".into(),
@@ -103,7 +105,7 @@ impl Layer {
         let mut op = (operation.plain)(name);
         let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();
         let mut keys = Keys::Read(Reading { keys, context, line: node.line, known: Vec::new(), fault: None });
-        ops::keys(&mut op, &mut keys);
+        operation_keys(&mut op, &mut keys);
         if let Keys::Read(reading) = keys {
             reading.finish(name)?;
         }
@@ -111,7 +113,7 @@ impl Layer {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
             weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
         });
-        Ok(Self { operation, op, head: head.transpose()? })
+        Ok(Self { op, head: head.transpose()? })
     }
 }
 
@@ -177,4 +179,38 @@ pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
         }
     }
     changed
+}
+
+/// An operation as a value, see [`TomlOp`].
+pub(super) struct Operation {
+    pub words: &'static [&'static str],
+    pub plain: fn(&str) -> Op,
+}
+
+macro_rules! operations {
+    ($($file:ident $name:ident,)*) => {
+        const OPERATIONS: &[Operation] = &[$(Operation {
+            words: crate::$name::WORDS,
+            plain: |word| crate::$name::plain(word).into(),
+        },)*];
+
+        /// Returns advice for a node that does not fit its inputs. Empty if there is none.
+        fn operation_cure(op: &Op, x: &[Shape]) -> &'static str {
+            match op { $(Op::$name(op) => op.cure(x),)* }
+        }
+
+        /// Connects the keys with the operation's fields.
+        pub(super) fn operation_keys(op: &mut Op, keys: &mut Keys<'_>) {
+            match op { $(Op::$name(op) => op.keys(keys),)* }
+        }
+    };
+}
+for_each_op!(operations);
+
+pub(super) fn operation(word: &str) -> Option<&'static Operation> {
+    OPERATIONS.iter().find(|operation| operation.words.contains(&word))
+}
+
+fn words() -> Vec<&'static str> {
+    OPERATIONS.iter().flat_map(|operation| operation.words).copied().collect()
 }

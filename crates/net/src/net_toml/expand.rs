@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use super::file::{Block, Entry, File, INPUT};
 use crate::op::toml_value::Fault;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use crate::op::toml_value::{Fault, Table, Value, parse};
 use crate::{LONGEST_PATH, Shape};

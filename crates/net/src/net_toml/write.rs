@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::definition::scores_layer;
+use super::definition::{operation, operation_keys, scores_layer};
 use super::file::INPUT;
-use super::ops;
 use crate::op::toml_keys::{Keys, Must};
 use crate::{Id, NetSpec, Node, Op, Shape};
 
@@ -55,10 +54,10 @@ fn inputs(net: &NetSpec, at: usize, node: &Node) -> String {
 
 /// Returns the keys of an operation that must be written.
 fn keys(op: &Op) -> Vec<(&'static str, String)> {
-    let Some(operation) = ops::operation(op.kind()) else { return Vec::new() };
+    let Some(operation) = operation(op.kind()) else { return Vec::new() };
     let list = |mut op: Op| {
         let mut keys = Keys::Write(Vec::new());
-        ops::keys(&mut op, &mut keys);
+        operation_keys(&mut op, &mut keys);
         if let Keys::Write(list) = keys { list } else { Vec::new() }
     };
     let plain = list((operation.plain)(op.kind()));

@@ -3,8 +3,8 @@
 use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
@@ -98,6 +98,11 @@ impl Conv {
         [0, 1].map(|axis| self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1)
     }
 
+    /// Returns true if the groups divide the input channels and the output channels.
+    fn divides(&self, x: Shape) -> bool {
+        self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups)
+    }
+
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
@@ -152,8 +157,7 @@ impl OpSpec for Conv {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let x = x[0];
-        let fits = self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups);
-        if !fits {
+        if !self.divides(x) {
             return Err(format!(
                 "{} input and {} output channels cannot be divided into {} groups",
                 x.c, self.out_channels, self.groups
@@ -172,8 +176,9 @@ impl OpSpec for Conv {
         match (h, w) {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
-                let (extent, x) = (self.extent(), x.with_plane());
-                Err(format!("a kernel that spans {extent:?} with pads {:?} does not fit into {x}", self.pads))
+                let x = x.with_plane();
+                let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+                Err(format!("a kernel that spans {kh}x{kw} does not fit into {x}{pads}"))
             }
         }
     }
@@ -199,8 +204,19 @@ impl OpSpec for Conv {
 
 impl TomlOp for Conv {
     const WORDS: &'static [&'static str] = &["conv"];
-    const CURE: &'static str = "try a smaller kernel or dilation, a larger pad, or a smaller stride before it; groups must divide \
-                              the input and output channels";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        let [x] = *inputs else { return "" };
+        if !self.divides(x) {
+            return "groups must divide the input and output channels";
+        }
+        let [top, left, bottom, right] = self.pads;
+        let [kh, kw] = self.extent();
+        if kh > x.h + top + bottom || kw > x.w + left + right {
+            return "try a smaller kernel or dilation, a larger pad, or a smaller stride before it";
+        }
+        ""
+    }
 
     fn plain(_: &str) -> Self {
         Self::new(0, 1)

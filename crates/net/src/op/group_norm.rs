@@ -1,9 +1,11 @@
 //! Normalisation over channel groups of each sample.
 
+use base::text::plural;
+
 use super::shape::Shape;
 use super::spec::ParamSpec;
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample, mean and variance are taken over all positions of a
@@ -42,7 +44,11 @@ impl OpSpec for GroupNorm {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         if self.groups == 0 || !x[0].c.is_multiple_of(self.groups) {
-            return Err(format!("{} channels cannot be divided into {} groups", x[0].c, self.groups));
+            return Err(format!(
+                "{} cannot be divided into {}",
+                plural(x[0].c, "channel"),
+                plural(self.groups, "group")
+            ));
         }
         Ok(x[0])
     }

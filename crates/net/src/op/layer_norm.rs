@@ -2,8 +2,8 @@
 
 use super::shape::Shape;
 use super::spec::ParamSpec;
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample and position, mean and variance are taken over the

@@ -2,8 +2,8 @@
 
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = layer_scale x with a factor per channel. The value is the initial factor (Touvron et al. 2021, arXiv 2103.17239,

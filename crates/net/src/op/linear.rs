@@ -2,8 +2,8 @@
 
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.

@@ -3,9 +3,11 @@
 
 use std::ops::{Deref, DerefMut};
 
+use base::text::plural;
+
 use super::shape::Shape;
 use super::spec::OpSpec;
-use super::stored::Stored;
+use super::spec::Stored;
 
 /// Calls the macro `$then` with a line for each operation: the name of its file, here and in each backend, and its
 /// type. Messages list kinds of layers in this order.
@@ -30,6 +32,7 @@ macro_rules! for_each_op {
             layer_scale LayerScale,
             drop_path DropPath,
             blur_pool BlurPool,
+            channels Channels,
         }
     };
 }
@@ -83,8 +86,8 @@ impl Op {
     /// Returns the output's shape for these inputs. The error describes the mismatch.
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.arity() {
-            Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
-            None if x.is_empty() => Err(format!("{} needs at least one input, got none", self.kind())),
+            Some(arity) if x.len() != arity => Err(format!("expected {}, got {}", plural(arity, "input"), x.len())),
+            None if x.is_empty() => Err("expected at least one input, got none".into()),
             _ => self.deref().output(x),
         }
     }

@@ -26,7 +26,6 @@ impl OpSpec for Lrn {
 
 impl TomlOp for Lrn {
     const WORDS: &'static [&'static str] = &["lrn"];
-    const CURE: &'static str = "it takes one image";
 
     fn plain(_: &str) -> Self {
         Self { radius: 0, k: 1.0, alpha: 0.0, beta: 0.0 }

@@ -8,7 +8,6 @@ mod feature_order;
 mod list;
 mod shape;
 mod spec;
-mod stored;
 pub(crate) mod toml_keys;
 pub(crate) mod toml_value;
 
@@ -24,5 +23,4 @@ pub use feature_order::FeatureOrder;
 pub use list::Op;
 pub use pool::{PoolKind, Window};
 pub use shape::{Shape, same_pads};
-pub use spec::{Init, OpSpec, ParamSpec, Reads};
-pub use stored::{KerasOrder, Stored, StoredTensor};
+pub use spec::{Init, KerasOrder, OpSpec, ParamSpec, Reads, Stored, StoredTensor};

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use super::toml_keys::{JOIN_CURE, TomlOp};
+use super::toml_keys::TomlOp;
 
 /// x (C, H, W) times s (C, 1, 1): the second input weights the channels of the first (squeeze and excitation, Hu et al.
 /// 2018, arXiv 1709.01507).
@@ -32,7 +32,8 @@ impl OpSpec for Multiply {
 
 impl TomlOp for Multiply {
     const WORDS: &'static [&'static str] = &["multiply"];
-    const CURE: &'static str = JOIN_CURE;
+    const CURE: &'static str = "write inputs = [\"image\", \"factors\"]; the second input needs one value per channel, such as the output \
+                                of an avgpool without window";
 
     fn plain(_: &str) -> Self {
         Self

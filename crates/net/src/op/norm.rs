@@ -2,8 +2,8 @@
 
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
+use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
-use super::stored::{KerasOrder, Stored, StoredTensor};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).

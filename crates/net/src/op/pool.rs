@@ -91,11 +91,13 @@ impl Pool {
         // with rounding up, a partial last step counts, so a window may be larger than image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
-            let (window, x) = (self.extent(x), x.with_plane());
-            return Err(format!("window {window:?} with pads {:?} does not fit into {x}", self.pads));
+            let ([rows, columns], x) = (self.extent(x), x.with_plane());
+            let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+            return Err(format!("a window of {rows}x{columns} does not fit into {x}{pads}"));
         };
         if before >= k || after >= k {
-            return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));
+            let [rows, columns] = self.extent(x);
+            return Err(format!("pads {:?} must be smaller than the window, {rows}x{columns}", self.pads));
         }
         if (steps - 1) * s >= size + before {
             steps -= 1;
@@ -132,7 +134,16 @@ impl OpSpec for Pool {
 
 impl TomlOp for Pool {
     const WORDS: &'static [&'static str] = &["maxpool", "avgpool"];
-    const CURE: &'static str = "try a smaller window or a larger pad, or remove window to pool the whole plane";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        let [x] = *inputs else { return "" };
+        let [rows, columns] = self.extent(x);
+        let [top, left, bottom, right] = self.pads;
+        match top.max(bottom) >= rows || left.max(right) >= columns {
+            true => "try a smaller pad or a larger window",
+            false => "try a smaller window or a larger pad, or remove window to pool the whole plane",
+        }
+    }
 
     fn plain(word: &str) -> Self {
         let kind = if word == "maxpool" { PoolKind::Max } else { PoolKind::Avg };

@@ -1,6 +1,6 @@
 //! The keys of a node and their types. An operation names each of its keys once, and both reading and writing use that.
 
-use loaders::text::did_you_mean;
+use base::text::did_you_mean;
 
 use super::shape::Shape;
 use super::spec::Init;
@@ -11,8 +11,13 @@ pub(crate) trait TomlOp {
     /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
     const WORDS: &'static [&'static str];
 
-    /// Advice for a node that does not fit its inputs.
-    const CURE: &'static str = "it takes one input of any shape";
+    /// Advice for a node that does not fit its inputs. Empty if there is none.
+    const CURE: &'static str = "";
+
+    /// Returns the advice for these inputs, which the operation cannot use.
+    fn cure(&self, _inputs: &[Shape]) -> &'static str {
+        Self::CURE
+    }
 
     /// Returns the operation with this name and default values.
     fn plain(word: &str) -> Self;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use loaders::printable;
+use base::text::printable;
 use toml::de::{DeTable, DeValue};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -370,6 +370,12 @@ impl EvalLine {
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
 
+    /// Returns step, split and scores as a JSON object for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let Self { step, split, top1, top5, loss, map, .. } = self;
+        serde_json::json!({"step": step, "split": split, "top1": top1, "top5": top5, "loss": loss, "map": map})
+    }
+
     /// Returns true for multi-label data.
     pub fn has_several(&self) -> bool {
         self.micro_f1.is_some()

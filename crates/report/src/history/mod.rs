@@ -30,7 +30,7 @@ const DEPTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder is not the output folder of a run.
-    #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
+    #[error("{}: no metrics.jsonl in it; give the output folder of a run", .0.display())]
     NoRun(PathBuf),
     /// The operating system cannot read a file or folder.
     #[error("cannot read {}: {}", path.display(), why(path, source))]
@@ -258,6 +258,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     #[test]
     fn runs_are_found_and_read() {
@@ -282,26 +283,28 @@ mod tests {
         let read = Run::open(&run).unwrap();
         let warnings = read.warnings();
         assert!(read.recipe.is_empty() && warnings.len() == 2, "{warnings:?}");
-        let recipe = format!("warning: {}/recipe.toml: not valid TOML: ", run.display());
-        assert!(warnings[0].starts_with(&recipe) && warnings[0].ends_with("; its keys are not shown"), "{warnings:?}");
-        assert!(warnings[1].ends_with("metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2"));
+        let file = |name: &str| run.join(name).display().to_string();
+        mentions(&warnings[0], &["warning: ", &file("recipe.toml"), "TOML", "line 1"]);
+        mentions(&warnings[1], &["warning: ", &file("metrics.jsonl"), "2 lines", "line 2"]);
         fs::remove_file(run.join("recipe.toml")).unwrap();
-        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a run without a recipe lacks nothing that is there");
+        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a missing recipe is no warning");
         // Opening a FIFO would block.
         for name in ["recipe.toml", "metrics.jsonl"] {
             let _ = fs::remove_file(run.join(name));
             assert!(std::process::Command::new("mkfifo").arg(run.join(name)).status().unwrap().success());
             let read = Run::open(&run);
             let text = read.map_or_else(|error| error.to_string(), |run| run.warnings()[0].clone());
-            assert!(text.contains(name) && text.contains("it is a FIFO"), "{text}");
+            mentions(text, &[name, "FIFO"]);
         }
-        let error = Run::open(&root.join("data")).unwrap_err().to_string();
-        assert!(error.contains("data: no metrics.jsonl in it; name the folder"), "{error}");
-        let error = Run::open(&root.join("dtaa")).unwrap_err().to_string();
-        let meant = format!("; did you mean {}?", root.join("data").display());
-        assert!(error.starts_with("cannot read") && error.ends_with(&meant), "{error}");
+        let (data, misspelled) = (root.join("data"), root.join("dtaa"));
+        let error = Run::open(&data).unwrap_err();
+        assert!(matches!(&error, Error::NoRun(path) if *path == data), "{error}");
+        let error = Run::open(&misspelled).unwrap_err();
+        assert!(matches!(&error, Error::Read { path, .. } if *path == misspelled), "{error}");
+        mentions(&error, &[&data.display().to_string()]);
         fs::remove_dir_all(&root).unwrap();
-        assert!(find(&root).unwrap_err().to_string().contains("cannot read"));
+        let error = find(&root).unwrap_err();
+        assert!(matches!(&error, Error::Read { path, .. } if *path == root), "{error}");
     }
 }
 

@@ -66,7 +66,7 @@ function head() {
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
       tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} ${run.workers === 1 ? 'worker' : 'workers'}, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)
-      summary.append(el('p', { class: 'warn' }, `${run.unread.lines} line(s) of metrics.jsonl are no events, the first is line ${run.unread.first}; they are left out.`));
+      summary.append(el('p', { class: 'warn' }, `Not shown: ${run.unread.lines} ${run.unread.lines === 1 ? 'line' : 'lines'} of metrics.jsonl without a valid event, the first is line ${run.unread.first}.`));
     const lost = run.curves.loss && run.curves.loss.y.some(y => y === null);
     if (lost) summary.append(el('p', { class: 'warn' }, 'The loss was not finite in some steps: the curve has gaps there.'));
     if (run.resumed.length)

@@ -297,7 +297,7 @@ impl Predictions {
 }
 
 /// Returns the mean, or NaN if there are no values.
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
+pub fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count
 }

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use comm::codec::{Bucket, Key, Settings, Share, Tensor};
+use base::text::did_you_mean;
+use comm::codec::{Bucket, Entry, Key, Settings, Share, Tensor};
 use comm::{Comm, World, codec};
 use loaders::Draws;
 
@@ -46,9 +47,15 @@ const TRAFFIC: usize = 1 << 29;
 /// all of them equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
     let entry = codec::find(codec).ok_or_else(|| {
-        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {}", codec::NAMES.join(", ")))
+        let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
+        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
     })?;
     let session = Session::join(Comm::launch())?;
+    let result = measure(&session, sizes, bucket, codec, entry);
+    session.conclude(result)
+}
+
+fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry: &Entry) -> Result<Vec<Sums>, Error> {
     let options = format!("trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}");
     session.same_start("none", &options)?;
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
@@ -99,7 +106,6 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
             library: session.world.library.clone(),
         });
     }
-    session.comm.finish()?;
     if !session.is_root() {
         results.clear();
     }

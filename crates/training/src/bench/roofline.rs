@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use backend::{Backend, Cores, Error, Regions};
+use base::text::plural;
 use engine::{Graph, NodeCost};
 use net::Node;
 
@@ -147,7 +148,8 @@ impl Roofline {
         }
         let _ = writeln!(
             text,
-            "{threads} thread(s): {:.1} GFLOP/s each, {:.1} GB/s together, {:.1} GB/s on a single thread; outside the layers {:.3} ms",
+            "{}: {:.1} GFLOP/s each, {:.1} GB/s together, {:.1} GB/s on a single thread; outside the layers {:.3} ms",
+            plural(threads, "thread"),
             peak / 1e9,
             bandwidth / 1e9,
             self.machine.bandwidth_one / 1e9,

@@ -18,6 +18,7 @@ pub struct ScaleRequest {
     /// Images per step on each rank.
     pub batch: usize,
     pub device: DeviceChoice,
+    pub precision: Precision,
     /// Whether ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
@@ -55,6 +56,8 @@ pub struct ScaleResult {
     pub bytes: usize,
     /// Number of gradient buckets, each with a sum of its own.
     pub buckets: usize,
+    /// Where the gradients are summed: in host memory, or `staged` if they are copied there from a GPU.
+    pub path: &'static str,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
     pub threads: usize,
@@ -70,20 +73,25 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 /// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let mut session = Session::join(Comm::launch())?;
-    let ScaleRequest { model, batch, seconds, share_gpu, device: _, threads: _ } = request;
-    let options =
-        format!("trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--share-gpu {share_gpu}");
+    let result = measure(device, &mut session, request);
+    session.conclude(result)
+}
+
+fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
+    let ScaleRequest { model, batch, seconds, precision, share_gpu, device: _, threads: _ } = request;
+    let options = format!(
+        "trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--precision {precision}\n--share-gpu {share_gpu}"
+    );
     session.same_start(D::NAME, &options)?;
     let cores = session.cores()?;
     let requested = RequestedThreads { compute: request.threads, loader: None };
     let threads = Resources::new::<D>(cores, requested, false).compute;
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let precision = Precision::F32;
-    let setting = Setting { batch, threads, precision, tf32: false, node_rank, exchanged: true };
+    let setting = Setting { batch, threads, precision: *precision, tf32: false, node_rank, exchanged: true };
     let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
-    let checked = gpus::check(&session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
+    let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = MIN_STEPS;
@@ -109,12 +117,12 @@ pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<Scale
     }
     let mut memory = [super::memory_mb()];
     session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
-    session.comm.finish()?;
     let buckets = &work.trainer.graph.layout().buckets;
     let (bytes, buckets) = (4 * buckets.iter().sum::<usize>(), buckets.len());
     let library = session.world.library.clone();
     let [memory_mb] = memory;
-    let measured = ScaleResult { points, bytes, buckets, memory_mb, threads: work.trainer.threads, library };
+    let path = if work.trainer.graph.backend().queue().is_some() { "staged" } else { "host" };
+    let measured = ScaleResult { points, bytes, buckets, path, memory_mb, threads: work.trainer.threads, library };
     Ok(session.is_root().then_some(measured))
 }
 
@@ -343,7 +351,8 @@ mod forecast_tests {
 
     fn measured(points: &[Point]) -> ScaleResult {
         let (bytes, buckets) = (100_000_000, 25);
-        ScaleResult { points: points.to_vec(), bytes, buckets, memory_mb: 0.0, threads: 1, library: String::new() }
+        let (points, library) = (points.to_vec(), String::new());
+        ScaleResult { points, bytes, buckets, path: "host", memory_mb: 0.0, threads: 1, library }
     }
 
     fn point(ranks: usize, step_ms: f64, comm_ms: f64, link: Option<LinearFit>) -> Point {

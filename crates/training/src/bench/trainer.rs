@@ -48,8 +48,7 @@ impl<B: Backend> BenchTrainer<B> {
         let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
         let deterministic = false;
         let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
-        let scaled = backend.loss_scaling().is_some();
-        let ahead = backend.queue().filter(|_| !exchanged && !scaled).map_or(0, Queue::passes_ahead);
+        let ahead = backend.queue().filter(|_| !exchanged).map_or(0, Queue::passes_ahead);
         let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
         let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
         let policy = Policy {

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use base::text::nearest;
 use formats::checkpoint::{Best, StateFile};
-use loaders::text::nearest;
 use loaders::{folder_of, regular};
 
 use super::request::ModelRequest;
@@ -43,7 +43,7 @@ pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
         let note = Some(format!("model: {}", file.display()));
         return Ok(FoundModel { file, note });
     }
-    let file = newest(given).ok_or_else(|| {
+    let file = output::newest(&given.join("checkpoints")).ok_or_else(|| {
         let (folder, file) = (given.display(), file.display());
         Error::Failed(format!(
             "{folder} is a folder without {file} and without checkpoints; give the output folder of a run, or a model file{}",
@@ -54,17 +54,13 @@ pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
     Ok(FoundModel { file, note })
 }
 
-fn newest(run: &Path) -> Option<PathBuf> {
-    output::list(&run.join("checkpoints")).ok()?.into_iter().next().map(|(_, path)| path)
-}
-
 /// Finds the best checkpoint of a run. Its step is recorded in the newest checkpoint.
 fn best(run: &Path) -> Result<FoundModel, Error> {
     let folder = run.display();
     if !run.is_dir() {
         return Err(Error::Usage(format!("--best: {folder} is not a folder; give the output folder of a run")));
     }
-    let newest = newest(run).ok_or_else(|| {
+    let newest = output::newest(&run.join("checkpoints")).ok_or_else(|| {
         Error::Failed(format!(
             "--best: {folder} has no checkpoints; give the output folder of a run, or leave --best out"
         ))

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use base::text::{printable, shown};
 use data_tools::ContactSheet;
 use formats::checkpoint::LabelScores;
 use loaders::overwrite::Content;
-use loaders::{Limits, printable, replace, shown};
+use loaders::{Limits, replace};
 use report::predictions::{ClassScore, MultiLabelOutcome, Pair, calibration, expected_error};
 use serde_json::{Value, json};
 

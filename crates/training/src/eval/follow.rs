@@ -333,16 +333,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_files_is_waited_for_but_not_once() {
+    fn a_run_without_files_is_waited_for_unless_once() {
         let run = run(&[]);
         assert_eq!(find_unscored(&run, false, &log(&[])).unwrap(), Next::Wait);
         assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
-        assert!(
-            find_unscored(&run, true, &log(&[]))
-                .unwrap_err()
-                .to_string()
-                .contains("no model and no checkpoint there yet")
-        );
+        let error = find_unscored(&run, true, &log(&[])).unwrap_err();
+        support::mentions(error, &[&run.display().to_string(), "no checkpoint", "--follow", "--once"]);
         fs::remove_dir_all(&run).unwrap();
     }
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use base::text::printable;
 use engine::graph::BuildError;
 use formats::checkpoint::{LayerKind, LayerWeights, ModelFile};
 use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
@@ -45,7 +46,10 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let saved = weights.model.clone();
     let saved = saved.as_ref();
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
-        Error::Usage("the network is not known. Give --model NAME (`trireme models` lists them), or --recipe".into())
+        let file = request.file.display();
+        Error::Usage(format!(
+            "{file}: the network is not known. Give --model NAME (`trireme models` lists them), or --recipe"
+        ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
     let pipeline = pipeline(&name, expected, transforms, &weights)?;

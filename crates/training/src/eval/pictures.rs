@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base::screen;
-use loaders::printable;
+use base::text::printable;
 
 use crate::error::Error;
 
@@ -160,6 +160,7 @@ fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     fn found(given: &[&str], list: &str) -> Result<Vec<String>, String> {
         let given: Vec<PathBuf> = given.iter().map(PathBuf::from).collect();
@@ -186,18 +187,13 @@ mod tests {
             found(&["-", "z.png"], "x y.jpg\r\n\nw.png"),
             Ok(["x y.jpg", "w.png", "z.png"].map(String::from).to_vec())
         );
-        assert!(
-            found(&[&at("empty")], "")
-                .unwrap_err()
-                .contains("empty: no picture in this folder: no file ends in .jpg, .jpeg, .png")
-        );
-        assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file matches"));
-        assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
+        mentions(found(&[&at("empty")], "").unwrap_err(), &[&at("empty"), ".jpg, .jpeg, .png"]);
+        mentions(found(&[&at("*.gif")], "").unwrap_err(), &[&at("*.gif"), "no file matches"]);
+        mentions(found(&[&at("[.gif")], "").unwrap_err(), &[&at("[.gif"), "not a pattern"]);
         let endless = "x".repeat(MAX_LINE as usize + 1);
-        assert!(
-            found(&["-"], &format!("a.png\n\n{endless}")).unwrap_err().contains("line 3 of standard input has 65536")
-        );
-        assert!(found(&["-"], "\n").unwrap_err().contains("no name of a picture on standard input"));
+        let error = found(&["-"], &format!("a.png\n\n{endless}")).unwrap_err();
+        mentions(error, &["line 3", "standard input", "65536 bytes"]);
+        mentions(found(&["-"], "\n").unwrap_err(), &["-: no name", "standard input"]);
         std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();
         let once = ["a.jpg", "b/d.jpeg", "c.PNG", "g[1].png"].map(at).to_vec();
         assert_eq!(found(&[&at("")], ""), Ok(once.clone()));

@@ -140,8 +140,8 @@ impl<B: Backend> Predict for Predictor<B> {
             return Err(Error::Failed(format!(
                 "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
                  transforms differ from those in training",
-                loaders::printable(&path.to_string_lossy()),
-                loaders::printable(&self.model.classes[class]),
+                base::text::printable(&path.to_string_lossy()),
+                base::text::printable(&self.model.classes[class]),
                 scores[class]
             )));
         }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::text::printable;
 use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, Split, printable};
+use loaders::{Dataset, Images, Manifest, Options, Split};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;

@@ -1,10 +1,7 @@
 //! Distributes a network from a file to all ranks. Only rank 0 reads the file and broadcasts its description. The
 //! weights of an ONNX file stay on rank 0 until they are in its parameters, which are then broadcast.
 
-use std::collections::BTreeMap;
-
 use backend::Backend;
-use formats::checkpoint::Tensor;
 
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -12,7 +9,7 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
 use crate::train::plan::split_labels::SplitLabels;
 use crate::train::save::folder::NetworkCopy;
-use crate::train::save::snapshot;
+use crate::train::save::{model, snapshot};
 
 /// Broadcasts the network that rank 0 reads. Collective.
 ///
@@ -51,29 +48,9 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     if !starts {
         return Ok(());
     }
-    session.agree(fill(run, &start))?;
+    let values = start.iter().map(|(name, _, values)| (name.as_str(), values.as_slice())).collect();
+    session.agree(model::set_some(&mut run.graph, &values))?;
     snapshot::share(session, run)
-}
-
-fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
-    let values: BTreeMap<&str, &[f32]> =
-        start.iter().map(|(name, _, values)| (name.as_str(), values.as_slice())).collect();
-    let graph = &mut run.graph;
-    for i in 0..graph.params().len() {
-        if let Some(values) = values.get(graph.params()[i].name.as_str()) {
-            graph.set_param(i, values)?;
-        }
-    }
-    for place in graph.norms().to_vec() {
-        let name = graph.net().nodes[place.node].name.clone();
-        for (half, field) in ["running_mean", "running_var"].into_iter().enumerate() {
-            if let Some(values) = values.get(format!("{name}.{field}").as_str()) {
-                let at = place.offset + half * place.channels;
-                graph.running_mut()[at..at + place.channels].copy_from_slice(values);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Returns notes about the network's file for the log. `fresh` is false for a resumed run.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use backend::Backend;
+use base::text::plural;
 use comm::WorldInfo;
 use engine::graph::BuildError;
 use engine::table;
@@ -58,7 +59,7 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
         .recipe
         .freeze
         .epochs
-        .map_or("for the whole run".into(), |epochs| format!("for the first {epochs} epoch(s)"));
+        .map_or("for the whole run".into(), |epochs| format!("for the first {}", plural(epochs, "epoch")));
     let (tensors, all) = (net.frozen.len(), run.graph.params().len());
     (tensors > 0)
         .then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {until}", count(true), count(false)))

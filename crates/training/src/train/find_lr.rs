@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_picture_lies_beside_the_run() {
+    fn the_picture_is_next_to_the_run() {
         assert_eq!(beside(Path::new("runs/r20")), PathBuf::from("runs/r20.find-lr.svg"));
         assert_eq!(beside(Path::new("r20")), PathBuf::from("r20.find-lr.svg"));
     }

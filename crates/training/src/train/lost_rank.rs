@@ -68,9 +68,8 @@ impl Listener {
 }
 
 fn how_to_go_on(out: &Path) -> String {
-    let newest = output::list(&out.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
-    match newest {
-        Some((_, path)) => {
+    match output::newest(&out.join("checkpoints")) {
+        Some(path) => {
             format!("to continue, use the same command with --resume auto; the newest checkpoint is {}", path.display())
         }
         None => {

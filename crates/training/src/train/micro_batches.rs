@@ -35,7 +35,7 @@ pub struct MicroBatches {
 pub struct UnreadPass {
     digest: u64,
     /// Sum of the weights of its images. `None` without class weights.
-    weight: Option<f64>,
+    pub weight: Option<f64>,
     /// Whether it is this rank's last pass in its step.
     pub last: bool,
 }

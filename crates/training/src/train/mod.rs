@@ -17,17 +17,50 @@ pub mod find_lr;
 pub mod init;
 mod lost_rank;
 mod micro_batches;
-pub mod observe;
 mod page;
-pub mod plan;
 pub mod reduce;
 mod sam;
-pub mod save;
 mod scoring;
 pub mod start;
 mod step;
 pub mod strategy;
 mod teacher;
+
+/// Observers of a run: timing, trace, notices, watchdog and requests to stop. They do not change any result and do not
+/// import other parts of `train`.
+pub mod observe {
+    pub mod notices;
+    pub mod stop;
+    pub mod timing;
+    pub mod trace;
+    pub mod watch;
+}
+
+/// Plans a run from a request. This code does not communicate with other ranks.
+pub mod plan {
+    pub mod build;
+    pub mod division;
+    pub mod network;
+    pub mod phases;
+    pub mod request;
+    pub mod run;
+    pub mod settings;
+    pub mod source;
+    pub mod split_labels;
+    pub mod targets;
+}
+
+/// The files of a run in OUT: checkpoints and the final model. Also resuming from a checkpoint.
+pub mod save {
+    pub mod folder;
+    mod hand_over;
+    pub mod lock;
+    pub mod model;
+    pub mod output;
+    pub mod resume;
+    pub mod saver;
+    pub mod snapshot;
+}
 
 use std::time::{Duration, Instant};
 

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_counts_scorings_that_are_no_better() {
+    fn patience_counts_evaluations_without_improvement() {
         let kind = "kind = \"constant\"";
         let shares = [0.2, 0.3, 0.3, 0.25, 0.31, 0.29, 0.3, 0.31];
         assert_eq!(run(&recipe("", kind), &shares), (vec![1, 2, 5], None));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_in_words() {
+    fn the_rules_are_described() {
         let kind = "kind = \"constant\"";
         assert_eq!(describe(&recipe("", kind)), None);
         let all =
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_best_goes_by_the_score_that_was_named() {
+    fn the_best_is_selected_by_the_score_in_the_recipe() {
         let by_loss = recipe("[checkpoint]\nbest_by = \"loss\"", "kind = \"constant\"");
         let mut at =
             Progress { best: Some(Best { by: "top1".into(), score: 0.9, step: 7 }), step: 9, ..Progress::default() };
@@ -426,13 +426,13 @@ mod tests {
     }
 
     #[test]
-    fn endings_in_words() {
+    fn the_reason_for_the_end_is_described() {
         let name = ScoreName::TOP1;
         let target = Ending::Target { name, score: 0.76, target: 0.759 };
         let text = target.text(12, Some(3.5));
         let parts = ["target: top1 0.7600 ", "stop.target = 0.759 ", "step 12", " 3.50 s"];
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         let patience = Ending::Patience { name, best: 0.5, since: 3 };
-        assert!(patience.text(12, None).contains("no better top1 than 0.5000 in 3 evaluations"));
+        support::mentions(patience.text(12, None), &["top1", "0.5000", "3 evaluations", "stop.patience", "step 12"]);
     }
 }

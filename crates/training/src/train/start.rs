@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use backend::Backend;
 use base::screen;
+use base::text::with_advice;
 use comm::Comm;
 use formats::checkpoint::Progress;
 use loaders::why;
@@ -423,17 +424,22 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     let Some(path) = &request.resume_from else { return Ok(()) };
     let what = match path.metadata() {
         Ok(about) if !about.is_dir() => return Ok(()),
-        Ok(_) => format!("it is a folder, not a file{}", newest(path)),
-        Err(error) => format!("{}{}", why(path, &error), newest(&request.out)),
+        Ok(_) => match newest(path).as_str() {
+            "" => "it is a folder, not a file".into(),
+            newest => with_advice("it is a folder, not a file", newest),
+        },
+        Err(error) => match newest(&request.out).as_str() {
+            "" => why(path, &error),
+            newest => with_advice(&why(path, &error), newest),
+        },
     };
-    Err(Error::Usage(format!("--resume {}: {what}; {CURE}", path.display())))
+    Err(Error::Usage(format!("--resume {}: {}", path.display(), with_advice(&what, CURE))))
 }
 
-/// Names the newest checkpoint of a run, as the last part of a message. Empty if the run has no checkpoint.
+/// Names the newest checkpoint of a run. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
-    let of = |folder: &Path| output::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
-    let found = of(&run.join("checkpoints")).or_else(|| of(run));
-    found.map_or_else(String::new, |path| format!("; the newest checkpoint in {} is {}", run.display(), path.display()))
+    let found = output::newest(&run.join("checkpoints")).or_else(|| output::newest(run));
+    found.map_or_else(String::new, |path| format!("the newest checkpoint in {} is {}", run.display(), path.display()))
 }
 
 /// Sets the first weights of a new run and returns its progress. Collective.

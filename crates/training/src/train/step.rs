@@ -76,6 +76,10 @@ struct StepInFlight {
     /// The record, without the values that depend on the sums.
     record: StepRecord,
     start: Instant,
+    /// Whether this rank has images in the step.
+    has_images: bool,
+    /// The sum of the images' weights in each pass. Empty without class weights.
+    weights: Vec<f64>,
     /// Result of an update that was enqueued before the sums were read: whether the parameters are finite. `None`
     /// without such an update.
     updated: Option<bool>,
@@ -90,12 +94,9 @@ fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>
     let even = run.division.workers.is_multiple_of(ranks) && !(run.recipe.sync_bn && ranks > 1);
     // codes that MPI sums are read by the host
     let enqueued = run.reduction.gather() == Gather::Summed || matches!(transport, Transport::Nccl(_));
-    // the loss scale, traced layers and measured gradients are read after each step
+    // traced layers and measured gradients are read after each step
     let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
-    // gradients are divided by a sum of weights before the update
-    let weighted = run.recipe.loss.class_weights.is_some();
-    let read = backend.loss_scaling().is_some() || traced || measured || weighted;
-    if even && enqueued && run.strategy.sums_gradients() && !read { ahead } else { 0 }
+    if even && enqueued && run.strategy.sums_gradients() && !(traced || measured) { ahead } else { 0 }
 }
 
 /// A step with a record that was not returned yet.
@@ -179,7 +180,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
             scale: None,
             timings: Vec::new(),
         };
-        self.in_flight.push_back(StepInFlight { metrics, record, start, updated: None });
+        self.in_flight.push_back(StepInFlight {
+            metrics,
+            record,
+            start,
+            has_images: false,
+            weights: Vec::new(),
+            updated: None,
+        });
         // a checkpoint must include the whole step, and the first step is reported when it is done
         self.run_passes(run, loader, at, self.read.is_none() || requests.stop || requests.save)?;
         let records = if run.strategy.synchronises(at.step) { self.synchronise(run, at)? } else { Vec::new() };
@@ -198,11 +206,16 @@ impl<'a, B: Backend> Stepper<'a, B> {
         mut waits: bool,
     ) -> Result<(), Error> {
         let (waited, mine, travels) = (loader.stats().wait, run.division.mine.clone(), self.reduction.travels());
+        // the host must do something between the last pass and the update: enqueue sums, or divide by a sum of weights
+        let apart = travels || run.recipe.loss.class_weights.is_some();
         let (mut images, mut updates) = (0, false);
         for worker in mine.clone() {
             let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
             let batch = self.batches.take(loader, at, worker, &mut observers)?;
             images += batch.len();
+            if let Some(step) = self.in_flight.back_mut() {
+                step.has_images |= !batch.is_empty();
+            }
             let turn = MicroBatch { worker, last: worker + 1 == mine.end };
             if turn.last && self.passes_ahead > 0 {
                 (images, waits) = self.over_ranks(images, waits)?;
@@ -214,7 +227,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             if let Some(step) = self.in_flight.back_mut() {
                 step.metrics.set_timing(self.session.world.rank, timing);
             }
-            let pass = match updates && !travels {
+            let pass = match updates && !apart {
                 true => self.start_with_update(run, &batch, at, turn)?,
                 false => {
                     // a rank without images has no pass that could bring the numbers
@@ -225,14 +238,17 @@ impl<'a, B: Backend> Stepper<'a, B> {
                     self.batches.start(run, &batch, at, turn, &mut self.reduction, self.session)?
                 }
             };
+            if let Some(step) = self.in_flight.back_mut() {
+                step.weights.extend(pass.weight);
+            }
             self.unread.push_back(pass);
             self.batches.send_ahead(run, loader, at, turn)?;
-            if updates && travels {
+            if updates && apart {
                 // the first update copies its lists to the device and waits for that, so wait for the pass by name before
                 if self.read.is_none() {
                     micro_batches::wait_for_pass(run, at.step + 1, self.session)?;
                 }
-                self.update_early(run)?;
+                self.update_early(run, at)?;
             }
             let stays = if turn.last && (waits || !updates) { 0 } else { self.passes_ahead };
             self.read_passes(run, at, stays)?;
@@ -267,10 +283,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(self.batches.unread(batch, turn))
     }
 
-    /// Finishes the gradients of the newest step and enqueues the optimizer's step, before the sums of its passes are read.
-    fn update_early(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+    /// Finishes the gradients of the step after `at` and enqueues its update before the sums of its passes are read.
+    fn update_early(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
+        if run.recipe.loss.class_weights.is_some() {
+            run.rescale(at.step_of_epoch, self.reduction.sum_weights(&step.weights)?)?;
+        }
         step.updated = Some(optimize(run, &step.record)?);
         Ok(())
     }
@@ -295,8 +314,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// parameters, unless that was done early, and the running statistics. The gradients are already means, because
     /// each loss was multiplied by 1 / images.
     fn finish_step(&mut self, run: &mut Run<B>, at: &Progress, step: StepInFlight) -> Result<(), Error> {
-        let StepInFlight { metrics, record, start, updated } = step;
-        self.check_loss_scale(run, record.step - 1)?;
+        let StepInFlight { metrics, record, start, has_images, updated, .. } = step;
+        let later = [updated].into_iter().chain(self.in_flight.iter().map(|step| step.updated)).flatten().count();
+        self.check_loss_scale(run, record.step - 1, later as u64, has_images)?;
         let own_loss = metrics.own_loss();
         if updated.is_none() {
             self.reduction.finish_gradients(&mut run.graph, own_loss)?;
@@ -368,11 +388,15 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the loss scale after the last of the `done` steps, which the device has finished. Adds a notice if it
-    /// skipped a step. Returns an error if halving the scale has not helped.
-    fn check_loss_scale(&mut self, run: &Run<B>, done: u64) -> Result<(), Error> {
+    /// Reads the loss scale after the last of the `done` steps. The updates of `later` steps are enqueued after it. Adds a
+    /// notice if the device skipped that step. Returns an error if halving the scale has not helped.
+    fn check_loss_scale(&mut self, run: &Run<B>, done: u64, later: u64, has_images: bool) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
-        let now = scaling.scale()?;
+        // otherwise a pass was read, which the device begins after the update of `done`
+        if !has_images {
+            scaling.scale()?;
+        }
+        let now = scaling.scale_before(later);
         if self.session.is_root() && self.scale.is_some_and(|before| now.lost > before.lost) {
             self.notices.step(done, &now);
         }

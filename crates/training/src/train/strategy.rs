@@ -9,6 +9,7 @@
 mod tests;
 
 use backend::{Arena, Backend, Buffer, Error};
+use base::text::plural;
 use engine::Graph;
 
 use crate::train::reduce::ranks::RankSum;
@@ -247,7 +248,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     }
 
     fn describe(&self) -> Option<String> {
-        Some(format!("elastic averaging every {} step(s)", self.period))
+        Some(format!("elastic averaging every {}", plural(self.period, "step")))
     }
 }
 
@@ -317,6 +318,6 @@ impl<B: Backend> Strategy<B> for LocalSgd<B> {
     }
 
     fn describe(&self) -> Option<String> {
-        Some(format!("mean of parameters and optimizer slots after every {} step(s)", self.period))
+        Some(format!("mean of parameters and optimizer slots after every {}", plural(self.period, "step")))
     }
 }

@@ -226,7 +226,7 @@ fn walk_all(
     }
     let (mut end, mut count) = (0, 0);
     let failed = |e: io::Error, at: u64| match e.kind() {
-        _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header begins at byte {at}")),
+        _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header should begin at byte {at}")),
         _ => Error::input(
             path,
             format!("no valid tar header at byte {at} ({e}); the file is damaged, compressed, or not a tar archive"),

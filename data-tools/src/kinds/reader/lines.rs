@@ -1,6 +1,7 @@
 //! The lines of a table or label file. Equal labels, splits and messages are stored only once, so a line needs little
 //! more memory than its text.
 
+use super::input::Budget;
 use super::labels::Label;
 use crate::error::Error;
 use loaders::Limits;
@@ -69,11 +70,7 @@ impl<T: Ord + Clone> DistinctValues<T> {
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: PathBuf,
-    /// Size of the file in bytes. The memory limit grows with it.
-    bytes: u64,
-    limits: Limits,
-    /// Estimated memory in use, in bytes.
-    taken: u64,
+    budget: Budget,
     paths: String,
     lines: Vec<Line>,
     labels: DistinctValues<Vec<Label>>,
@@ -87,9 +84,7 @@ impl Lines {
     pub(crate) fn new(file: &Path, bytes: usize, limits: Limits) -> Self {
         Lines {
             file: file.to_path_buf(),
-            bytes: bytes as u64,
-            limits,
-            taken: 0,
+            budget: Budget::for_lines(limits, bytes),
             paths: String::new(),
             lines: Vec::new(),
             labels: DistinctValues::new(),
@@ -124,17 +119,7 @@ impl Lines {
     ///
     /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
-        self.taken = self.taken.saturating_add(bytes);
-        if self.taken <= self.limits.allowed(self.bytes) {
-            return Ok(());
-        }
-        let what = format!(
-            "the lines need more memory than the limit of {:.1} MB ({} MiB plus four times the file's size); if this is intended, raise \
-             --limit-memory",
-            self.limits.allowed(self.bytes) as f64 / 1e6,
-            self.limits.memory >> 20
-        );
-        Err(Error::input(&self.file, what))
+        self.budget.take(&self.file, bytes)
     }
 
     /// Returns the number of a split word.

@@ -129,7 +129,7 @@ mod number_names_tests {
             (first_moved(&names, &list("cba")), first_moved(&names, &list("ac")), first_moved(&names, &list("ab"))),
             (Some(0), Some(2), Some(2))
         );
-        assert_eq!(rename_note(&names, &list("abz")).unwrap(), "classes renamed by the list: c is now z");
+        assert!(rename_note(&names, &list("abz")).unwrap().ends_with(": c is now z"));
         assert_eq!(rename_note(&names, &list("abc")), None);
         let cranes = unique([(134, "crane"), (517, "crane"), (2, "dog")].into_iter());
         assert_eq!(cranes.into_values().collect::<Vec<_>>(), ["dog", "crane (134)", "crane (517)"]);

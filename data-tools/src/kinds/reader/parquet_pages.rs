@@ -11,6 +11,7 @@ use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::ColumnChunkMetaData;
 use ::parquet::file::reader::{ChunkReader, Length};
 use bytes::Bytes;
+use loaders::protobuf::varint;
 
 use crate::text;
 
@@ -157,16 +158,7 @@ struct Varints<'a>(&'a [u8]);
 
 impl Varints<'_> {
     fn next(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        varint(&mut self.0).ok()
     }
 
     /// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.
@@ -439,7 +431,7 @@ mod tests {
     fn long_lists_and_deep_structures_are_refused() {
         // A list with 2^31 structures.
         let error = read(&[0x19, 0xfc, 0x80, 0x80, 0x80, 0x80, 8, 0, 0]).unwrap_err().to_string();
-        assert!(error.contains("a list of 2147483648 elements in 2 bytes"), "{error}");
+        assert!(error.contains("2147483648 elements") && error.contains(" 2 bytes"), "{error}");
         assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("nested too deeply"));
         assert!(read(&[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).is_err());
     }

@@ -4,6 +4,7 @@
 //! and the image file.
 
 use crate::error::Error;
+use crate::source::MAX_CLASS;
 use crate::text;
 use loaders::stall::during;
 use loaders::{Limits, regular};
@@ -19,8 +20,6 @@ const HEADER: u64 = 8;
 const IMAGE_HEADER: usize = 24;
 /// Memory for a record in the list, including a possible error message.
 const RECORD: u64 = 192;
-/// A higher label is not accepted as a class.
-const MAX_LABEL: f32 = (1 << 20) as f32;
 
 /// The position of a part in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,7 +229,7 @@ fn image(data: &[u8], length: u64) -> Result<Image, String> {
         many => return Err(format!("the record has {many} labels; expected one class per image")),
     };
     let label = label.ok_or_else(short)?;
-    if label.fract() != 0.0 || !(0.0..=MAX_LABEL).contains(&label) {
+    if label.fract() != 0.0 || !(0.0..=MAX_CLASS as f32).contains(&label) {
         return Err(format!("the label is {label}; expected an integer from 0"));
     }
     let start = IMAGE_HEADER + 4 * flag as usize;

@@ -6,7 +6,8 @@ use super::lines::{LineContent, Lines, MAX_FIELD};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
-use loaders::{printable, regular};
+use base::text::printable;
+use loaders::regular;
 use serde_json::Value;
 use std::path::Path;
 
@@ -328,6 +329,9 @@ fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
         ErrorKind::Utf8 { err, .. } => {
             Error::input(path, format!("line {line}: not UTF-8 ({err}); save the table as UTF-8"))
         }
-        other => Error::input(path, format!("line {line}: {other:?}")),
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            Error::input(path, format!("line {line}: expected {expected_len} fields, got {len}"))
+        }
+        other => Error::input(path, format!("line {line}: the CSV parser failed ({other:?})")),
     }
 }

@@ -4,6 +4,7 @@ pub mod foreign;
 pub mod pictures;
 pub mod tiff;
 
+use data_tools::Error;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::BTreeMap;
@@ -33,6 +34,18 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Asserts that the error lists unusable lines of `file`, as many as `expected` has entries. For each entry, one of the
+/// messages must contain all its parts. `count` is the total with its noun.
+#[track_caller]
+pub fn assert_bad_lines(error: &Error, file: &str, count: &str, expected: &[&[&str]]) {
+    let Error::Lines { path, count: found, lines, .. } = error else { panic!("expected unusable lines, got: {error}") };
+    assert!(path.ends_with(file) && **found == *count && lines.len() == expected.len(), "{count} of {file}: {error}");
+    for parts in expected {
+        let is_listed = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(is_listed, "no line contains {parts:?}: {error}");
     }
 }
 

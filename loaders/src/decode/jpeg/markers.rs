@@ -283,7 +283,7 @@ mod tests {
         let scans = memchr::memmem::find_iter(PROGRESSIVE, &[0xff, SOS]).collect::<Vec<_>>();
         for &start in &scans[1..] {
             let cut = [&PROGRESSIVE[..start], &[0xff, EOI]].concat();
-            assert!(MarkerSummary::read(&cut, false).unwrap_err().contains("leave out a part"), "{start}");
+            assert!(MarkerSummary::read(&cut, false).unwrap_err().contains("progressive"), "{start}");
         }
     }
 
@@ -295,6 +295,6 @@ mod tests {
             let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
             assert_eq!(MarkerSummary::read(&file, false), Ok(whole), "{odd:?}");
         }
-        assert_eq!(MarkerSummary::read(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it contains no image");
+        assert!(MarkerSummary::read(&[0xff, SOI, 0xff, EOI], false).unwrap_err().contains("no image"));
     }
 }

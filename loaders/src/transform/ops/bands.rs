@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use base::text::did_you_mean;
+
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::text::did_you_mean;
 use crate::transform::call::{Arguments, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};

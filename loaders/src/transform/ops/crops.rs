@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied, various_sizes};
+use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 
 /// `center_crop(n)`: crops to the n x n window in the middle. Its offset is (H - n) / 2, rounded with ties to even as
 /// in torchvision. It does not pad, so n must fit.
@@ -26,7 +26,7 @@ impl Transform for CenterCrop {
         cropped(self.size, input)
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         cropped_of_varied(self.size, input)
     }
 
@@ -63,7 +63,10 @@ struct CornerCrop {
 pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     match (size_first(arguments)?, arguments.words.first()) {
         ((size, [corner]), None) => Ok(Box::new(CornerCrop { size, corner: whole(*corner, 0, 3)? })),
-        _ => Err("expected a size and a corner from 0 to 3".into()),
+        ((_, rest), None) => {
+            Err(format!("expected 2 arguments, a size and a corner from 0 to 3, got {}", rest.len() + 1))
+        }
+        (_, Some(word)) => Err(format!("expected a size and a corner from 0 to 3, got the name \"{word}\"")),
     }
 }
 
@@ -72,7 +75,7 @@ impl Transform for CornerCrop {
         cropped(self.size, input)
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         cropped_of_varied(self.size, input)
     }
 
@@ -111,7 +114,7 @@ impl Transform for RandomCrop {
         cropped(self.size, input)
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         cropped_of_varied(self.size, input)
     }
 
@@ -151,7 +154,11 @@ pub(super) fn build_pad_crop(arguments: &Arguments<'_>, _context: Context<'_>) -
 impl Transform for PadCrop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         if self.reflects && self.padding >= input.height.min(input.width) {
-            return Err(format!("{} pixels cannot be mirrored within an image of {input}", self.padding));
+            return Err(format!(
+                "a padding of {} cannot be filled by mirroring an image of {input}; it must be smaller than the shorter side, {}",
+                self.padding,
+                input.height.min(input.width)
+            ));
         }
         Ok(input)
     }
@@ -199,14 +206,18 @@ pub(super) fn build_shift(arguments: &Arguments<'_>, _context: Context<'_>) -> B
     };
     match (arguments.no_size()?, arguments.words.first()) {
         ([rows, columns], None) => Ok(Box::new(Shift { rows: offset(*rows)?, columns: offset(*columns)? })),
-        _ => Err("expected two numbers of pixels, rows and columns".into()),
+        (numbers, None) => Err(format!("expected 2 numbers of pixels, rows and columns, got {}", numbers.len())),
+        (_, Some(word)) => Err(format!("expected 2 numbers of pixels, rows and columns, got the name \"{word}\"")),
     }
 }
 
 impl Transform for Shift {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         if self.rows.unsigned_abs() >= input.height || self.columns.unsigned_abs() >= input.width {
-            return Err(format!("an image of {input} cannot be shifted by {} x {} pixels", self.rows, self.columns));
+            return Err(format!(
+                "an image of {input} cannot be shifted by {} rows and {} columns; expected less than {} rows and {} columns",
+                self.rows, self.columns, input.height, input.width
+            ));
         }
         Ok(input)
     }
@@ -236,12 +247,14 @@ fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
 }
 
 /// Returns the shape of a crop if only the images' short side is known.
-fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, String> {
+fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, Misfit> {
     let Size { height, width } = size;
     match input.short_side {
         Some(side) if height.max(width) <= side => Ok(Sizes::Equal(ImageSpec::new(height, width, input.channels))),
-        Some(side) => Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}")),
-        None => Err(various_sizes()),
+        Some(side) => {
+            Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}").into())
+        }
+        None => Err(Misfit::VariousSizes),
     }
 }
 
@@ -305,6 +318,7 @@ mod random_crop_tests {
 #[cfg(test)]
 mod pad_crop_tests {
     use super::*;
+    use crate::mentions::assert_mentions;
     use crate::transform::testing::{UNKNOWN, draws, run_any};
 
     #[test]
@@ -340,11 +354,9 @@ mod pad_crop_tests {
                 assert_eq!(*value, padded[x + i % 4] + 10.0 * (padded[y + i / 4] - 1.0), "sample {id}, value {i}");
             }
         }
-        let refused =
+        let too_wide =
             build_pad_crop(&crate::transform::call::parse("pad_crop(1, reflect)").unwrap().arguments, CONTEXT);
-        assert!(
-            refused.unwrap().output(spec).unwrap_err().contains("1 pixels cannot be mirrored within an image of 1x4x1")
-        );
+        assert_mentions(&too_wide.unwrap().output(spec).unwrap_err(), &["1", "1x4x1"]);
     }
 
     const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), statistics: &UNKNOWN };
@@ -353,6 +365,7 @@ mod pad_crop_tests {
 #[cfg(test)]
 mod shift_tests {
     use super::*;
+    use crate::mentions::assert_mentions;
     use crate::transform::testing::{UNKNOWN, run_any};
 
     #[test]
@@ -372,6 +385,6 @@ mod shift_tests {
             assert!(built(call).is_err(), "{call}");
         }
         let refused = built("shift(0, -3)").unwrap().output(CONTEXT.input).unwrap_err();
-        assert!(refused.contains("2x3x1") && refused.contains("0 x -3"), "{refused}");
+        assert_mentions(&refused, &["2x3x1", "0 x -3"]);
     }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes;
-use crate::transform::call::{only_probability, pixels};
+use crate::transform::call::{pixels, probability_after_one};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -38,7 +38,12 @@ impl Transform for GaussianBlur {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         match self.side / 2 < input.height.min(input.width) {
             true => Ok(input),
-            false => Err(format!("a square of {0}x{0} cannot be mirrored within an image of {input}", self.side)),
+            false => Err(format!(
+                "a blur of {0}x{0} pixels needs a border of {1} pixels, which must be smaller than the shorter side of the image \
+                 ({input})",
+                self.side,
+                self.side / 2
+            )),
         }
     }
 
@@ -73,7 +78,7 @@ pub(super) fn build_sharpness(arguments: &[f64], _context: Context<'_>) -> Build
     if factor < 0.0 {
         return Err(format!("expected a factor of at least 0, got {factor}"));
     }
-    Ok(Box::new(Sharpness { factor, probability: only_probability(rest, 0.5)? }))
+    Ok(Box::new(Sharpness { factor, probability: probability_after_one(rest, 0.5)? }))
 }
 
 impl Transform for Sharpness {
@@ -97,6 +102,7 @@ impl fmt::Display for Sharpness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
     use crate::transform::op::Build;
     use crate::transform::testing::{build_transform, run};
 
@@ -119,10 +125,10 @@ mod tests {
         let problem = |text| {
             build_transform(Build::Numbers(build_gaussian_blur), text, spec).and_then(|op| op.output(spec)).unwrap_err()
         };
-        assert!(problem("gaussian_blur(11)").contains("11x11 cannot be mirrored within an image of 5x9x1"));
-        assert!(problem("gaussian_blur(4)").contains("odd side, got 4"));
-        assert!(problem("gaussian_blur(3, 0)").contains("0 < low <= high, got 0 and 0"));
-        assert!(problem("gaussian_blur(3, 2, 1)").contains("got 2 and 1"));
+        assert_mentions(&problem("gaussian_blur(11)"), &["11x11", "5x9x1"]);
+        assert_mentions(&problem("gaussian_blur(4)"), &["odd", "4"]);
+        assert_mentions(&problem("gaussian_blur(3, 0)"), &["0 < low <= high", "0 and 0"]);
+        assert_mentions(&problem("gaussian_blur(3, 2, 1)"), &["0 < low <= high", "2 and 1"]);
     }
 }
 

@@ -16,8 +16,9 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
+use base::text::{did_you_mean, with_advice};
+
 use crate::spec::Dtype;
-use crate::text::did_you_mean;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, BuildResult, Context};
@@ -159,11 +160,8 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();
-        return Err(format!(
-            "unknown transform{}; known transforms are {}",
-            did_you_mean(call.name, &names),
-            names.join(", ")
-        ));
+        let problem = format!("unknown transform{}", did_you_mean(call.name, &names));
+        return Err(with_advice(&problem, &format!("known transforms are {}", names.join(", "))));
     };
     let (dtype, channels) = (context.statistics.bands.dtype, context.input.channels);
     let other = dtype != Dtype::U8 || ![1, 3].contains(&channels);
@@ -172,5 +170,5 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
             "{name} needs images of uint8 with 1 or 3 channels, but these are {dtype} with {channels}; write {instead} instead"
         ));
     }
-    build.run(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
+    build.run(&call.arguments, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))
 }

@@ -36,14 +36,15 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
         }
         0 => {
             return Err(format!(
-                "dataset.json has {} values of `mean` and `std`, but the image has {channels} channels \
-                 (`trireme data stats` measures them)",
+                "the number of values of `mean` and `std` in dataset.json is {}, but the number of channels of the image is {channels} \
+                 (`trireme data stats` measures `mean` and `std`)",
                 mean.len()
             ));
         }
         n if n == 2 || n == 2 * channels => arguments.split_at(n / 2),
         n => {
-            return Err(format!("expected 0, 2 or {} arguments, got {n}", 2 * channels));
+            let expected = if channels == 1 { "0 or 2".into() } else { format!("0, 2 or {}", 2 * channels) };
+            return Err(format!("expected {expected} arguments, got {n}"));
         }
     };
     if let Some((channel, bad)) = std.iter().enumerate().find(|(_, std)| **std <= 0.0) {
@@ -210,6 +211,7 @@ fn sum(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
 mod tests {
     use super::*;
     use crate::format::manifest::Manifest;
+    use crate::mentions::assert_mentions;
     use crate::spec::ImageSpec;
     use crate::transform::testing::run;
 
@@ -225,8 +227,9 @@ mod tests {
         let manifest = Manifest { mean: vec![0.5; 3], std: vec![0.5, 0.0, 0.0], ..Manifest::default() };
         let context = Context { input: ImageSpec::new(1, 1, 3), statistics: &Statistics::new(&manifest, false) };
         let text = build_normalize(&[], context).err().unwrap();
-        assert!(["std 0 for channel 1", "normalize(0.5, 0.25)"].iter().all(|part| text.contains(part)), "{text}");
-        assert_eq!(build_normalize(&[0.5, 0.0], context).err().as_deref(), Some("expected a std above 0, got 0"));
+        assert_mentions(&text, &["dataset.json", "std 0", "channel 1", "normalize(0.5, 0.25)"]);
+        let text = build_normalize(&[0.5, 0.0], context).err().unwrap();
+        assert!(text.contains("above 0") && !text.contains("dataset.json"), "{text}");
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use base::text::did_you_mean;
+
 use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
-use crate::transform::call::{Arguments, no_arguments, whole};
+use crate::transform::call::{Arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 use crate::transform::policy::{
@@ -28,10 +30,24 @@ struct AutoAugment {
 }
 
 pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
-    no_arguments(arguments.no_size()?).map_err(|_| "expected only names")?;
+    if let Some(number) = arguments.no_size()?.first() {
+        return Err(format!("expected only names, got the number {number}"));
+    }
     let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
+    if let (None, [word]) = (named, words)
+        && AUTO_AUGMENT_SAMPLINGS.iter().all(|(name, _)| name != word)
+    {
+        let [policies, samplings] =
+            [POLICIES.map(|(name, _)| name).to_vec(), AUTO_AUGMENT_SAMPLINGS.map(|(name, _)| name).to_vec()];
+        return Err(format!(
+            "expected a policy ({}) or a sampling method ({}), got \"{word}\"{}",
+            policies.join(", "),
+            samplings.join(", "),
+            did_you_mean(word, &[policies, samplings].concat())
+        ));
+    }
     let (name, policy) = named.unwrap_or(POLICIES[0]);
     let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
     Ok(Box::new(AutoAugment { name, policy, sampling }))

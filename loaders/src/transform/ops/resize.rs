@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};
+use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 /// `resize(n)`: the short side gets length n and the long side floor(n * long / short), like torchvision's `Resize(n)`.
@@ -52,7 +52,7 @@ impl Transform for Resize {
         Ok(ImageSpec::new(height, width, input.channels))
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         Ok(match self.to {
             Target::ShortSide(side) => Sizes::Varied(Varied { short_side: Some(side), ..input }),
             Target::Exact(Size { height, width }) => Sizes::Equal(ImageSpec::new(height, width, input.channels)),
@@ -108,7 +108,7 @@ impl Transform for ScaleJitter {
         true
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         Ok(Sizes::Varied(Varied { short_side: Some(self.least), ..input }))
     }
 

@@ -8,7 +8,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};
+use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 const RANDOM_RESIZED_CROP_TRIES: usize = 10;
@@ -84,7 +84,7 @@ impl Transform for RandomResizedCrop {
         Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
     }
 
@@ -136,7 +136,7 @@ impl Transform for InceptionCrop {
         Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::transform::bytes;
-use crate::transform::call::{only_probability, whole};
+use crate::transform::call::{only_probability, probability_after_one, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -49,8 +49,8 @@ pub(super) fn build_posterize(arguments: &[f64], _context: Context<'_>) -> Build
     let [bits, ref rest @ ..] = *arguments else {
         return Err("expected 1 or 2 arguments, got 0".into());
     };
-    let bits = whole(bits, 0, 8).map_err(|problem| format!("{problem} bits"))?;
-    Ok(Box::new(Posterize { bits, probability: only_probability(rest, 0.5)? }))
+    let bits = whole(bits, 0, 8).map_err(|_| format!("expected a whole number of bits from 0 to 8, got {bits}"))?;
+    Ok(Box::new(Posterize { bits, probability: probability_after_one(rest, 0.5)? }))
 }
 
 impl Transform for Posterize {
@@ -86,7 +86,7 @@ pub(super) fn build_solarize(arguments: &[f64], _context: Context<'_>) -> BuildR
     if !(0.0..=255.0).contains(&threshold) {
         return Err(format!("expected a threshold from 0 to 255, got {threshold}"));
     }
-    Ok(Box::new(Solarize { threshold, probability: only_probability(rest, 0.5)? }))
+    Ok(Box::new(Solarize { threshold, probability: probability_after_one(rest, 0.5)? }))
 }
 
 impl Transform for Solarize {

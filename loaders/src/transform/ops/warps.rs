@@ -5,7 +5,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, rotation};
-use crate::transform::call::{Arguments, only_probability};
+use crate::transform::call::{Arguments, probability_after_one};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -43,7 +43,7 @@ pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> 
         return Err(format!("expected scales 0 < low <= high, got {} and {}", scale[0], scale[1]));
     }
     if let Some(bad) = shear.iter().find(|angle| !(0.0..90.0).contains(*angle)) {
-        return Err(format!("expected shears from 0 to less than 90 degrees, got {bad}"));
+        return Err(format!("expected shears of at least 0 and below 90 degrees, got {bad}"));
     }
     Ok(Box::new(Affine { degrees, shares, scale, shear, sampling: arguments.choice(&AFFINE_SAMPLINGS)? }))
 }
@@ -148,7 +148,7 @@ pub(super) fn build_perspective(arguments: &Arguments<'_>, _context: Context<'_>
     if !(0.0..=1.0).contains(&distortion) {
         return Err(format!("expected a distortion from 0 to 1, got {distortion}"));
     }
-    let (probability, sampling) = (only_probability(rest, 0.5)?, arguments.choice(&PERSPECTIVE_SAMPLINGS)?);
+    let (probability, sampling) = (probability_after_one(rest, 0.5)?, arguments.choice(&PERSPECTIVE_SAMPLINGS)?);
     Ok(Box::new(Perspective { distortion, probability, sampling }))
 }
 

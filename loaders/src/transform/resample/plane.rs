@@ -31,8 +31,8 @@ pub struct PlaneResizer {
 }
 
 impl PlaneResizer {
-    /// Computes `height` x `width` samples of `source`. Each sample covers `shrink` (rows, columns) of the source,
-    /// starting at its top left corner. Beyond the end, the last row and column are repeated.
+    /// Computes `height` x `width` output values. Each covers `shrink` (rows, columns) of the source, starting at its
+    /// top left corner. Beyond the end, the last row and column are repeated.
     ///
     /// # Panics
     ///
@@ -73,9 +73,11 @@ struct Taps {
 struct Group {
     /// Index of the group's first output.
     start: usize,
-    /// First inputs of its two halves. A load at each of them contains one pair for every output.
+    /// For each half of the group, the index of its first input. The [`LOAD`] bytes from there include the first pair
+    /// of inputs for every output in this half.
     loads: [usize; 2],
-    /// The positions of the pairs in the loads, as a shuffle of 16-bit integers.
+    /// A shuffle control that moves the pairs of inputs from the two loads to their outputs and widens them to 16-bit
+    /// integers.
     places: [u8; 2 * LOAD],
 }
 

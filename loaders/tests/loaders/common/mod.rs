@@ -1,5 +1,7 @@
 //! Small data sets in the temporary directory. They are removed when they are dropped.
-#![allow(dead_code)] // Each of the two test binaries uses only a part.
+#![allow(dead_code, unused_imports)] // Each of the two test binaries uses only a part.
+
+mod mentions;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
-use loaders::{Dataset, Draws, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard};
+use loaders::{
+    Dataset, Draws, Error, Fault, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard,
+};
+
+pub use mentions::{assert_mentions, is_mentioned};
 
 pub const SPEC: ImageSpec = ImageSpec::new(8, 8, 3);
 
@@ -150,7 +156,7 @@ impl TestData {
         self.dir.join(&shards[number].file)
     }
 
-    pub fn split(&self) -> Result<Split, loaders::Error> {
+    pub fn split(&self) -> Result<Split, Error> {
         Dataset::open(&self.dir)?.split("train")
     }
 
@@ -164,12 +170,12 @@ impl TestData {
     }
 
     /// Returns the error of opening the split, or of reading its first bad record.
-    pub fn complaint(&self) -> String {
+    pub fn complaint(&self) -> Error {
         let split = match self.split() {
             Ok(split) => split,
-            Err(error) => return error.to_string(),
+            Err(error) => return error,
         };
-        (0..split.len()).find_map(|id| split.record(id, &mut Vec::new()).err()).expect("some record is bad").to_string()
+        (0..split.len()).find_map(|id| split.record(id, &mut Vec::new()).err()).expect("some record is bad")
     }
 }
 
@@ -186,9 +192,20 @@ pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
+/// Returns the name of the shard, the number of the record and what is wrong with it. Panics for any other error.
 #[track_caller]
-pub fn assert_contains(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "no \"{part}\" in \"{message}\"");
+pub fn record_fault(error: &Error) -> (&str, u64, &Fault) {
+    match error {
+        Error::Record { path, record, fault, .. } => (path.file_name().unwrap().to_str().unwrap(), *record, fault),
+        other => panic!("not the error of a record: {other}"),
+    }
+}
+
+/// Returns the position and the text of a transform, and what is wrong with it. Panics for any other error.
+#[track_caller]
+pub fn transform_problem(error: &Error) -> (usize, &str, &str) {
+    match error {
+        Error::Transform { index, text, problem, .. } => (*index, text, problem),
+        other => panic!("not the error of a transform: {other}"),
     }
 }

@@ -105,7 +105,7 @@ struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    /// Floats between lines if each group of columns has a grid of its own. `None` if each place is a matrix with all
+    /// Floats between lines if each group of columns has a separate grid. `None` if each place is a matrix with all
     /// groups.
     line: Option<usize>,
     place: usize,
@@ -161,7 +161,7 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, rotated: true, stride: 1 }
     }
 
-    /// Returns the same for phases at stride 2.
+    /// Returns the same layout for filters of a convolution with stride 2, which are transformed by phases.
     pub fn of_phases(self) -> Self {
         Self { stride: 2, ..self }
     }

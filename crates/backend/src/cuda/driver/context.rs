@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base::text::plural;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUgraphNodeType as Node};
 
@@ -82,7 +83,8 @@ fn unseen(ordinal: usize, count: usize) -> Error {
         Err(_) => "CUDA_VISIBLE_DEVICES is not set".into(),
     };
     let why = format!(
-        "GPU {ordinal} was requested, but this process sees {count} GPU(s); {visible}; `nvidia-smi -L` lists all GPUs"
+        "GPU {ordinal} was requested, but this process sees {}; {visible}; `nvidia-smi -L` lists all GPUs",
+        plural(count, "GPU")
     );
     Error::Absent { what: "CUDA".into(), why }
 }

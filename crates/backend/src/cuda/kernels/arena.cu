@@ -77,8 +77,8 @@ extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first
 }
 
 // Loss scaling. `scale` has the loss scale and the inverse for the current gradients. `state` has: steps since the
-// scale last grew, whether this step is skipped, consecutive skipped steps, whether any gradient is not finite, and all
-// skipped steps.
+// scale last grew, whether this step is skipped, consecutive skipped steps, whether any gradient is not finite, all
+// skipped steps, and all steps since the host set the scale.
 extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
     bool bad = false;
     for (u64 i = thread_index(); i < n; i += thread_count()) bad = bad || !isfinite(g[i]);
@@ -87,8 +87,9 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 
 // PyTorch's rule. After a step with Inf or NaN the scale is halved and the update skipped. After `interval` good steps
 // in a row the scale is doubled, unless it would become infinite, because halving cannot undo that. `seen` is host
-// memory: the scale, the steps since it last grew, consecutive skipped steps, and all skipped steps.
-extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
+// memory with `kept` places of four numbers: the scale, the steps since it last grew, consecutive skipped steps, and all
+// skipped steps. Steps take the places in turn, because the host may read the place of an earlier step at this moment.
+extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen, u32 kept) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;
         scale[1] = 1.0f / scale[0];
@@ -97,6 +98,7 @@ extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, 
         state[2] = bad ? state[2] + 1 : 0;
         state[3] = 0;
         state[4] += bad;
+        state[5] += 1;
         if (bad) {
             scale[0] *= 0.5f;
         } else if (state[0] == interval) {
@@ -104,10 +106,11 @@ extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, 
             if (isfinite(twice)) scale[0] = twice;
             state[0] = 0;
         }
-        seen[0] = scale[0];
-        seen[1] = (float)state[0];
-        seen[2] = (float)state[2];
-        seen[3] = (float)state[4];
+        float* place = seen + 4 * (state[5] % kept);
+        place[0] = scale[0];
+        place[1] = (float)state[0];
+        place[2] = (float)state[2];
+        place[3] = (float)state[4];
     }
 }
 

@@ -93,7 +93,7 @@ __device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
     double sum = 0.0;
     if (group < groups) {
         u32 entry = group;
-        // eight loads in flight
+        // keeps eight loads in flight
         for (; entry + 7 * groups < count; entry += 8 * groups) {
             double some[8];
             for (int i = 0; i < 8; i++) some[i] = value(entry + i * groups, item);

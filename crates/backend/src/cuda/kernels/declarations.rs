@@ -87,7 +87,7 @@ kernels! {
         x: [Activation; n], y: [Activation; n], n: u64,
     }
 
-    // bias.cu
+    // linear.cu
 
     /// Adds a bias to y, then applies ReLU if `with_relu` is set.
     bias_forward: BiasForward over columns(rows, channels) {
@@ -139,7 +139,9 @@ kernels! {
     scale_found: ScaleFound over threads(n) { g: [f32; n], n: u64, state: [u32; 5] }
 
     /// Computes the next loss scale.
-    scale_settle: ScaleSettle over one_block() { scale: [f32; 2], state: [u32; 5], interval: u32, seen: [f32; 4] }
+    scale_settle: ScaleSettle over one_block() {
+        scale: [f32; 2], state: [u32; 6], interval: u32, seen: [f32; 4 * kept], kept: u32,
+    }
 
     /// Divides gradients by the loss scale.
     scale_undo: ScaleUndo over threads(n) { g: [f32; n], scale: [f32; 2], n: u64 }

@@ -88,3 +88,127 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
     }
     if (last_block(arrivals)) loss_sums(losses, hits, rows, not_finite, sums);
 }
+
+// Losses with targets for all classes, in f64, with one warp per row. crates/backend/src/losses.rs has the formulas.
+
+// Lower limit of a probability that is raised to a power.
+constexpr double LEAST = 1e-30;
+
+// A class's contribution to the loss and to the gradient.
+struct Term {
+    double loss, slope;
+};
+
+// `slope` is the derivative with respect to log p.
+__device__ inline Term softmax_term(double log_p, double t, double gamma) {
+    if (gamma == 0.0) return {-t * log_p, -t};
+    double wrong = fmax(-expm1(log_p), LEAST), focus = pow(wrong, gamma);
+    return {-t * focus * log_p, t * (gamma * exp(log_p) * (focus / wrong) * log_p - focus)};
+}
+
+// `slope` is the derivative with respect to the score. A negative alpha means no balancing.
+__device__ inline Term sigmoid_term(double z, double t, double gamma, double alpha) {
+    double entropy = fmax(z, 0.0) - z * t + log1p(exp(-fabs(z)));
+    double p = 1.0 / (1.0 + exp(-z));
+    double balance = alpha < 0.0 ? 1.0 : alpha * t + (1.0 - alpha) * (1.0 - t);
+    if (gamma == 0.0) return {balance * entropy, balance * (p - t)};
+    double wrong = fmax(p * (1.0 - t) + (1.0 - p) * t, LEAST), focus = pow(wrong, gamma);
+    double focus_slope = -gamma * (focus / wrong) * (2.0 * t - 1.0) * p * (1.0 - p);
+    return {balance * focus * entropy, balance * (focus * (p - t) + focus_slope * entropy)};
+}
+
+// Returns a row's largest score to all lanes of a warp.
+__device__ inline float row_top(const T* scores, u32 classes, u32 lane) {
+    float top = -__int_as_float(0x7f800000);
+    for (u32 c = lane; c < classes; c += 32) top = fmaxf(top, value(scores[c]));
+    return warp_max(top);
+}
+
+// Returns the logarithm of the sum of exp((score - top) / temperature) over the row.
+__device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, float top, double temperature) {
+    double total = 0.0;
+#pragma unroll 1
+    for (u32 c = lane; c < classes; c += 32) total += exp(((double)value(scores[c]) - (double)top) / temperature);
+    return log(warp_sum(total));
+}
+
+// Used instead of a row's label: each class with a target above one half counts as correct.
+constexpr u32 ANY = 0xffffffffu;
+
+// Returns, to a warp, the class with the highest score among those with targets above one half. Of equal scores, the
+// first wins. Returns `classes` if there is no such class.
+__device__ inline u32 best_hit(const T* scores, const float* targets, u32 classes, u32 lane) {
+    float best = -__int_as_float(0x7f800000);
+    u32 at = classes;
+    for (u32 c = lane; c < classes; c += 32) {
+        float v = value(scores[c]);
+        if (targets[c] > 0.5f && (at == classes ? v == v : v > best)) {
+            best = v;
+            at = c;
+        }
+    }
+    if (best < warp_max(best)) at = classes;
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        u32 other = __shfl_xor_sync(0xffffffffu, at, lanes);
+        at = other < at ? other : at;
+    }
+    return at;
+}
+
+// targets (rows, 1 + classes) has a row's weight, then its targets. The gradient is multiplied by factors[1] * weight *
+// *loss_scale. `sigmoid` is 1 for sigmoid and 0 for softmax. `mean` is a factor on a row's sum over its classes.
+// `teacher` is null, or scores that count with weight `share` at this temperature. losses, hits, arrivals, not_finite
+// and sums are as for cross_entropy. dx may be null.
+extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 sigmoid, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
+    u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    double scale = (double)factors[1] * (double)weight * (double)*loss_scale, heat = (double)temperature;
+    for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
+        const T* scores = x + (u64)row * classes;
+        const T* taught = teacher ? teacher + (u64)row * classes : scores;
+        const float* target = targets + (u64)row * (1 + classes) + 1;
+        u32 label = labels[row];
+        bool known = label < classes || label == ANY;
+        if (label == ANY) label = best_hit(scores, target, classes, lane);
+        bool found = label < classes;
+        label = found ? label : 0;
+        float own = value(scores[label]), top = row_top(scores, classes, lane);
+        double log_total = row_log_total(scores, classes, lane, top, 1.0);
+        double row_weight = (double)target[-1], factor = sigmoid ? row_weight * (double)mean : 1.0;
+        double lesson = teacher ? row_weight * (double)share * heat : 0.0;
+        factor *= 1.0 - (teacher ? (double)share : 0.0);
+        double loss = 0.0, slopes = 0.0;
+        int ahead = 0;
+#pragma unroll 1
+        for (u32 c = lane; c < classes; c += 32) {
+            float v = value(scores[c]);
+            double t = (double)target[c];
+            Term term = sigmoid ? sigmoid_term((double)v, t, (double)gamma, (double)alpha) : softmax_term((double)v - (double)top - log_total, t, (double)gamma);
+            loss += factor * term.loss;
+            slopes += term.slope;
+            ahead += v > own || (v == own && c < label);
+        }
+        slopes = sigmoid ? 0.0 : warp_sum(slopes);
+        float taught_top = row_top(taught, classes, lane);
+        double warm = teacher ? row_log_total(scores, classes, lane, top, heat) : 0.0;
+        double taught_total = teacher ? row_log_total(taught, classes, lane, taught_top, heat) : 0.0;
+#pragma unroll 1
+        for (u32 c = lane; c < classes; c += 32) {
+            double z = (double)value(scores[c]), log_p = z - (double)top - log_total, t = (double)target[c];
+            Term term = sigmoid ? sigmoid_term(z, t, (double)gamma, (double)alpha) : softmax_term(log_p, t, (double)gamma);
+            double slope = factor * (term.slope - exp(log_p) * slopes);
+            if (teacher) {
+                double p = (z - (double)top) / heat - warm, q = ((double)value(taught[c]) - (double)taught_top) / heat - taught_total;
+                loss += lesson * heat * exp(q) * (q - p);
+                slope += lesson * (exp(p) - exp(q));
+            }
+            if (dx) dx[(u64)row * classes + c] = rounded((float)(slope * scale));
+        }
+        loss = warp_sum(loss);
+        ahead = warp_sum(ahead);
+        if (lane == 0) {
+            losses[row] = loss;
+            hits[row] = (!found || own != own ? 0 : (ahead == 0 ? 3 : (ahead < 5 ? 2 : 0))) | (known ? 0 : 4);
+        }
+    }
+    if (last_block(arrivals)) loss_sums(losses, hits, rows, not_finite, sums);
+}

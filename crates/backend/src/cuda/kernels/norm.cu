@@ -224,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
     });
     tile_sums<2>(channels, width, partial, arrivals, room, [&](u32 c, double (&total)[2]) {
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
-        // relative to the exact mean
+        // the affine's mean is rounded to f32, so correct the sum of g (x - mean) to the exact mean
         double s = total[0], sx = fma(-(mean - (double)affine[c]), s, total[1]);
         if (dgamma) dgamma[c] = (float)(sx / sqrt(variance));
         if (dbeta) dbeta[c] = (float)s;

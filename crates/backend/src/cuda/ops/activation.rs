@@ -7,7 +7,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {

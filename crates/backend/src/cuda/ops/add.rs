@@ -5,7 +5,7 @@ use net::Add;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::kernels::declarations::{CopyTensor, SumOfTwo};
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub fn plan(gpu: &Cuda, _: &Add, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {

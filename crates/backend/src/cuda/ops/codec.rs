@@ -43,13 +43,13 @@ pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
     kernels: Arc<Kernels>,
-    /// Runs of fixed-point codes, followed by runs of packed codes (lanes).
+    /// The codec's [`Runs`] in GPU memory: first the runs of fixed-point codes, then the runs of packed codes (lanes).
     runs: CudaBuf,
     fixed: RunTotals,
     lanes: RunTotals,
     /// The workers of this rank, numbered over all ranks.
     workers: Range<usize>,
-    /// The runs of each tensor.
+    /// The range of runs that belongs to each tensor.
     spans: CudaBuf,
     /// For each worker and run, the largest |g|.
     largest: CudaBuf,
@@ -58,7 +58,8 @@ pub struct GpuCodec {
     /// One per worker if error feedback is used.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
-    /// The scales of the last sum in a group for an even and for an odd step, and the ends of their copies.
+    /// Host copies of the scales, for sums over a group: one for even steps and one for odd steps. The event marks the
+    /// end of the copy.
     seen: [(Pinned<u32>, Event); 2],
     integers: Mirrored<i32>,
     words: Mirrored<u64>,
@@ -142,7 +143,7 @@ impl GpuCodec {
         self.residuals.get(index).map(CudaBuf::slice)
     }
 
-    /// Returns the number of runs.
+    /// Returns the number of runs of both kinds.
     fn count(&self) -> usize {
         self.fixed.runs + self.lanes.runs
     }
@@ -427,7 +428,7 @@ pub struct Runs {
     pub tensors: Vec<usize>,
     /// Number of fixed-point codes, or of words with packed codes.
     pub codes: usize,
-    /// Minimum number of elements in the bucket.
+    /// The index after the last element of all runs. The bucket must have at least this many elements.
     pub end: usize,
 }
 

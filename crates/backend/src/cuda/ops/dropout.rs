@@ -10,7 +10,7 @@ use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::draws::FIRST_INDEX;
-use crate::elementwise::Elementwise;
+use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {

@@ -47,7 +47,7 @@ pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
 }
 
-/// A shortcut that is computed as an operation of its own.
+/// A shortcut that is computed as a separate operation.
 pub struct Plan {
     shared: Rc<Shared>,
     shortcut: GpuShortcut,

@@ -11,7 +11,7 @@ use crate::cuda::kernels::declarations::{
     SumsOfRanges,
 };
 use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
-use crate::cuda::pass::GROWTH_INTERVAL;
+use crate::cuda::pass::{GROWTH_INTERVAL, SCALES_KEPT};
 use crate::cuda::shared::Shared;
 use crate::cuda::step;
 use crate::cuda::step::{NormBucket, NormLists, Pieces, UnitList, cut};
@@ -121,7 +121,8 @@ pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     for g in gradients {
         shared.launch(&ScaleFound { g: g.slice(), n: g.len() as u64, state })?;
     }
-    shared.launch(&ScaleSettle { scale, state, interval: GROWTH_INTERVAL, seen })?;
+    let kept = SCALES_KEPT as u32;
+    shared.launch(&ScaleSettle { scale, state, interval: GROWTH_INTERVAL, seen, kept })?;
     for g in gradients {
         shared.launch(&ScaleUndo { g: g.slice(), scale, n: g.len() as u64 })?;
     }

@@ -3,6 +3,7 @@
 use std::f64::consts::PI;
 
 use base::run_state::PlateauState;
+use base::text::plural;
 use schema::{KeyType, KeyValue, Parsed, Range, section, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -180,7 +181,7 @@ impl Decay for Exponential {
 
     fn describe(&self, _scale: f64) -> String {
         let stairs = if self.staircase() { ", as a staircase" } else { "" };
-        format!(", x{} every {} epochs{stairs}", self.gamma(), self.decay_epochs())
+        format!(", x{} every {}{stairs}", self.gamma(), plural(self.decay_epochs(), "epoch"))
     }
 }
 
@@ -266,7 +267,7 @@ impl Decay for WarmRestarts {
             1.0 => String::new(),
             factor => format!(", each {factor} times as long as the one before"),
         };
-        format!(", then cosine to {end} in cycles of {} epochs{growing}", self.cycle_epochs)
+        format!(", then cosine to {end} in cycles of {}{growing}", plural(self.cycle_epochs, "epoch"))
     }
 }
 

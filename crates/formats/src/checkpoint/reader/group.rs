@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use base::text::plural;
+
 use super::super::checksum::CheckedFile;
 use super::super::error::Error;
 use super::heap::{self, GlobalHeap, Heap, TreeType};
@@ -305,7 +307,7 @@ impl Attribute {
     fn checked(&self, datatype: Datatype, dimensions: usize) -> Result<&[u8], Fault> {
         let have = self.shape.as_ref().map_or(0, Vec::len);
         expect((self.datatype, have) == (datatype, dimensions), self.at, || {
-            format!("expected {datatype:?} in {dimensions} dimensions, got {:?} in {have}", self.datatype)
+            format!("expected {datatype:?} in {}, got {:?} in {have}", plural(dimensions, "dimension"), self.datatype)
         })?;
         Ok(&self.bytes)
     }
@@ -318,7 +320,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
         let first = found.next().filter(|_| found.next().is_none());
-        first.ok_or_else(|| Fault::layout(address, format!("expected exactly one {what} of an array")))
+        first.ok_or_else(|| Fault::layout(address, format!("an array must have exactly one {what}")))
     };
     let space = one(kind::DATASPACE, "shape")?;
     let shape = object::parse_shape(space)?

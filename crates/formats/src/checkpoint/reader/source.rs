@@ -20,7 +20,8 @@ const MAX_PARTS: u64 = 1 << 20;
 /// Bytes to read at once from an array.
 const READ_SIZE: usize = 1 << 20;
 
-/// A file of `length` bytes with its remaining limits.
+/// A file of `length` bytes. Counts down how much may still be read from it, so that a forged file cannot use unlimited
+/// time or memory.
 pub(super) struct Source {
     file: File,
     length: u64,
@@ -85,18 +86,19 @@ impl Source {
     /// Counts bytes of values that are returned to a caller.
     pub(super) fn count_value_bytes(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
-        self.values.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: they hold more than the file"))?);
+        self.values
+            .set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: together they are larger than the file"))?);
         Ok(())
     }
 
     /// Counts a group member or a string, which is stored or listed at offset `at`.
     pub(super) fn count_part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
-        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file with more than {MAX_PARTS} parts")))?);
+        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("the file has more than {MAX_PARTS} parts")))?);
         Ok(())
     }
 
-    /// Rejects a range that leaves the file, and endless reading.
+    /// Returns an error if a range leaves the file, or if the total number of bytes read exceeds the limit.
     fn check(&self, at: u64, length: u64, what: &str) -> Result<usize, Fault> {
         let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
         expect(inside, at, || format!("{what} of {length} bytes should end within the file's {} bytes", self.length))?;

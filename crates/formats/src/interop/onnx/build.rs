@@ -348,21 +348,16 @@ impl<'a> Build<'a> {
         let mut filter = vec![0.0; height * width];
         filter[top * width + left] = 1.0;
         let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
-        self.note_fixed("depthwise convolutions with a single one pad or crop images");
+        let note = "depthwise convolutions with a single one pad or crop images; `freeze.patterns` keeps them from being trained";
+        if !self.notes.iter().any(|other| other == note) {
+            self.notes.push(note.into());
+        }
         self.layer(
             (None, label),
             conv,
             &[x.id],
             vec![("weight", vec![channels, 1, height, width], filter.repeat(channels))],
         )
-    }
-
-    /// Adds a note about layers whose weights should not be trained.
-    pub fn note_fixed(&mut self, what: &str) {
-        let note = format!("{what}; `freeze.patterns` keeps them from being trained");
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
     }
 
     /// Checks that all values are finite, and that the weights stay within the memory limit.

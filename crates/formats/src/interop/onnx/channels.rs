@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use half::{bf16, f16};
-use net::{Activation, Conv, Id, Init, LayerNorm, LayerScale, Norm, Op};
+use net::{Activation, Channels, Init, LayerNorm, LayerScale, Norm, Op};
 
 use super::build::{Build, Layout, Moment, Value, View, each_channel};
 use super::function::Binary;
@@ -167,21 +167,10 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
     finite(build, &weighted).map(|()| Value::Tensor(x))
 }
 
-/// Selects channels of a tensor, in this order. There is no layer type for this, so a 1x1 convolution of zeros and ones is added.
-pub(crate) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, from: &[usize]) -> Result<Value, String> {
-    let id = picked_as(build, node.label(), x, from)?;
+/// Selects channels of a tensor.
+pub(crate) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, channels: Channels) -> Result<Value, String> {
+    let id = build.layer((None, node.label()), channels, &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))
-}
-
-/// Works like [`picked`], and calls the new layer `label`.
-pub(crate) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usize]) -> Result<Id, String> {
-    let channels = build.shapes[x.id.0].c;
-    build.take(size_of::<f32>().saturating_mul(channels).saturating_mul(from.len()))?;
-    let mut weight = vec![0.0; channels * from.len()];
-    from.iter().enumerate().for_each(|(to, from)| weight[to * channels + from] = 1.0);
-    let weights = vec![("weight", vec![from.len(), channels, 1, 1], weight)];
-    build.note_fixed("1x1 convolutions of zeros and ones split or shuffle channels");
-    build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
 }
 
 /// Checks that all weights of a layer are finite after a change.
@@ -196,7 +185,8 @@ fn finite(build: &Build<'_>, name: &str) -> Result<(), String> {
 pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["saturate", "to"])?;
     let kind = node.int("to", 1);
-    let to = number(kind).ok_or_else(|| format!("to {}: only numbers are supported", type_name(kind)))?;
+    let to =
+        number(kind).ok_or_else(|| format!("it casts to {}, but only numeric types are supported", type_name(kind)))?;
     let value = build.value(node, 0)?;
     match (&value, to) {
         (Value::Constant(constant), _) => of_constant(build, constant, to, kind),

@@ -145,10 +145,11 @@ fn map(x: &Constant, f: impl Fn(f64) -> f64, of_ints: impl Fn(i64) -> Option<i64
     let values = match &x.values {
         Values::Floats(values) => Values::Floats(values.iter().map(|x| f(f64::from(*x)) as f32).collect()),
         Values::Ints(values) => {
-            let ints: Option<Vec<i64>> = values.iter().map(|n| of_ints(*n)).collect();
-            Values::Ints(
-                ints.ok_or("its input has integers, but its result is not an int64. Cast the input to float32")?,
-            )
+            let of_int = |n: i64| {
+                let wrong = || format!("its result for the integer {n} is not an int64. Cast the input to float32");
+                of_ints(n).ok_or_else(wrong)
+            };
+            Values::Ints(values.iter().map(|n| of_int(*n)).collect::<Result<_, _>>()?)
         }
         Values::Same(value, count) => Values::Same(f(f64::from(*value)) as f32, *count),
     };

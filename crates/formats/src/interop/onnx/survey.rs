@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loaders::text::did_you_mean;
-use loaders::{printable, regular};
+use base::text::{did_you_mean, printable, with_advice};
+use loaders::regular;
 use net::{NetSpec, Op, Shape};
 
 use super::build::{Build, Layout, Value};
@@ -289,6 +289,7 @@ fn first_of(nodes: &[String]) -> String {
     let first = nodes.first().map_or("", String::as_str);
     match nodes.len() {
         0 | 1 => first.to_string(),
-        n => format!("{first}; {} more nodes are not supported: `trireme models FILE` lists all", n - 1),
+        2 => with_advice(first, "1 more node is not supported: `trireme models FILE` lists both"),
+        n => with_advice(first, &format!("{} more nodes are not supported: `trireme models FILE` lists all", n - 1)),
     }
 }

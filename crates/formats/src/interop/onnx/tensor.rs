@@ -82,7 +82,7 @@ impl<'a> Stored<'a> {
         let values = match (self.raw, self.ints.is_empty()) {
             (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {
                 return wrong(format!(
-                    "its shape {:?} needs {elements} values, got {} bytes of {number:?}",
+                    "its shape {:?} needs {elements} values, got {} bytes of {number}",
                     dims,
                     raw.len()
                 ));

@@ -108,10 +108,7 @@ fn unknown_operators_are_all_named() {
     });
     let survey = survey(&bytes).unwrap();
     assert_eq!((survey.nodes, survey.unsupported.len(), survey.behind), (5, 2, 2));
-    refused(
-        &bytes,
-        &["net.onnx: node /b/Reluu (Reluu): the operator is not supported; did you mean \"Relu\"?", "1 more"],
-    );
+    refused(&bytes, &["net.onnx", "/b/Reluu (Reluu)", "\"Relu\"", "1 more"]);
     assert!(survey.unsupported[1].contains("/d/Einsum (Einsum)"), "{:?}", survey.unsupported);
 }
 
@@ -119,9 +116,9 @@ fn unknown_operators_are_all_named() {
 fn dynamic_shapes_are_named() {
     let (tensors, nodes) = parts();
     let input = [Err("N"), Ok(2), Err("height"), Ok(4)];
-    refused(&model(17, &input, &tensors, &nodes), &["dimension 2 of its input x is \"height\"", "torch.randn"]);
-    refused(&model(17, &[Err("N"), Ok(2)], &tensors, &nodes), &["has 2 dimensions"]);
-    refused(&model(17, &[Err("N"), Ok(2), Ok(0), Ok(4)], &tensors, &nodes), &["dimension 2", "is 0"]);
+    refused(&model(17, &input, &tensors, &nodes), &["dimension 2", "input x", "\"height\"", "torch.randn"]);
+    refused(&model(17, &[Err("N"), Ok(2)], &tensors, &nodes), &["input x", "2 dimensions"]);
+    refused(&model(17, &[Err("N"), Ok(2), Ok(0), Ok(4)], &tensors, &nodes), &["dimension 2", "is 0", "1 to 65536"]);
 }
 
 #[test]
@@ -133,7 +130,7 @@ fn opsets_that_are_not_known_are_refused() {
     refused(&model(6, &IMAGE, &tensors, &nodes), &["opset 6", "7 to 24"]);
     refused(&model(25, &IMAGE, &tensors, &nodes), &["opset 25"]);
     refused(b"", &["no graph"]);
-    refused(b"\x3a\xff\xff\xff\xff\x0f", &["longer than what is left"]);
+    refused(b"\x3a\xff\xff\xff\xff\x0f", &["longer"]);
 }
 
 #[test]
@@ -151,47 +148,44 @@ fn weights_that_are_no_numbers_are_refused() {
         let bytes = changed(|tensors, _| {
             tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[&[0.0; 9][..], &[value]].concat())
         });
-        refused(&bytes, &["node /a/Conv (Conv)", &format!("{value} (element 9)")]);
+        refused(&bytes, &["/a/Conv (Conv)", &format!("{value} (element 9)")]);
     }
     let short = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[0.0; 9]));
-    refused(&short, &["tensor conv.weight", "needs 10 values, got 36 bytes"]);
+    refused(&short, &["conv.weight", "[5, 2, 1, 1]", "10 values", "36 bytes"]);
     let negative = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, -2, 1, 1], &[0.0; 10]));
-    refused(&negative, &["its shape [5, -2, 1, 1] is not valid"]);
+    refused(&negative, &["conv.weight", "[5, -2, 1, 1]"]);
     let huge = changed(|tensors, _| tensors[0] = floats("conv.weight", &[i64::MAX, i64::MAX, 4, 4], &[0.0; 10]));
-    refused(&huge, &["is not valid"]);
+    refused(&huge, &["conv.weight", &format!("[{most}, {most}, 4, 4]", most = i64::MAX)]);
 }
 
 #[test]
 fn cycles_are_written_out() {
     let bytes = changed(|_, nodes| nodes[1] = node("Add", &["a", "d"], "b"));
-    refused(&bytes, &["the nodes form a cycle", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
+    refused(&bytes, &["cycle", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
     let own = changed(|_, nodes| nodes[1] = node("Add", &["a", "b"], "b"));
-    refused(&own, &["the nodes form a cycle", "/b/Add -> /b/Add"]);
-    refused(
-        &changed(|_, nodes| nodes.swap(1, 0)),
-        &["node /b/Relu reads the output of node /a/Conv, which comes later"],
-    );
-    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both compute a"]);
+    refused(&own, &["cycle", "/b/Add -> /b/Add"]);
+    refused(&changed(|_, nodes| nodes.swap(1, 0)), &["/b/Relu", "/a/Conv", "later"]);
+    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["/a/Conv", "/a/Relu", "both compute a"]);
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_told_with_both_sides() {
+fn shape_errors_have_the_expected_and_the_actual_shape() {
     let bytes = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 3, 1, 1], &[0.0; 15]));
-    refused(&bytes, &["its weight must have the shape [5, 2, 1, 1] for an input of 2x4x4, got [5, 3, 1, 1]"]);
+    refused(&bytes, &["/a/Conv (Conv)", "weight", "[5, 2, 1, 1]", "2x4x4", "[5, 3, 1, 1]"]);
     let sum = changed(|tensors, nodes| {
         tensors.push(floats("other.weight", &[4, 2, 1, 1], &[0.0; 8]));
         nodes[1] = node("Conv", &["x", "other.weight"], "o");
         nodes.insert(2, node("Add", &["a", "o"], "b"));
     });
-    refused(&sum, &["node /b/Add (Add)", "5x4x4 and 4x4x4"]);
+    refused(&sum, &["/b/Add (Add)", "5x4x4", " 4x4x4"]);
     let end = changed(|_, nodes| nodes.truncate(1));
-    refused(&end, &["no node computes its output y"]);
+    refused(&end, &["no node", "output y"]);
 }
 
 /// Exporters may compute the sizes of a reshape from a tensor, split a linear layer into two nodes, and end with a
 /// softmax.
 #[test]
-fn what_exporters_write_in_several_nodes_is_understood() {
+fn layers_that_exporters_write_as_several_nodes_are_recognised() {
     let bytes = changed(|tensors, nodes| {
         tensors.extend([
             ints("zero", &[0]),
@@ -214,7 +208,7 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     assert_eq!(net.net.nodes.last().unwrap().op.kind(), "linear");
     let bias = net.tensors.iter().find(|tensor| tensor.0 == "fc.bias").unwrap();
     assert_eq!(bias.2, [0.5, 1.5, 2.5]);
-    assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
+    assert!(net.notes.iter().any(|note| note.contains("/y/Softmax (Softmax)")), "{:?}", net.notes);
 }
 
 /// Integers above 2^53 are not exact in f64.
@@ -226,8 +220,8 @@ fn functions_of_integers_are_exact() {
         ("Clip", &["two", "", "least"], Ok([least, -large])),
         ("Abs", &["two"], Ok([large, large])),
         ("Neg", &["two"], Ok([-large, large])),
-        ("Sqrt", &["two"], Err("Cast the input to float32")),
-        ("Neg", &["smallest"], Err("not an int64")),
+        ("Sqrt", &["two"], Err("float32")),
+        ("Neg", &["smallest"], Err("int64")),
     ] {
         let bytes = changed(|tensors, nodes| {
             tensors.extend([ints("two", &[large, -large]), ints("least", &[least]), ints("smallest", &[i64::MIN])]);
@@ -340,13 +334,13 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
     build.set(&graph.nodes[4], "e", many);
     for at in [2, 3, 5] {
         let error = make(&mut build, at).unwrap_err();
-        assert!(error.contains("do not fit into memory"), "{error}");
+        assert!(error.contains("memory"), "{error}");
     }
     let sizes = changed(|_, nodes| {
         let twice = |from: &str, to: &str| node("Concat", &[from, from], to);
         nodes.extend([node("Shape", &["c"], "s0"), twice("s0", "s1"), twice("s1", "s2")]);
     });
-    refused(&sizes, &["node /s2/Concat (Concat): it joins more than 8 sizes"]);
+    refused(&sizes, &["/s2/Concat (Concat)", "8 sizes"]);
 }
 
 #[test]

@@ -21,7 +21,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use loaders::{printable, regular};
+use base::text::printable;
+use loaders::regular;
 use pickle::Loaded;
 use state_dict::Found;
 use values::Storage;

@@ -136,7 +136,7 @@ impl<'a> Machine<'a> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.len().checked_sub(count).filter(|left| *left >= floor) {
             Some(left) => Ok(self.stack.split_off(left)),
-            None => damaged(format!("its pickle takes more from the stack at byte {} than there is", self.at)),
+            None => damaged(format!("its pickle pops more values from the stack at byte {} than it has", self.at)),
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Machine<'a> {
         let key = self.uint(if opcode == op::BINGET { 1 } else { 4 })? as u32;
         match self.memo.get(&key).copied() {
             Some(value) => self.push(value),
-            None => damaged(format!("its pickle recalls value {key}, which it has not kept")),
+            None => damaged(format!("its pickle reads memo entry {key}, which was never stored")),
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a> Machine<'a> {
                 self.values.lists[list].extend(items);
                 Ok(())
             }
-            other => damaged(format!("its pickle appends to {other:?}")),
+            other => damaged(format!("its pickle appends to {}, expected a list", other.words())),
         }
     }
 
@@ -221,7 +221,8 @@ impl<'a> Machine<'a> {
                 self.values.dictionaries[dictionary].extend(pairs.iter().map(|[key, value]| (*key, *value)));
                 Ok(())
             }
-            other => damaged(format!("its pickle sets {} items of {other:?}", items.len())),
+            Value::Dictionary(_) => damaged("its pickle sets an item of a dictionary without a value"),
+            other => damaged(format!("its pickle sets items of {}, expected a dictionary", other.words())),
         }
     }
 
@@ -267,7 +268,7 @@ impl<'a> Machine<'a> {
             (Value::Class(Class::Dictionary), _) => self.values.dictionary(&arguments)?,
             (Value::Class(Class::Tensor), _) => self.values.tensor(&arguments)?,
             (Value::Class(Class::Parameter), Some(tensor @ Value::Tensor(_))) => *tensor,
-            (other, _) => return damaged(format!("its pickle calls {other:?}")),
+            (other, _) => return damaged(format!("its pickle calls {} in an unexpected way", other.words())),
         };
         self.push(made)
     }
@@ -277,7 +278,7 @@ impl<'a> Machine<'a> {
         self.pop()?;
         match self.top()? {
             Value::Dictionary(_) => Ok(()),
-            other => damaged(format!("its pickle sets attributes of {other:?}")),
+            other => damaged(format!("its pickle sets attributes of {}, expected a dictionary", other.words())),
         }
     }
 }
@@ -335,32 +336,32 @@ mod tests {
         for (way, name) in
             ways.into_iter().zip(["os.system", "os.system", "builtins.eval", "torch.storage._load_from_bytes"])
         {
-            assert!(refused(way).starts_with(&format!("its pickle names {name},")), "{}", refused(way));
+            assert!(refused(way).contains(&format!("names {name},")), "{}", refused(way));
         }
         for (way, name) in [(b"(ios\nsystem\n".as_slice(), "INST"), (b"(os".as_slice(), "OBJ"), (b"))\x81", "NEWOBJ")] {
             assert!(refused(way).contains(name), "{}", refused(way));
         }
         // an allowed name may only be called in its intended way
-        assert!(refused(b"ctorch\nFloatStorage\n)R").contains("calls Class(Storage(F32))"));
-        assert!(refused(b"K\x01)R").contains("calls Int(1)"));
+        assert!(refused(b"ctorch\nFloatStorage\n)R").contains("calls a class"));
+        assert!(refused(b"K\x01)R").contains("calls a number"));
     }
 
     #[test]
     fn stacks_marks_and_memos_are_checked() {
         for (program, part) in [
-            (b"".as_slice(), "more from the stack"),
-            (b"t", "looks for a mark"),
-            (b"(K\x01(\x85", "more from the stack"),
-            (b"h\x03", "recalls value 3"),
-            (b"q\0", "where there is none"),
-            (b"}K\x01s", "where there is none"),
-            (b"K\x01K\x02a", "appends to Int(1)"),
-            (b"}(K\x01u", "sets 1 items"),
-            (b"X\xff\xff\xff\x7fabc", "in the middle"),
+            (b"".as_slice(), "stack at byte 3"),
+            (b"t", "mark at byte 3"),
+            (b"(K\x01(\x85", "stack at byte 7"),
+            (b"h\x03", "entry 3"),
+            (b"q\0", "value at byte 4"),
+            (b"}K\x01s", "value at byte 6"),
+            (b"K\x01K\x02a", "appends to a number"),
+            (b"}(K\x01u", "without a value"),
+            (b"X\xff\xff\xff\x7fabc", "ends at byte 11"),
             (b"cabc", "without an end"),
-            (b"\x8a\x0912345678", "in the middle"),
+            (b"\x8a\x0912345678", "ends at byte 13"),
             (b"X\x01\0\0\0\xff", "not UTF-8"),
-            (b"K\x01Q", "expected a list or tuple"),
+            (b"K\x01Q", "list or tuple"),
             (b"]K\x01b", "sets attributes"),
         ] {
             assert!(refused(program).contains(part), "{program:?}: {}", refused(program));

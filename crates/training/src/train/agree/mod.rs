@@ -188,10 +188,13 @@ pub fn stage(
         None => staged?,
     };
     if let Some(staged) = staged.filter(|_| session.is_none_or(Session::is_root)) {
-        let gb = |bytes: u64| bytes as f64 / 1e9;
-        let (dir, copied, reused) = (staged.dir.display().to_string(), gb(staged.copied), gb(staged.reused));
-        let dir = loaders::printable(&dir);
-        screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were already there"));
+        let size = |bytes: u64| match bytes as f64 {
+            bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+            bytes => format!("{:.2} MB", bytes / 1e6),
+        };
+        let (dir, copied, reused) = (staged.dir.display().to_string(), size(staged.copied), size(staged.reused));
+        let dir = base::text::printable(&dir);
+        screen::say(&format!("staged in {dir}: {copied} copied, {reused} were already there"));
     }
     Ok(stage::place(data, under))
 }
@@ -205,8 +208,8 @@ mod tests {
         let failure = |text: &str, host: &str| Some(Failure { code: 1, text: text.into(), host: host.into() });
         let text = |all: &[Option<Failure>]| first_failure(all.to_vec(), "n1").map(|first| first.text);
         assert_eq!(text(&[None, None]), None);
-        assert_eq!(text(&[None, failure("no data", "n1")]).unwrap(), "rank 1: no data");
-        assert_eq!(text(&[None, failure("no data", "n2"), failure("no disk", "n3")]).unwrap(), "rank 1 on n2: no data");
-        assert_eq!(text(&[failure("no data", "n1"), failure("no data", "n2")]).unwrap(), "no data");
+        assert_eq!(text(&[None, failure("broken", "n1")]).unwrap(), "rank 1: broken");
+        assert_eq!(text(&[None, failure("broken", "n2"), failure("full", "n3")]).unwrap(), "rank 1 on n2: broken");
+        assert_eq!(text(&[failure("broken", "n1"), failure("broken", "n2")]).unwrap(), "broken");
     }
 }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use base::cores::affinity;
+use base::text::plural;
 use comm::launcher;
 use loaders::crc32c::crc32c_append;
 use loaders::filesystem::FileSystem;
@@ -35,7 +36,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
     let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
-    let mut rows = vec![format!("launch     {size} rank(s), {started}; MPI sums are correct{equal}")];
+    let mut rows = vec![format!("launch     {}, {started}; MPI sums are correct{equal}", plural(size, "rank"))];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)
@@ -49,7 +50,7 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
-    Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
+    Some(format!("slurm      job {job}, {step}: {} for {}", plural(tasks, "task"), plural(size, "rank")))
 }
 
 /// Returns a line for each host.
@@ -80,7 +81,8 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     };
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
-    format!("{host:<10} rank(s) {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
+    let rank = if seats.len() == 1 { "rank" } else { "ranks" };
+    format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
 /// Formats the number, or the range if the numbers differ.
@@ -189,6 +191,7 @@ fn checksum(path: &str) -> std::io::Result<(u32, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     fn seat(rank: usize, host: &str, cpus: &[usize]) -> RankRow {
         RankRow { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec() }
@@ -197,15 +200,13 @@ mod tests {
     #[test]
     fn many_ranks_of_a_host_make_one_line() {
         let free: Vec<RankRow> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
-        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, all of them for each rank; cpu"]);
+        assert_eq!(hosts(&free).len(), 1);
+        mentions(&hosts(&free)[0], &["n1 ", " 0-127;", " 0-3, all", "; cpu"]);
         let bound = [seat(0, "n2", &[0, 1]), seat(1, "n1", &[0]), seat(2, "n2", &[2, 3]), seat(3, "n1", &[0, 1])];
-        assert_eq!(
-            hosts(&bound),
-            [
-                "n2         rank(s) 0,2; cores 0-3, 2 for each rank; cpu",
-                "n1         rank(s) 1,3; cores 0-1, some shared by ranks; cpu"
-            ]
-        );
+        let rows = hosts(&bound);
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        mentions(&rows[0], &["n2 ", " 0,2;", " 0-3, 2 for each", "; cpu"]);
+        mentions(&rows[1], &["n1 ", " 1,3;", " 0-1, some shared", "; cpu"]);
         let many: Vec<RankRow> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
         assert_eq!(hosts(&many).len(), HOSTS + 1);
         assert!(hosts(&many)[HOSTS].contains("24 more hosts"));
@@ -217,27 +218,26 @@ mod tests {
         let job = |name: &str| {
             [("SLURM_JOB_ID", "9"), ("SLURM_NTASKS", "4")].iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string())
         };
-        assert_eq!(slurm(job, 2).unwrap(), "slurm      job 9, batch script: 4 task(s) for 2 rank(s)");
+        mentions(slurm(job, 2).unwrap(), &["slurm ", "job 9", "batch script", "4 tasks", "2 ranks"]);
     }
 
     #[test]
-    fn a_disk_without_room_is_refused_and_a_tight_one_warned_of() {
+    fn too_little_space_is_an_error_and_little_space_a_warning() {
         let need = DiskNeed { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
         let at = |free| judge(Path::new("runs/a"), "ext4", free, need);
-        let refused = at(14_999_999).unwrap_err().to_string();
-        assert!(
-            refused.starts_with("runs/a: 15.0 MB free on its file system, no space left for")
-                && refused.contains("--out"),
-            "{refused}"
-        );
+        let error = at(14_999_999).unwrap_err();
+        let Error::NoSpace { out, free, sizes } = &error else { panic!("{error:?}") };
+        assert_eq!((out.as_path(), free.as_str()), (Path::new("runs/a"), "15.0 MB"));
+        mentions(sizes, &["10.0 MB", "model.h5 5.0 MB"]);
+        mentions(&error, &["--out"]);
         let (row, tight) = at(15_000_000).unwrap();
-        assert_eq!(row, "room       15.0 MB free (ext4); a checkpoint takes 10.0 MB, model.h5 5.0 MB");
+        mentions(row, &["room ", "15.0 MB free", "ext4", "10.0 MB", "model.h5 5.0 MB"]);
         assert!(tight.is_some_and(|text| text.contains("keep = 3 ") && text.contains("45.0 MB")));
         assert_eq!(at(45_000_000).unwrap().1, None);
     }
 
     #[test]
-    fn a_folder_to_be_made_is_looked_for_above() {
+    fn the_space_for_a_new_folder_is_that_of_its_parent() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");

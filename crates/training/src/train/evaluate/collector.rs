@@ -4,7 +4,7 @@ use backend::place_of_best;
 use comm::Comm;
 use formats::checkpoint::LabelScores;
 use loaders::LabelSets;
-use report::predictions::{ClassScore, MultiLabelOutcome, Outcome, Predictions, Ranking, Softmax};
+use report::predictions::{ClassScore, MultiLabelOutcome, Outcome, Predictions, Ranking, Softmax, mean};
 
 use crate::error::Error;
 
@@ -234,12 +234,6 @@ pub(super) fn over_classes(classes: &[ClassScore]) -> LabelScores {
         micro_f1: if both > 0.0 { 2.0 * right / both } else { 0.0 },
         macro_f1: mean(classes.iter().filter_map(ClassScore::f1)),
     }
-}
-
-/// Returns the mean. The result is NaN if there are no values.
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    sum / count
 }
 
 /// Returns how many classes have a higher score than the image's best label.

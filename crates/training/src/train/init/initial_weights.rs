@@ -11,7 +11,7 @@ use formats::interop::Weights;
 use net::{KerasOrder, NetSpec};
 use recipe::Init;
 
-use super::matching::{self, FileTensor, TensorMatches};
+use super::matching::{self, TensorMatches};
 use super::stem::{self, AdaptedStem};
 use super::{table, whiten};
 use crate::error::Error;
@@ -89,24 +89,8 @@ fn lines(notes: &[String]) -> String {
 }
 
 fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Error> {
-    let taken: BTreeMap<&str, FileTensor<'_>> = loaded.fit.matching_tensors(&loaded.weights).collect();
-    let graph = &mut run.graph;
-    for i in 0..graph.params().len() {
-        if let Some(FileTensor { values, .. }) = taken.get(graph.params()[i].name.as_str()) {
-            graph.set_param(i, values)?;
-        }
-    }
-    for place in graph.norms().to_vec() {
-        let name = &graph.net().nodes[place.node].name;
-        let found = ["running_mean", "running_var"].map(|field| taken.get(format!("{name}.{field}").as_str()).copied());
-        for (half, tensor) in found.into_iter().enumerate() {
-            if let Some(FileTensor { values, .. }) = tensor {
-                let at = place.offset + half * place.channels;
-                graph.running_mut()[at..at + place.channels].copy_from_slice(values);
-            }
-        }
-    }
-    Ok(())
+    let taken = loaded.fit.matching_tensors(&loaded.weights).map(|(name, tensor)| (name, tensor.values)).collect();
+    model::set_some(&mut run.graph, &taken)
 }
 
 // Converts the order of values from Keras to PyTorch. This needs the layers of the network, to recognise depthwise kernels and images that

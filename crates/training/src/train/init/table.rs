@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use base::text::printable;
 use formats::interop::{Model, Weights};
-use loaders::{Bands, printable};
+use loaders::Bands;
 use recipe::Recipe;
 
 use super::matching::{MatchResult, TensorMatch, TensorMatches};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use backend::Backend;
+use base::text::nearest;
 use loaders::{EvalOrder, ImageSpec, Loader, SubsetOrder};
 use net::{Conv, NetSpec, Op};
-use recipe::nearest;
 
 use crate::error::Error;
 use crate::train::agree::Session;

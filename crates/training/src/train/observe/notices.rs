@@ -65,7 +65,10 @@ impl Notices {
 /// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
-        Ok(Some(origin)) => Error::NotFinite { step: done + 1, origin, lr, f16: precision == Precision::F16 },
+        Ok(Some(origin)) => {
+            let in_loss = origin != ALL_FINITE;
+            Error::NotFinite { step: done + 1, in_loss, origin, lr, f16: precision == Precision::F16 }
+        }
         Ok(None) => Error::OtherRank { code: 1 },
         Err(error) => error.into(),
     }
@@ -116,6 +119,9 @@ pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     )
 }
 
+/// The text for a value that is not finite although all losses are finite.
+const ALL_FINITE: &str = "all losses are finite";
+
 /// Returns, on rank 0, which ranks have a loss that is not finite.
 fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     let all = comm.gather("search for losses that are not finite", &own.is_finite())?;
@@ -125,8 +131,8 @@ fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
 fn name(finite: &[bool]) -> String {
     let ranks: Vec<String> = (0..finite.len()).filter(|&rank| !finite[rank]).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {
-        [] => "all losses are finite, so it is a parameter or a running statistic".into(),
-        all if all.len() == finite.len() => "the loss of every rank".into(),
+        [] => ALL_FINITE.into(),
+        all if all.len() == finite.len() => "it comes from every rank".into(),
         [rank] => format!("it comes from rank {rank}"),
         ranks => format!("it comes from ranks {}", ranks.join(", ")),
     }
@@ -136,6 +142,7 @@ fn name(finite: &[bool]) -> String {
 mod tests {
     use super::*;
     use comm::ThreadLevel;
+    use support::mentions;
 
     fn world(rank: usize, size: usize) -> WorldInfo {
         let (host, library) = (String::new(), String::new());
@@ -147,11 +154,12 @@ mod tests {
         let mut notices = Notices::default();
         let fault = || loaders::Error::NoSample { split: "train".into(), id: 3, len: 2 };
         notices.records(&[fault()], &world(1, 4));
-        assert!(notices.take()[0].starts_with("rank 1: skipped: split `train` has 2 samples"));
+        let line = notices.take().remove(0);
+        assert!(line.starts_with("rank 1: ") && line.ends_with(&fault().to_string()), "{line}");
         (0..30).for_each(|_| notices.records(&[fault(), fault()], &world(0, 1)));
         let lines = notices.take();
         assert_eq!(lines.len(), LINES);
-        assert!(lines[LINES - 1].starts_with("further skipped records"), "{lines:?}");
+        mentions(&lines[LINES - 1], &["further", "`trireme data verify`"]);
         notices.records(&[fault()], &world(0, 1));
         assert!(notices.take().is_empty());
         notices.device(vec!["note: slow".into()], &world(1, 4));
@@ -159,7 +167,7 @@ mod tests {
         assert_eq!(notices.take(), ["rank 1: note: slow", "note: slow"]);
         (1..=20).for_each(|step| notices.step(step, &LossScale { scale: 0.5, ..LossScale::default() }));
         let lines = notices.take();
-        assert!(lines[0].starts_with("step 1 skipped: ") && lines[0].ends_with("is now 0.5"), "{lines:?}");
+        assert!(lines[0].starts_with("step 1 ") && lines[0].ends_with(" 0.5"), "{lines:?}");
         assert!(lines.len() == LINES && lines[LINES - 1].contains("lost_steps"), "{lines:?}");
     }
 }
@@ -167,13 +175,15 @@ mod tests {
 #[cfg(test)]
 mod diagnose_tests {
     use super::name;
+    use support::mentions;
 
     #[test]
     fn the_ranks_it_comes_from_are_named() {
-        assert_eq!(name(&[true, false, true]), "it comes from rank 1");
-        assert_eq!(name(&[false, false, true]), "it comes from ranks 0, 1");
-        assert_eq!(name(&[true, true]), "all losses are finite, so it is a parameter or a running statistic");
-        assert_eq!(name(&[false, false]), "the loss of every rank");
-        assert_eq!(name(&[false]), "the loss of every rank");
+        assert!(name(&[true, false, true]).ends_with(" rank 1"), "{}", name(&[true, false, true]));
+        assert!(name(&[false, false, true]).ends_with(" ranks 0, 1"), "{}", name(&[false, false, true]));
+        assert_eq!(name(&[true, true]), super::ALL_FINITE);
+        for all in [&[false, false][..], &[false]] {
+            mentions(name(all), &["every rank"]);
+        }
     }
 }

@@ -184,7 +184,7 @@ fn slurm_end() -> Option<Duration> {
 
 /// Returns the earlier of the two limits.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
-    // a time that the clock cannot represent is no limit
+    // ignore a limit that is so late that the clock cannot represent it
     let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
         Some(Limit { at: from.checked_add(time?)?, name: name.into() })
     };
@@ -196,15 +196,16 @@ fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::mentions;
 
     #[test]
-    fn the_nearer_limit_counts() {
+    fn the_earlier_limit_counts() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
         let name = |limit, slurm| nearest(limit, now, slurm).map(|l: Limit| l.name);
         assert_eq!(name(None, None), None);
         assert_eq!(name(Some(Duration::MAX), Some(Duration::MAX)), None);
-        assert_eq!(name(Some(minute), Some(2 * minute)).unwrap(), "the end of --time-limit");
-        assert_eq!(name(Some(3 * minute), Some(2 * minute)).unwrap(), "the end of the Slurm job");
+        mentions(name(Some(minute), Some(2 * minute)).unwrap(), &["--time-limit"]);
+        mentions(name(Some(3 * minute), Some(2 * minute)).unwrap(), &["Slurm job"]);
     }
 
     #[test]
@@ -227,7 +228,7 @@ mod tests {
         assert!(!stop.requested());
         stop.note_checkpoint(Duration::from_secs(4));
         assert!(stop.requested());
-        assert_eq!(stop.reason(), "the end of --time-limit is near");
+        mentions(stop.reason(), &["--time-limit", "near"]);
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
         // the rest of the margin needs 15 of the 20 s, so two more steps of 1 s fit but six do not

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use backend::Backend;
+use base::text::plural;
 use engine::Graph;
 use engine::optim::{Ema, Optimizer, Schedule};
 use formats::checkpoint::Progress;
@@ -144,9 +145,9 @@ impl<B: Backend> Run<B> {
     fn small_passes(&self) -> Option<String> {
         let (passes, workers) = (self.division.mine.len(), self.division.workers);
         (self.graph.backend().queue().is_some() && passes > 1).then(|| {
-            let images = self.division.largest();
+            let images = plural(self.division.largest(), "image");
             format!(
-                "note: workers = {workers}, so each GPU runs {passes} passes per step, of {images} images. Larger passes use a GPU better: \
+                "note: workers = {workers}, so each GPU runs {passes} passes per step, of {images}. Larger passes use a GPU better: \
                  start more ranks, or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
                  changes the result"
             )

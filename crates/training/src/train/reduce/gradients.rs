@@ -200,6 +200,16 @@ impl<B: Backend> GradientSum<B> {
         Ok(StepMetrics::from_values(metrics.layout(), &sums))
     }
 
+    /// Sums the weights of a step's images over the ranks. `own` has a value for each of this rank's passes. With an integer
+    /// codec, the sum has the same bits as the one in the metrics.
+    pub fn sum_weights(&mut self, own: &[f64]) -> Result<f64, Error> {
+        let wait = Instant::now();
+        let vectors = std::iter::once(0.0).chain(own.iter().copied()).map(|weight| vec![weight]).collect();
+        let sums = self.sum(vectors)?;
+        self.waited += wait.elapsed();
+        Ok(sums.first().copied().unwrap_or_default())
+    }
+
     /// Stores the result of a bucket's sum.
     fn summed(
         &mut self,

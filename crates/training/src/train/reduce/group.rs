@@ -124,7 +124,8 @@ impl<B: Backend> Group<B> {
         let _ = Builder::new().name("nccl".into()).spawn(look);
     }
 
-    /// Declares that no sum follows. Then a rank that leaves the group is no failure. Collective.
+    /// Ends the watch over the group after the last sum, so that a rank that leaves the group is not reported as a failure.
+    /// Collective.
     pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
         self.watched.store(false, Ordering::Relaxed);
         comm.run("end of NCCL", World::barrier)
@@ -142,12 +143,11 @@ mod tests {
             late,
             host: "n1".into(),
         };
-        let judge = |all: &[Joining]| judge(all).map_err(|why| why.chars().take(52).collect::<String>());
         assert_eq!(judge(&[state(Ok(true), false), state(Ok(false), false)]), Ok(false));
         assert_eq!(judge(&[state(Ok(true), true), state(Ok(true), true)]), Ok(true));
         assert_eq!(judge(&[state(Ok(false), false), state(Err("no GPU"), false)]), Err("rank 1: no GPU".into()));
         assert_eq!(judge(&[state(Err("old"), false), state(Err("old"), false)]), Err("old".into()));
-        let late = judge(&[state(Ok(true), true), state(Ok(false), false)]);
-        assert_eq!(late, Err("NCCL has not connected rank 1 on n1 within the time ".into()));
+        let late = judge(&[state(Ok(true), true), state(Ok(false), false)]).unwrap_err();
+        support::mentions(late, &["NCCL", "rank 1 on n1 ", "time limit", "NCCL_DEBUG"]);
     }
 }

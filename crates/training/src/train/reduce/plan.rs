@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_over_the_measured_steps_come_once() {
+    fn the_means_of_the_measured_steps_are_reported_once() {
         let ms = Duration::from_millis;
         let costs = |n| Costs {
             bytes: n,
@@ -207,6 +207,6 @@ mod tests {
         let times = [event.encode_ms, event.wire_ms, event.decode_ms, event.float_ms.unwrap()];
         assert_eq!(times.map(|t| (t * 100.0).round()), [650.0, 1300.0, 1950.0, 2600.0]);
         let quiet = (0..40).filter_map(|done| Measured::default().add(done, Costs::default(), "float")).count();
-        assert_eq!(quiet, 0, "nothing travels on one rank");
+        assert_eq!(quiet, 0, "one rank sends nothing");
     }
 }

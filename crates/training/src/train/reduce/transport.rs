@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, Buffer};
 use base::screen;
+use base::text::plural;
 use comm::codec::{Bucket, FLOAT, Key, Settings};
 use comm::{World, known_answer, library};
 use recipe::TransportSetting;
@@ -261,8 +262,10 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
     let claim = library::claim();
     if session.is_root() {
         screen::say(&format!(
-            "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this process, {} does not support device memory",
-            session.world.size, claim.by, session.world.library
+            "trying MPI_Allreduce of device memory over {}; {}. If a signal ends this process, {} does not support device memory",
+            plural(session.world.size, "rank"),
+            claim.by,
+            session.world.library
         ));
     }
     let trial = Trial { session, backend, buckets: &SIZES };

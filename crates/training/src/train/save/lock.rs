@@ -120,7 +120,7 @@ impl OutLock {
         )))
     }
 
-    /// Returns true if the directory does not exist any more. Other errors of the file system are no proof.
+    /// Returns true if the directory does not exist any more. Returns false if the file system reports another error.
     pub fn is_gone(&self) -> bool {
         fs::metadata(self.folder()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
@@ -364,13 +364,13 @@ mod tests {
         let thief = OutLock::replace(path.clone(), &Holder { host: "n2".into(), ..Holder::me() }).unwrap();
         assert!(lock.check().unwrap_err().to_string().contains("--steal-lock"));
         drop(lock);
-        assert!(fs::read_to_string(&path).unwrap().contains("\"n2\""), "the thief's name stays");
+        assert!(fs::read_to_string(&path).unwrap().contains("\"n2\""), "the new holder stays in the file");
         thief.check().unwrap();
         fs::remove_dir_all(out).unwrap();
     }
 
     #[test]
-    fn a_link_in_its_place_is_refused() {
+    fn a_symbolic_link_instead_of_the_lock_is_refused() {
         let out = folder("link");
         fs::write(out.join("victim"), "precious").unwrap();
         std::os::unix::fs::symlink("victim", out.join(".trireme-lock")).unwrap();
@@ -399,12 +399,12 @@ mod holder_tests {
             assert_eq!(judge(&me, Refused), Claim::Held);
             // a container has its own host name
             assert_eq!(judge(&on("c1", "b1", None), Refused), Claim::Held);
-            assert_eq!(judge(&on("n1", "b0", None), Granted), Claim::Free, "before a power cut");
+            assert_eq!(judge(&on("n1", "b0", None), Granted), Claim::Free, "the host has restarted");
             // there is no process with this id
             assert_eq!(judge(&me, NoLocks), Claim::Free);
             let alive = Holder { ticks: ticks(std::process::id()).unwrap(), process: std::process::id(), ..me.clone() };
             assert_eq!(judge(&alive, NoLocks), Claim::Held);
-            assert_eq!(judge(&Holder { ticks: 7, ..alive }, NoLocks), Claim::Free, "the number came again");
+            assert_eq!(judge(&Holder { ticks: 7, ..alive }, NoLocks), Claim::Free, "the process id was reused");
         }
     }
 
@@ -443,7 +443,7 @@ mod holder_tests {
             job: Some(Job { id: "77".into(), restarts: 0 }),
             ..me
         };
-        assert_eq!(holder.describe(130), "process 12 on n1, Slurm job 77, for 30 s");
+        support::mentions(holder.describe(130), &["process 12", "n1", "Slurm job 77", "30 s"]);
         assert!(holder.describe(100 + 7200).ends_with("for 2 h") && holder.describe(0).ends_with("for 0 s"));
     }
 

@@ -49,23 +49,24 @@ fn of_layer(layer: &LayerWeights) -> impl Iterator<Item = (String, Plain<'_>)> {
 pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(), Error> {
     check(file, &file.layers, graph.net())?;
     let tensors: BTreeMap<String, Plain<'_>> = file.layers.iter().flat_map(of_layer).collect();
-    let find = |name: &str, shape: &[usize]| match tensors.get(name) {
-        Some((s, values)) if *s == shape => Ok(*values),
-        Some((s, _)) => Err(mismatch(file, name, &format!("shape {shape:?}"), &format!("{s:?}"))),
-        None => Err(mismatch(file, name, &format!("shape {shape:?}"), "no tensor of that name")),
-    };
+    set_some(graph, &tensors.iter().map(|(name, (_, values))| (name.as_str(), *values)).collect())
+}
+
+/// Sets the parameters and running statistics that have values under their names. All others keep theirs.
+pub fn set_some<B: Backend>(graph: &mut Graph<B>, values: &BTreeMap<&str, &[f32]>) -> Result<(), Error> {
     for i in 0..graph.params().len() {
-        let p = &graph.params()[i];
-        let values = find(&p.name.clone(), &p.spec.shape.clone())?;
-        graph.set_param(i, values)?;
+        if let Some(values) = values.get(graph.params()[i].name.as_str()) {
+            graph.set_param(i, values)?;
+        }
     }
     for place in graph.norms().to_vec() {
         let name = graph.net().nodes[place.node].name.clone();
-        let mean = find(&format!("{name}.running_mean"), &[place.channels])?;
-        let var = find(&format!("{name}.running_var"), &[place.channels])?;
-        let running = &mut graph.running_mut()[place.offset..][..2 * place.channels];
-        running[..place.channels].copy_from_slice(mean);
-        running[place.channels..].copy_from_slice(var);
+        for (half, field) in ["running_mean", "running_var"].into_iter().enumerate() {
+            if let Some(values) = values.get(format!("{name}.{field}").as_str()) {
+                let at = place.offset + half * place.channels;
+                graph.running_mut()[at..at + place.channels].copy_from_slice(values);
+            }
+        }
     }
     Ok(())
 }

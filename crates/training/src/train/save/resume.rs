@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use backend::{Algorithms, Arena, Backend, LossScale};
+use base::text::plural;
 use engine::Graph;
 use engine::graph::BuildError;
 use engine::optim::schedule::Extension;
@@ -117,7 +118,9 @@ impl Head {
         let workers = old.workers.unwrap_or(ranks);
         if ranks > workers {
             return Err(Error::Usage(format!(
-                "--resume: {file} is from a run with {workers} workers, but there are {ranks} ranks; start at most {workers} ranks"
+                "--resume: {file} is from a run with {}, but there are {ranks} ranks; start at most {}",
+                plural(workers, "worker"),
+                plural(workers, "rank")
             )));
         }
         let sides = ClassSources { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };

@@ -389,7 +389,7 @@ mod best_tests {
     use formats::checkpoint::Progress;
 
     #[test]
-    fn it_is_taken_along_where_it_lies_beside_the_other() {
+    fn the_best_checkpoint_is_copied_from_the_old_run() {
         let root = std::env::temp_dir().join(format!("trireme-best-{}", std::process::id()));
         let (old, new) = (root.join("old/checkpoints"), root.join("new/checkpoints"));
         [&old, &new].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
@@ -403,7 +403,7 @@ mod best_tests {
         assert_eq!((taken(20), content(20)), (true, Some("20".into())));
         assert_eq!((taken(15), content(15)), (false, None));
         std::fs::remove_file(path_of(&old, 10)).unwrap();
-        assert!(taken(10), "it is there already");
+        assert!(taken(10), "the copy exists already");
         // a file has the name of the required directory
         let why = copy_best(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
         assert!(why.starts_with("cannot copy "), "{why}");

@@ -24,7 +24,7 @@ pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
-/// Returns the floats of a thread's strip, in any pass.
+/// Returns the number of floats that a thread needs for a strip, in any pass.
 pub fn workspace<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
     let place = |channels| Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
     PLACES * place(ci) + CELLS * place(co)
@@ -43,7 +43,7 @@ pub struct Convolution<'a> {
 }
 
 impl Convolution<'_> {
-    /// `workspace` has a part for each thread's strip.
+    /// Runs the pass. `workspace` is divided into equal parts, one per thread.
     pub fn run<S: Vectors>(&self, set: S, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
         let share = workspace.len() / threads.0;
         let sample = self.to.sample_elems();
@@ -129,8 +129,9 @@ impl Job for CorrelatedStrip<'_> {
     }
 }
 
-// The two directions between images, and the products on the grid. In the forward direction, a cell is the sum of the
-// products at all its places. In the backward direction, each place is a product with its cell.
+// The two directions between images, and the products on the grid. Each place has a filter and belongs to a cell. In the
+// forward direction, a cell is the sum of the products over all its places. In the backward direction, each place is the
+// product of its cell and its filter.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {

@@ -44,9 +44,9 @@ const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 pub(super) fn unfit_name(code: &Path) -> Option<String> {
     let stem = code.file_stem()?.to_string_lossy();
     let why = if IMPORTED.contains(&&*stem) {
-        "has the name of a module that it imports"
+        format!("would hide the Python module {stem}, which it imports")
     } else if !module::is_name(&stem) {
-        "has a name that Python cannot import"
+        "has a name that Python cannot import".into()
     } else {
         return None;
     };
@@ -108,10 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_python_cannot_import_are_told() {
+    fn names_that_python_cannot_import_get_a_note() {
         let of = |name: &str| unfit_name(Path::new(name));
         assert_eq!([of("net.py"), of("a/resnet20_2.py"), of("_x.py")], [None, None, None]);
-        assert!(of("torch.py").is_some_and(|text| text.contains("a module that it imports")));
+        assert!(of("torch.py").is_some_and(|text| text.contains("torch.py") && text.contains("imports")));
         for odd in ["my-net.py", "2nd.py", "class.py", "a b.py"] {
             assert!(of(odd).is_some_and(|text| text.contains("cannot import")), "{odd}");
         }

@@ -51,7 +51,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if !classes || build.shapes[x.id.0].plane() != 1 {
         let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);
         return Err(format!(
-            "along axis {axis} of {layout} of {shape}; only the axis of the classes is supported: flatten before it and take axis 1"
+            "it normalises along axis {axis} of {layout} of {shape}; expected the axis of the classes: flatten before it and take axis 1"
         ));
     }
     build.notes.push(format!("{} ({}) is left out, because the loss includes it", node.label(), node.op));

@@ -1,7 +1,7 @@
 //! Operators that move or select values: reshapes, transpositions and splits. Also sizes of tensors, from which
 //! exporters compute the target shape of a reshape.
 
-use net::{GroupNorm, Shape};
+use net::{Channels, GroupNorm, Shape};
 
 use crate::interop::onnx::build::{Blocks, Build, Groups, Layout, Operator, Value, View};
 use crate::interop::onnx::channels;
@@ -36,7 +36,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let refuse = |x: Shape| {
         let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
         Err(format!(
-            "from {x} to [{}] is not supported, only vectors (N, -1), images of one pixel, and groups of channels",
+            "it reshapes {x} to [{}]; supported are vectors (N, -1), images of one pixel, and groups of channels",
             shown.join(", ")
         ))
     };
@@ -56,7 +56,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     if let Value::Blocks(view, Blocks { count, exchanged: true }) = build.value(node, 0)? {
         let x = build.shapes[view.id.0];
         let fits = are_sizes(sizes.get(1..).unwrap_or_default(), [x.c, x.h, x.w]);
-        return if fits { shuffled(build, node, view, count) } else { refuse(x) };
+        return if fits { channels::picked(build, node, view, Channels::shuffle(x.c, count)) } else { refuse(x) };
     }
     let view = build.view(node, 0)?;
     let x = build.shapes[view.id.0];
@@ -131,7 +131,7 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let axes = axes(build, node, 4)?;
     if axes.is_empty() {
         return Err(
-            "without axes, it would also remove the dimension of a single image; state axes 2 and 3, or use x.flatten(1)"
+            "without axes, it would also remove the batch dimension of a single image; state axes 2 and 3, or use x.flatten(1)"
                 .into(),
         );
     }
@@ -155,14 +155,6 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
         ));
     }
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
-}
-
-/// Adds a channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
-fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
-    let channels = build.shapes[view.id.0].c;
-    let each = channels / blocks;
-    let from: Vec<usize> = (0..channels).map(|to| to % blocks * each + to / blocks).collect();
-    channels::picked(build, node, view, &from)
 }
 
 /// Moves the channels to the end or back to the second position.
@@ -234,7 +226,7 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
     };
     match at.ints().into_iter().eq(0..at.values.len() as i64) {
         true => Ok(Value::Tensor(View { layout, ..view })),
-        false => Err("its indices mix the features of images".into()),
+        false => Err("its indices change the order of the features; only indices that keep it are supported".into()),
     }
 }
 
@@ -282,12 +274,13 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     let total = sizes.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
     if sizes.len() != parts || total != Some(channels) || sizes.contains(&0) {
-        return Err(format!("it splits {channels} channels into {sizes:?} for {parts} outputs"));
+        let outputs = if parts == 1 { "1 output".into() } else { format!("{parts} outputs") };
+        return Err(format!("it splits {channels} channels into {sizes:?}, but it has {outputs}"));
     }
     let mut views = Vec::new();
     let mut from = 0;
     for (size, name) in sizes.iter().zip(&node.outputs) {
-        let id = channels::picked_as(build, name, x, &(from..from + size).collect::<Vec<_>>())?;
+        let id = build.layer((None, name), Channels::range(from, *size), &[x.id], Vec::new())?;
         views.push(View { id, ..x });
         from += size;
     }

@@ -1,5 +1,7 @@
 //! Pad and Slice: padding and strides that become part of the following layer.
 
+use net::Channels;
+
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
@@ -16,7 +18,11 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     let Some(given) = given else { return Ok(usual) };
     let mut all = usual;
     if given.len() != axes.len() {
-        return Err(format!("{} numbers for {} axes", given.len(), axes.len()));
+        return Err(format!(
+            "the number of its starts, ends or steps is {}, but the number of its axes is {}",
+            given.len(),
+            axes.len()
+        ));
     }
     for (axis, number) in axes.iter().zip(given) {
         let axis =
@@ -55,7 +61,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         }
         [_, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
             let part = range(starts[1], ends[1], shape.c);
-            channels::picked(build, node, x, &part.collect::<Vec<_>>())
+            channels::picked(build, node, x, Channels::range(part.start, part.len()))
         }
         [1, 1, 1, 1] if starts[..2] == [0, 0] && ends[0] >= i64::from(i32::MAX) && ends[1] >= whole[1] => {
             let (rows, columns) = (range(starts[2], ends[2], shape.h), range(starts[3], ends[3], shape.w));

@@ -1,6 +1,6 @@
 //! Graphs as written for old opsets and by the exporters of TensorFlow, Caffe2 and PyTorch.
 
-use net::{Activation, Conv, Op};
+use net::{Activation, Channels, Conv, Op};
 
 use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
@@ -16,6 +16,18 @@ fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     let names: Vec<&str> = net.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
     let tensor = net.tensors.iter().find(|tensor| tensor.0 == name);
     tensor.unwrap_or_else(|| panic!("{name} in {names:?}")).2.clone()
+}
+
+/// Imports a network and returns its selections of channels.
+fn channels(bytes: &[u8]) -> Vec<Channels> {
+    let nodes = network(bytes).unwrap().net.nodes;
+    nodes
+        .into_iter()
+        .filter_map(|node| match node.op {
+            Op::Channels(channels) => Some(channels),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Older opsets have attributes where newer opsets have inputs.
@@ -101,7 +113,7 @@ fn batch_norms_in_training_mode_are_refused_by_name() {
     let stored = ["gamma", "beta", "mean", "var"].map(|name| floats(name, &[5], &[1.0; 5]));
     let norm = node("BatchNormalization", &["a", "gamma", "beta", "mean", "var"], "b");
     let training = between(&stored, &[with_int(norm.clone(), "training_mode", 1)]);
-    refused(&training, &["node /b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
+    refused(&training, &["/b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
     refused(&between(&stored, &[with_int(norm, "spatial", 0)]), &["spatial=0"]);
 }
 
@@ -150,7 +162,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     assert!(matches!(&net.nodes[3].op, Op::Pool(pool) if pool.pads == [0; 4]), "{net:?}");
     let weight = format!("{}.weight", net.nodes[2].name);
     assert_eq!(tensors.iter().find(|tensor| tensor.0 == weight).unwrap().2, [1.0; 5]);
-    assert!(notes.iter().any(|note| note.starts_with("depthwise convolutions with a single one")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("depthwise") && note.contains("`freeze.patterns`")), "{notes:?}");
 }
 
 /// No value is lower than -infinity, so these cells are a max pool's own padding.
@@ -165,9 +177,9 @@ fn cells_of_minus_infinity_are_padding_of_max_pools() {
         Op::Pool(pool) => assert_eq!(pool.pads, [1, 1, 0, 0]),
         other => panic!("{other:?}"),
     }
-    refused(&with(&tensors, "AveragePool"), &["node /b/AveragePool (AveragePool)", "padded with -infinity"]);
+    refused(&with(&tensors, "AveragePool"), &["/b/AveragePool (AveragePool)", "-infinity"]);
     let [cells, _] = tensors.clone();
-    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["node /p/Pad (Pad): it pads with values"]);
+    refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["/p/Pad (Pad)", "-infinity"]);
 }
 
 /// Slices and negative pads crop images. A crop is a convolution that moves them.
@@ -192,9 +204,9 @@ fn crops_are_depthwise_convolutions() {
     let pads = conv(&[node("Pad", &["a", "pads"], "b")]);
     assert_eq!(pads, (([2, 3], [0, 0, 1, 0]), vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]));
     let all = [ints("pads", &[0, 0, -4, 0, 0, 0, 0, 0])];
-    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["node /b/Pad (Pad)"]);
+    refused(&between(&all, &[node("Pad", &["a", "pads"], "b")]), &["/b/Pad (Pad)"]);
     let many = [ints("pads", &[0, 0, -9, 0, 0, 0, 0, 0])];
-    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["it crops [9, 0, 0, 0] cells"]);
+    refused(&between(&many, &[node("Pad", &["a", "pads"], "b")]), &["/b/Pad (Pad)", "[9, 0, 0, 0]"]);
 }
 
 /// tf2onnx may write the Pad before the Transpose that a convolution needs.
@@ -221,7 +233,7 @@ fn readers_share_the_layer_that_pads() {
     let nodes = [node("Pad", &["a", "cells"], "p"), node("Tanh", &["p"], "t"), node("Add", &["p", "t"], "b")];
     assert_eq!(kinds(&between(&cells, &nodes))[..4], ["conv", "conv", "tanh", "add"]);
     let mirrored = node("Pad", &["a", "cells"], "p").message(5, Message::new().text(1, "mode").text(4, "reflect"));
-    refused(&between(&cells, &[mirrored, nodes[1].clone(), nodes[2].clone()]), &["padded with mirrored cells"]);
+    refused(&between(&cells, &[mirrored, nodes[1].clone(), nodes[2].clone()]), &["/t/Tanh (Tanh)", "mirrored"]);
 }
 
 /// Keras's Rescaling layer computes x * 2 / 255 - 1.
@@ -253,7 +265,7 @@ fn inputs_that_no_node_reads_are_left_out() {
     };
     assert!(network(&with(&nodes)).is_ok());
     let read = [&[node("Add", &["x", "mean"], "s")][..], &nodes].concat();
-    refused(&with(&read), &["the nodes read 2 inputs (x, mean), expected one, the images"]);
+    refused(&with(&read), &["2 inputs", "(x, mean)"]);
 }
 
 /// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
@@ -270,7 +282,7 @@ fn channels_may_come_last_from_the_input_on() {
         node("MatMul", &["d", "fc.weight"], "y"),
     ];
     let bytes = model(17, &[Err("N"), Ok(5), Ok(6), Ok(2)], &tensors, &nodes);
-    refused(&bytes, &["node /d/Reshape (Reshape): from 5x5x6 to [-1, 80]"]);
+    refused(&bytes, &["/d/Reshape (Reshape)", "5x5x6", "[-1, 80]"]);
     let bytes = model(17, &[Err("N"), Ok(8), Ok(2), Ok(2)], &tensors, &nodes);
     let net = network(&bytes).unwrap();
     assert_eq!(net.net.input, Shape::image(2, 8, 2));
@@ -299,10 +311,9 @@ fn channel_shuffles_move_channels() {
         all[1] = floats("fc.weight", &[6, 3], &[0.5; 18]);
         own.splice(1..2, nodes.to_vec());
     });
-    let weight = values(&bytes, "b.weight");
-    let from: Vec<usize> = weight.chunks(6).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect();
-    assert_eq!(from, [0, 3, 1, 4, 2, 5]);
-    assert_eq!(weight.iter().sum::<f32>(), 6.0);
+    assert_eq!(channels(&bytes), [Channels::shuffle(6, 2)]);
+    let source: Vec<usize> = (0..6).map(|channel| Channels::shuffle(6, 2).source(channel)).collect();
+    assert_eq!(source, [0, 3, 1, 4, 2, 5]);
 }
 
 /// PyTorch's exporter flattens a single image to one dimension and gathers its features again.
@@ -331,42 +342,33 @@ fn a_list_of_all_features_is_parted_again() {
         let kinds = kinds(&with((0..5).collect(), dims));
         assert_eq!([kinds[0], kinds[kinds.len() - 1]], ["conv", "linear"], "{kinds:?}");
     }
-    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["node /p/Gather (Gather): its indices mix the features"]);
-    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): its indices have the shape [5, 1]"]);
+    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["/p/Gather (Gather)", "features"]);
+    refused(&with((0..5).collect(), &[5, 1]), &["/p/Gather (Gather)", "[5, 1]", "(N, 5)"]);
 }
 
 #[test]
-fn channels_are_split_by_convolutions_of_zeros_and_ones() {
+fn channels_are_split() {
     let join = node("Concat", &["q", "p"], "b");
     let half = Message::new().text(2, "q");
     let split = with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).join(half);
     let bytes = between(&[], &[split, join.clone()]);
-    assert_eq!(kinds(&bytes)[..4], ["conv", "conv", "conv", "concat"]);
-    let picked = |name: &str| {
-        values(&bytes, name).chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!((picked("p.weight"), picked("q.weight")), (vec![0, 1], vec![2, 3, 4]));
+    assert_eq!(kinds(&bytes)[..4], ["conv", "channels", "channels", "concat"]);
+    let parts = [Channels::range(0, 2), Channels::range(2, 3)];
+    assert_eq!(channels(&bytes), parts);
     let lists = [ints("one", &[1]), ints("zero", &[0]), ints("two", &[2]), ints("end", &[i64::MAX])];
     let slices =
         [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
-    let bytes = between(&lists, &slices);
-    assert_eq!(
-        values(&bytes, "q.weight").chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>(),
-        [2, 3, 4]
-    );
+    assert_eq!(channels(&between(&lists, &slices)), parts);
     let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
-    refused(&between(&[], &[odd]), &["node /b/Split (Split): it splits 5 channels into [4] for 1 outputs"]);
-    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["along axis 2"]);
+    refused(&between(&[], &[odd]), &["/b/Split (Split)", "5 channels", "[4]", "1 output"]);
+    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["/b/Split (Split)", "axis 2"]);
 }
 
 #[test]
-fn attention_is_called_so() {
+fn attention_is_refused_by_name() {
     let attention = [node("Relu", &["a"], "q"), node("MatMul", &["a", "q"], "b")];
-    refused(&between(&[], &attention), &["node /b/MatMul (MatMul)", "attention is not supported"]);
+    refused(&between(&[], &attention), &["/b/MatMul (MatMul)", "attention"]);
     let shares = [node("Softmax", &["a"], "s"), node("MatMul", &["s", "a"], "b")];
-    refused(&between(&[], &shares), &["node /s/Softmax (Softmax)", "attention is not supported"]);
-    refused(
-        &between(&[], &[node("Attention", &["a"], "b")]),
-        &["node /b/Attention (Attention): attention is not supported"],
-    );
+    refused(&between(&[], &shares), &["/s/Softmax (Softmax)", "attention"]);
+    refused(&between(&[], &[node("Attention", &["a"], "b")]), &["/b/Attention (Attention)", "attention"]);
 }

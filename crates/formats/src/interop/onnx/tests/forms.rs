@@ -35,18 +35,15 @@ pub fn kinds(bytes: &[u8]) -> Vec<&'static str> {
 }
 
 #[test]
-fn no_input_is_passed_over() {
+fn inputs_that_an_operator_does_not_read_are_refused() {
     let numbers = [floats("zero", &[], &[0.0]), floats("most", &[], &[0.7])];
     for op in ["Max", "Min"] {
         let bytes = between(&numbers, &[node(op, &["a", "zero", "most"], "b")]);
-        refused(
-            &bytes,
-            &[&format!("node /b/{op} ({op}): it has 3 inputs, but only two are supported. Write it as one {op} after")],
-        );
+        refused(&bytes, &[&format!("/b/{op} ({op})"), "3 inputs", "only two", &format!("one {op}")]);
         assert_eq!(kinds(&between(&numbers, &[node(op, &["a"], "b")])), ["conv", "avgpool", "flatten", "linear"]);
     }
     let relu = between(&numbers, &[node("Relu", &["a", "zero"], "b")]);
-    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, expected at most 1"]);
+    refused(&relu, &["/b/Relu (Relu)", "2 inputs", "at most 1"]);
     // omitted optional inputs
     assert!(network(&between(&numbers, &[node("Clip", &["a", "zero", ""], "b")])).is_ok());
     assert!(network(&between(&numbers, &[node("Relu", &["a", "", ""], "b")])).is_ok());
@@ -70,7 +67,7 @@ fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> 
 /// `auto_pad` depends on the size after the Pad node. With 4 + 2 rows, stride 2 needs one more row and stride 3 none.
 /// With 4 rows it would be one and two.
 #[test]
-fn cells_of_same_are_counted_behind_a_pad() {
+fn auto_pad_counts_the_cells_of_a_pad_node() {
     let both = [0, 0, 1, 1, 0, 0, 1, 1];
     for (op, weight) in [("Conv", &["own.weight"][..]), ("AveragePool", &[])] {
         assert_eq!(padded(op, weight, "SAME_UPPER", 2, &both), [1, 1, 2, 2], "{op}");
@@ -90,20 +87,20 @@ fn behind(nodes: &[Message]) -> Vec<u8> {
 }
 
 #[test]
-fn a_softmax_is_left_out_where_nobody_reads_it() {
+fn a_softmax_is_left_out_only_at_the_end() {
     for op in ["Softmax", "LogSoftmax"] {
         for axis in [1, -1] {
             assert!(network(&behind(&[with_int(node(op, &["z"], "y"), "axis", axis)])).is_ok(), "{op} {axis}");
         }
         assert!(network(&behind(&[node(op, &["z"], "y")])).is_ok(), "{op}");
         let across = behind(&[with_int(node(op, &["z"], "y"), "axis", 0)]);
-        refused(&across, &[&format!("node /y/{op} ({op}): along axis 0 of vectors (N, F)"), "take axis 1"]);
+        refused(&across, &[&format!("/y/{op} ({op})"), "axis 0", "vectors (N, F)", "axis 1"]);
         let read = behind(&[node(op, &["z"], "y"), node("Mul", &["z", "y"], "t")]);
-        refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads its output"]);
+        refused(&read, &[&format!("/y/{op} ({op})"), "/t/Mul (Mul)"]);
         let further = [node(op, &["z"], "s"), node("Identity", &["s"], "y")];
         assert!(network(&behind(&further)).is_ok(), "{op}");
         let unread = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "t"), node("Identity", &["z"], "y")]);
-        refused(&unread, &[&format!("node /s/{op} ({op}): a softmax is supported only as an output")]);
+        refused(&unread, &[&format!("/s/{op} ({op})"), "output of the"]);
     }
 }
 
@@ -115,7 +112,7 @@ fn a_softmax_of_images_runs_over_channels() {
         assert!(network(&of(axis)).is_ok(), "{axis}");
     }
     for axis in [0, 2, 3, -1] {
-        refused(&of(axis), &[&format!("along axis {axis} of images (N, C, H, W) of 5")]);
+        refused(&of(axis), &["/y/Softmax (Softmax)", &format!("axis {axis} "), "images (N, C, H, W) of 5"]);
     }
 }
 
@@ -131,10 +128,7 @@ fn pools_that_round_up_keep_the_windows_in_a_pad() {
     let shapes = |bytes: &[u8]| network(bytes).unwrap().net.shapes().unwrap()[2];
     let (end, around) = ([0, 0, 0, 0, 0, 0, 2, 2], [0, 0, 1, 1, 0, 0, 1, 1]);
     // with 6 rows, the third window begins in row 4, which is the first row of the padding
-    refused(
-        &pool(&end, 3, 2, 1),
-        &["node /b/AveragePool (AveragePool)", "output 5x3x3", "output 5x2x2", "ceil_mode=False"],
-    );
+    refused(&pool(&end, 3, 2, 1), &["/b/AveragePool (AveragePool)", "output 5x3x3", "output 5x2x2", "ceil_mode=False"]);
     assert_eq!(shapes(&pool(&end, 3, 2, 0)), Shape::image(5, 2, 2));
     assert_eq!(shapes(&pool(&end, 3, 3, 1)), Shape::image(5, 2, 2));
     // here the third window begins in the last row of the image
@@ -164,12 +158,9 @@ fn both_means_of_a_layer_normalisation_run_over_channels() {
         assert_eq!(kinds(&formula(&axes, &axes, 1))[1], "layer_norm");
     }
     for (second, kept) in [(&[1, 2][..], 1), (&[2], 1), (&[-1], 0), (&[-1, -2], 1), (&[i64::MIN], 1)] {
-        refused(
-            &formula(&[-1], second, kept),
-            &["node /v/ReduceMean (ReduceMean)", "both of its means over the last axis"],
-        );
+        refused(&formula(&[-1], second, kept), &["/v/ReduceMean (ReduceMean)", "last axis", "keepdims=1"]);
     }
-    refused(&formula(&[2], &[-1], 1), &["node /m/ReduceMean (ReduceMean): means over axes [2] of images (N, H, W, C)"]);
+    refused(&formula(&[2], &[-1], 1), &["/m/ReduceMean (ReduceMean)", "axes [2]", "images (N, H, W, C)"]);
 }
 
 #[test]
@@ -188,13 +179,13 @@ fn casts_of_numbers_are_computed() {
     }
     // a factor of 1 adds no layer
     assert!(!kinds(&factor(9)).contains(&"scale"));
-    refused(&factor(8), &["node /i/Cast (Cast): to text: only numbers are supported"]);
+    refused(&factor(8), &["/i/Cast (Cast)", "to text"]);
     let tensor = between(&[], &[with_int(node("Cast", &["a"], "b"), "to", 7)]);
-    refused(&tensor, &["node /b/Cast (Cast): it rounds a tensor of the network to int64"]);
+    refused(&tensor, &["/b/Cast (Cast)", "rounds", "to int64"]);
 }
 
 #[test]
-fn what_a_gemm_adds_is_one_number_a_class() {
+fn the_bias_of_a_gemm_has_one_number_per_class() {
     let with = |dims: &[i64], values: &[f32]| {
         changed(|tensors, own| {
             tensors.push(floats("fc.bias", dims, values));
@@ -211,26 +202,24 @@ fn what_a_gemm_adds_is_one_number_a_class() {
     }
     // one number for each image instead of each class
     let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
-    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1], expected one number for each class, [3]"]);
+    refused(&images, &["/y/Gemm (Gemm)", "its C", "[3, 1]", "[3]"]);
 }
 
 #[test]
-fn functions_that_are_no_activation_are_named_with_a_cure() {
+fn unsupported_activations_are_named_with_a_remedy() {
     let bounds = [floats("least", &[], &[-1.0]), floats("most", &[], &[1.0])];
     for (op, inputs) in
         [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Max", &["a", "most"])]
     {
         let bytes = between(&bounds, &[node(op, inputs, "b")]);
-        let maker =
-            format!("it reads the output of node /b/{op} ({op}), which does not match any supported activation");
-        refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
+        refused(&bytes, &["/c/GlobalAveragePool (GlobalAveragePool)", &format!("/b/{op} ({op})"), "SiLU"]);
     }
     let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
-    refused(&between(&[], &joined), &["the output of node /e/Exp (Exp)"]);
+    refused(&between(&[], &joined), &["/c/GlobalAveragePool (GlobalAveragePool)", "/e/Exp (Exp)", "SiLU"]);
 }
 
 #[test]
-fn types_and_domains_are_named_with_a_cure() {
+fn unsupported_types_and_domains_are_named_with_a_remedy() {
     let graph = |kind: i64| {
         let tensor = IMAGE.iter().fold(Message::new(), |shape, _| shape.message(1, Message::new().int(1, 4)));
         let tensor = Message::new().message(1, Message::new().int(1, kind).message(2, &tensor));
@@ -246,11 +235,11 @@ fn types_and_domains_are_named_with_a_cure() {
             .to_vec()
     };
     for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
-        refused(&graph(kind), &[&format!("its input x is of {name}, expected float32"), "model.float()"]);
+        refused(&graph(kind), &["input x", name, "expected float32", "model.float()"]);
     }
-    refused(&graph(2), &["its input x is of uint8", "export without --preprocess"]);
+    refused(&graph(2), &["input x", "uint8", "expected float32", "--preprocess"]);
     let foreign = between(&[], &[node("Relu", &["a"], "b").text(7, "com.microsoft")]);
-    refused(&foreign, &["node /b/Relu (Relu): it is of the domain \"com.microsoft\"", "before a runtime optimised it"]);
+    refused(&foreign, &["/b/Relu (Relu)", "\"com.microsoft\"", "runtime"]);
 }
 
 #[test]
@@ -264,7 +253,7 @@ fn sizes_of_zero_are_those_of_the_input() {
     for shape in [&[-1, 0][..], &[0, 0], &[0, -1], &[-1, 5]] {
         assert_eq!(kinds(&with(shape, 0)), ["conv", "avgpool", "flatten", "linear"], "{shape:?}");
     }
-    refused(&with(&[-1, 0], 1), &["node /d/Reshape (Reshape): from 5 to [-1, 0]"]);
+    refused(&with(&[-1, 0], 1), &["/d/Reshape (Reshape)", "reshapes 5 to [-1, 0]"]);
     let squeezed = changed(|_, own| own[3] = node("Squeeze", &["c"], "d"));
-    refused(&squeezed, &["node /d/Squeeze (Squeeze): without axes", "state axes 2 and 3"]);
+    refused(&squeezed, &["/d/Squeeze (Squeeze)", "without axes", "axes 2 and 3"]);
 }

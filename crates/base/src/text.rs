@@ -1,7 +1,7 @@
 //! Text for display: decimal digits, untrusted names made safe for terminals, and spelling suggestions.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// Number of digits of `u64::MAX`.
 const MOST: usize = 20;
@@ -19,6 +19,22 @@ pub fn push_decimal(mut number: u64, out: &mut String) {
     }
     // Digits are always valid UTF-8.
     out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
+}
+
+/// Formats rows of cells as lines with aligned columns, two spaces apart.
+pub fn table(rows: &[impl AsRef<[String]>]) -> String {
+    let rows = || rows.iter().map(AsRef::as_ref);
+    let columns = rows().map(<[String]>::len).max().unwrap_or(0);
+    let width = |at: usize| rows().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows().map(line).collect::<Vec<_>>().join(
+        "
+",
+    )
 }
 
 // Makes untrusted text (class names, paths, records of a data set) safe for terminals. Characters that would move the
@@ -90,6 +106,26 @@ pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
     nearest(word, candidates).map(|found| format!("; did you mean \"{found}\"?")).unwrap_or_default()
 }
 
+/// Formats a number with its noun, such as `1 rank`, `2 ranks` or `3 classes`.
+pub fn plural(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let end = match noun.ends_with("ss") || noun.ends_with("ch") {
+        _ if number == "1" => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{end}")
+}
+
+/// Appends advice to a problem: `problem; advice`, or `problem? Advice` if the problem ends with a question.
+pub fn with_advice(problem: &str, advice: &str) -> String {
+    let mut letters = advice.chars();
+    match letters.next().filter(|_| problem.ends_with('?')) {
+        Some(first) => format!("{problem} {}{}", first.to_uppercase(), letters.as_str()),
+        None => format!("{problem}; {advice}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +138,24 @@ mod tests {
             push_decimal(number, &mut text);
             assert_eq!(text, format!("n{number}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod table_tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let row = |first: &str, last: &str| [first, "lenet", last].map(String::from);
+        let text = table(&[row("run", "best"), row("a-long-näme", ""), row("b", "9 %")]);
+        assert_eq!(
+            text,
+            "run          lenet  best
+a-long-näme  lenet
+b            lenet  9 %"
+        );
+        assert_eq!(table(&[[]; 0]), "");
     }
 }
 
@@ -151,7 +205,19 @@ mod nearest_tests {
         assert_eq!(nearest("random_corp", &["flip", "random_crop"]), Some("random_crop"));
         assert_eq!(nearest("transformer", &models), None);
         assert_eq!(nearest("xy", &["ab"]), None);
-        assert_eq!(did_you_mean("filp", &["flip"]), "; did you mean \"flip\"?");
+        assert!(did_you_mean("filp", &["flip"]).contains("\"flip\""));
         assert_eq!(did_you_mean("zzzzzz", &["flip"]), "");
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!([plural(1, "rank"), plural(2, "rank")], ["1 rank", "2 ranks"]);
+        assert_eq!([plural("1", "class"), plural(0, "batch")], ["1 class", "0 batches"]);
+    }
+
+    #[test]
+    fn advice_after_a_question_is_a_sentence() {
+        assert_eq!(with_advice("no file", "name another"), "no file; name another");
+        assert_eq!(with_advice("did you mean x?", "name another"), "did you mean x? Name another");
     }
 }

@@ -1,0 +1,62 @@
+// The shortcut without parameters, as a separate operation.
+
+extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* shortcut, u64 n) {
+    Shortcut s = *shortcut;
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        i64 from = shortcut_source(s, i / s.out_c, (u32)(i % s.out_c));
+        y[i] = from < 0 ? rounded(0.0f) : x[from];
+    }
+}
+
+extern "C" __global__ void shortcut_backward(const T* dy, T* dx, const Shortcut* shortcut, u64 n) {
+    Shortcut s = *shortcut;
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        i64 from = shortcut_target(s, i / s.c, (u32)(i % s.c));
+        dx[i] = from < 0 ? rounded(0.0f) : dy[from];
+    }
+}
+
+// Copies columns of one matrix to columns of another. Each matrix has its own width. Used to concatenate channels and
+// to split them again.
+
+template <int V>
+__device__ inline void copy_packs(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {
+    u64 packs = columns / V, count = rows * packs;
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        u64 row = i / packs, column = i % packs * V;
+        *reinterpret_cast<Pack<V>*>(to + row * to_width + to_first + column) =
+            *reinterpret_cast<const Pack<V>*>(from + row * from_width + from_first + column);
+    }
+}
+
+extern "C" __global__ void copy_columns(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {
+    if ((columns | from_width | from_first | to_width | to_first) % WIDE == 0) {
+        copy_packs<WIDE>(from, to, rows, columns, from_width, from_first, to_width, to_first);
+    } else {
+        copy_packs<1>(from, to, rows, columns, from_width, from_first, to_width, to_first);
+    }
+}
+
+// A range of channels with interleaved groups, and its gradient. Pixels of all images are rows of channels.
+
+// Output channel j is input channel first + j % groups * (count / groups) + j / groups.
+extern "C" __global__ void channels_forward(const T* x, T* y, u32 rows, u32 width, u32 first, u32 count, u32 groups) {
+    u64 n = (u64)rows * count;
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        u64 row = i / count;
+        u32 j = (u32)(i % count);
+        y[i] = x[row * width + first + j % groups * (count / groups) + j / groups];
+    }
+}
+
+extern "C" __global__ void channels_backward(const T* dy, T* dx, u32 rows, u32 width, u32 first, u32 count, u32 groups) {
+    u64 n = (u64)rows * width;
+    u32 each = count / groups;
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        u64 row = i / width;
+        u32 c = (u32)(i % width);
+        bool read = c >= first && c - first < count;
+        u32 k = read ? c - first : 0;
+        dx[i] = read ? dy[row * count + k % each * groups + k / each] : rounded(0.0f);
+    }
+}

@@ -1,0 +1,85 @@
+//! A range of channels, and the channel shuffle.
+
+use base::text::plural;
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::toml_keys::{Keys, TomlOp};
+
+/// Takes `count` channels from `first` on, divides them into `groups` groups, and interleaves the groups: the first
+/// channel of each group, then the second of each, and so on. With one group the order does not change. With several
+/// groups of all channels it is the channel shuffle of Zhang et al. 2017 (arXiv 1707.01083).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels {
+    pub first: usize,
+    pub count: usize,
+    pub groups: usize,
+}
+
+impl Channels {
+    /// Takes a range of channels in their order.
+    pub fn range(first: usize, count: usize) -> Self {
+        Self { first, count, groups: 1 }
+    }
+
+    /// Shuffles all of `count` channels.
+    pub fn shuffle(count: usize, groups: usize) -> Self {
+        Self { first: 0, count, groups }
+    }
+
+    /// Returns the input's channel that becomes this channel of the output.
+    pub fn source(&self, channel: usize) -> usize {
+        self.first + channel % self.groups * (self.count / self.groups) + channel / self.groups
+    }
+}
+
+impl OpSpec for Channels {
+    fn kind(&self) -> &'static str {
+        "channels"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        let Self { first, count, groups } = *self;
+        let x = x[0];
+        if count == 0 || first.saturating_add(count) > x.c {
+            return Err(format!(
+                "it takes {} starting at channel {first} (counted from 0), but its input has {}",
+                plural(count, "channel"),
+                x.c
+            ));
+        }
+        if groups == 0 || !count.is_multiple_of(groups) {
+            return Err(format!("{count} channels cannot be divided into {groups} groups of equal size"));
+        }
+        Ok(Shape { c: count, ..x })
+    }
+}
+
+impl TomlOp for Channels {
+    const WORDS: &'static [&'static str] = &["channels"];
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if self.first.saturating_add(self.count) > x.c => {
+                "first + channels must be at most the number of input channels"
+            }
+            [_] => "groups must divide channels",
+            _ => "",
+        }
+    }
+
+    fn plain(_: &str) -> Self {
+        Self { first: 0, count: 0, groups: 1 }
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        let Self { first, count, groups } = self;
+        keys.needed("channels", count);
+        keys.key("first", first);
+        keys.key("groups", groups);
+    }
+}

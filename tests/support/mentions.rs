@@ -1,0 +1,12 @@
+//! Checks that a message contains its data, whatever its words are.
+
+use std::fmt::Display;
+
+/// Panics if the text lacks one of `parts`, such as a path, a key or a number. The panic shows the whole text.
+#[track_caller]
+pub fn mentions(text: impl Display, parts: &[&str]) {
+    let text = text.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
