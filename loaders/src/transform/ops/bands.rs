@@ -9,7 +9,7 @@ use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, no_arguments, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{BuildResult, Context, Sizes, Transform, Varied};
+use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 
 /// `select_bands(3, 2, 1)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Numbers count from 0. Names
@@ -59,7 +59,7 @@ impl Transform for SelectBands {
         Ok(ImageSpec { channels: self.bands.len() as u32, ..input })
     }
 
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
         Ok(Sizes::Varied(Varied { channels: self.bands.len() as u32, ..input }))
     }
 
