@@ -7,6 +7,7 @@ use loaders::Dtype;
 use loaders::Example;
 use loaders::Format;
 use loaders::example::BoxLists;
+use loaders::{Dtype, Example, Format};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

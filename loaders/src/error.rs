@@ -10,8 +10,7 @@ use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
-use crate::spec::Dtype;
-use crate::spec::Images;
+use crate::spec::{Dtype, Images};
 
 /// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \

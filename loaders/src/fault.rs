@@ -1,9 +1,9 @@
 //! Everything that can be wrong with a record: its framing, its tf.Example, its image.
 //! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
-use crate::spec::Dtype;
-use crate::spec::ImageSpec;
 use base::text::plural;
+
+use crate::spec::{Dtype, ImageSpec};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use base::text::plural;
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Height, width and channels of an image. Bytes are interleaved (H, W, C), and floats are planar (C, H, W).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,6 +12,7 @@ use loaders::ShardManifest;
 use loaders::SplitManifest;
 use loaders::replace::replace;
 use loaders::shard::index_path;
+use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest};
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;

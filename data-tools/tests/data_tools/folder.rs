@@ -217,7 +217,7 @@ fn classes_that_cannot_be() {
         assert_eq!(names(&temp.path("")), ["src"]);
     };
     fs::create_dir_all(src.join("train/empty")).unwrap();
-    refused(&["no image", ".npy", "`empty`"]);
+    refused(&["no image", ".tiff", "`empty`"]);
     let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
     mentions(&made, &["left out: 1 class ", "images: empty"]);

@@ -6,11 +6,7 @@ use crate::format::manifest::Manifest;
 use crate::random::ORDER_OP;
 use crate::spec::{Dtype, ImageSpec, Images};
 use crate::transform::call::{Size, pixels};
-use crate::transform::op::Context;
-use crate::transform::op::Misfit;
-use crate::transform::op::Sizes;
-use crate::transform::op::Transform;
-use crate::transform::op::Varied;
+use crate::transform::op::{Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 use crate::transform::{call, ops};
 
@@ -104,14 +100,13 @@ impl TransformList {
                 let is_about_sizes = matches!(problem, Misfit::VariousSizes);
                 Error::Transform { index, text: text.clone(), problem: problem.to_string(), is_about_sizes }
             };
-            let refuse = |problem: &str| Err(fail(problem.to_owned().into()));
             let first = transforms.iter().all(|before| before.selection().is_some());
             let (transform, output) = step(index, text, (&statistics, first), now).map_err(fail)?;
             now = output;
             transform.restate(&mut statistics);
             if let Some(bands) = transform.selection() {
                 if !transforms.iter().all(|before| before.is_geometric()) {
-                    return refuse("it must come before all transforms that change values");
+                    return Err(fail("it must come before all transforms that change values".to_string().into()));
                 }
                 selection = Some(match selection {
                     Some(before) => bands.iter().map(|&band| before[band]).collect(),
@@ -119,7 +114,9 @@ impl TransformList {
                 });
             }
             if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
-                return refuse("it works on bytes, so it must come before normalize and standardize");
+                return Err(fail(
+                    "it works on bytes, so it must come before normalize and standardize".to_string().into(),
+                ));
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())

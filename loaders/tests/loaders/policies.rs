@@ -114,7 +114,7 @@ fn arguments_out_of_range_are_refused_with_the_range_and_the_argument() {
     let two = ImageSpec::new(8, 8, 2);
     for op in ["rand_augment", "trivial_augment", "auto_augment", "equalize", "grayscale"] {
         let error = Pipeline::new(&[op.to_owned()], two, &data.manifest, 1).unwrap_err();
-        assert_mentions(transform_problem(&error).2, &["1 or 3 channels", "uint8", "2"]);
+        assert_mentions(transform_problem(&error).2, &["1 or 3 channels", "2"]);
     }
 }
 

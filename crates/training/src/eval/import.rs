@@ -11,12 +11,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::Bands;
-use loaders::ImageSpec;
-use loaders::Images;
-use loaders::Manifest;
-use loaders::Pipeline;
-use loaders::overwrite;
+use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 

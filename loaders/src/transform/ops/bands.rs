@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use base::text::did_you_mean;
+
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, no_arguments, whole};

@@ -319,9 +319,7 @@ mod random_crop_tests {
 mod pad_crop_tests {
     use super::*;
     use crate::mentions::assert_mentions;
-    use crate::transform::testing::UNKNOWN;
-    use crate::transform::testing::draws;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::{UNKNOWN, draws, run_any};
 
     #[test]
     fn every_offset_occurs_and_pads_with_zero() {
@@ -368,8 +366,7 @@ mod pad_crop_tests {
 mod shift_tests {
     use super::*;
     use crate::mentions::assert_mentions;
-    use crate::transform::testing::UNKNOWN;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::{UNKNOWN, run_any};
 
     #[test]
     fn the_window_moves_over_the_mirrored_image() {

@@ -3,8 +3,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes;
-use crate::transform::call::pixels;
-use crate::transform::call::probability_after_one;
+use crate::transform::call::{pixels, probability_after_one};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 

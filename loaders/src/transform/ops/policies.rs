@@ -6,8 +6,7 @@ use base::text::did_you_mean;
 
 use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
-use crate::transform::call::Arguments;
-use crate::transform::call::whole;
+use crate::transform::call::{Arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 use crate::transform::policy::{

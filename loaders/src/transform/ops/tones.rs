@@ -4,9 +4,7 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::transform::bytes;
-use crate::transform::call::only_probability;
-use crate::transform::call::probability_after_one;
-use crate::transform::call::whole;
+use crate::transform::call::{only_probability, probability_after_one, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 

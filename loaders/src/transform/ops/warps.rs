@@ -4,15 +4,8 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::bytes;
-use crate::transform::bytes::Edge;
-use crate::transform::bytes::Grid;
-use crate::transform::bytes::Quad;
-use crate::transform::bytes::Sampling;
-use crate::transform::bytes::coefficients;
-use crate::transform::bytes::rotation;
-use crate::transform::call::Arguments;
-use crate::transform::call::probability_after_one;
+use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, rotation};
+use crate::transform::call::{Arguments, probability_after_one};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 

@@ -11,10 +11,8 @@ use formats::interop::Weights;
 use net::{KerasOrder, NetSpec};
 use recipe::Init;
 
-use super::matching;
-use super::matching::TensorMatches;
-use super::stem;
-use super::stem::AdaptedStem;
+use super::matching::{self, TensorMatches};
+use super::stem::{self, AdaptedStem};
 use super::{table, whiten};
 use crate::error::Error;
 use crate::train::agree::Session;
