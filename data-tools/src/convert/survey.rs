@@ -60,7 +60,9 @@ impl Kind {
 
     pub fn check(&self, found: &Kind) -> Result<(), String> {
         let first = &self.filename;
-        if (self.dtype, self.channels) != (found.dtype, found.channels) {
+        // Training takes grey images of bytes as RGB next to RGB images.
+        let are_photos = !self.needs_bands() && !found.needs_bands();
+        if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
                 "expected {} of {}, as in {first}, found {} of {}; all images of a data set need the same type and number of bands: \
                  choose bands with --bands, or use --to-8bit",

@@ -17,7 +17,6 @@ use loaders::regular;
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
 use crate::error::Error;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::options::OnBad;
 use crate::raw::values::Values;
@@ -51,7 +50,7 @@ pub(super) fn make(
 /// has values that are not finite.
 pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<(), String> {
     let bands = &manifest.bands;
-    if !bands.need_version() && is_photo(example) {
+    if !bands.need_version() && example.dtype == Dtype::U8 {
         return Ok(());
     }
     let (dtype, channels) = (bands.dtype, bands.channels.unwrap_or(example.channels));

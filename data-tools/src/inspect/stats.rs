@@ -21,7 +21,6 @@ use super::verify::ShardFault;
 use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
 use crate::image::band_stats::{self, BandStats};
-use crate::image::false_colours::is_photo;
 use crate::image::moments::{Moments, Sizes};
 use crate::image::pixels::{self, PixelDecoder};
 use crate::progress::{Counter, Progress};
@@ -345,7 +344,7 @@ impl Measurement {
         let example = example::parse(payload).map_err(|e| e.to_string())?;
         let classes = manifest::classes(&example, manifest)?;
         manifest::check_bands(&example, manifest)?;
-        if is_photo(&example) {
+        if !manifest.bands.need_version() {
             let (image, spec) = pixels.decode(&example)?;
             self.add(image, spec)?;
         } else {

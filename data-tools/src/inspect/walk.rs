@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 
 use loaders::record::{HEADER, OVERHEAD, RecordFault, read_record, record_size};
 use loaders::stall::during;
-use loaders::{Compression, Example, example, regular};
+use loaders::{Compression, Dtype, Example, example, regular};
 
 use crate::error::Error;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
@@ -193,7 +192,7 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-        if !is_photo(&example) {
+        if example.dtype != Dtype::U8 {
             let Example { channels, dtype, .. } = example;
             let what = format!(
                 "the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion"

@@ -15,7 +15,6 @@ use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
 use crate::image::band_stats::BandStats;
-use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
@@ -196,9 +195,9 @@ impl Writer<'_> {
         self.learnt.add_size(example.height, example.width);
         self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
-            match is_photo(&example) {
-                true => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
-                false => self.learnt.bands.add(Values::of(&example), example.encoded, None),
+            match set.manifest.bands.need_version() {
+                true => self.learnt.bands.add(Values::of(&example), example.encoded, None),
+                false => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
             }
             self.learnt.measured += 1;
         }

@@ -110,11 +110,9 @@ fn sixteen_bits_and_six_bands_are_kept_and_described() {
     );
     assert!(verify(&temp.path("copy"), 1).unwrap().is_ok());
     let both = merge(&[&temp.path("out"), &temp.path("copy")], &temp.path("both"), &copy).unwrap().manifest;
-    assert_eq!(
-        (&both.bands, &both.mean),
-        (&manifest.bands, &manifest.mean),
-        "each image twice has the same statistics"
-    );
+    let facts = |manifest: &Manifest| (manifest.bands.min.clone(), manifest.bands.max.clone(), manifest.mean.clone());
+    assert_eq!(facts(&both), facts(&manifest), "each image twice has the same mean");
+    assert_eq!(both.bands.names, names);
 
     export_webdataset(&temp.path("out"), &temp.path("tars"), 1, false).unwrap();
     let tar = fs::read(temp.path("tars/train-000000.tar")).unwrap();
@@ -152,7 +150,7 @@ fn a_stopped_conversion_ends_with_the_same_statistics() {
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, &good[..good.len() / 2]).unwrap();
     let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
-    assert!(error.contains("cut short") && error.contains("run the same command again"), "{error}");
+    assert!(error.contains("cannot decode the TIFF") && error.contains("run the same command again"), "{error}");
     fs::write(&bad, good).unwrap();
     let made = convert("folder", &src, &temp.path("out"), &ConvertOptions { jobs: 2, ..options() }).unwrap();
     assert_eq!(made.resumed, 2);

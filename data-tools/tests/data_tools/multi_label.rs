@@ -239,9 +239,12 @@ fn records_that_contradict_the_manifest_are_named() {
         (0..4).filter_map(|id| split.record(id, &mut Vec::new()).err()).map(|e| e.to_string()).collect();
     assert!(errors.len() == 3 && errors.iter().any(|e| e.contains("2 labels")), "{errors:?}");
     // Contradicting versions.
-    for (version, several, part) in
-        [(1, true, "`version` is 1"), (2, false, "`version` is 2"), (3, true, "1 or 2, got 3")]
-    {
+    for (version, several, part) in [
+        (1, true, "`version` is 1"),
+        (2, false, "`version` is 2"),
+        (3, true, "`version` is 3"),
+        (4, true, "1 to 3, got 4"),
+    ] {
         (manifest.version, manifest.multi_label) = (version, several);
         fs::write(out.join("dataset.json"), serde_json::to_string(&manifest).unwrap()).unwrap();
         let error = Manifest::read(&out).unwrap_err().to_string();

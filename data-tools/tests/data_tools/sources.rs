@@ -362,10 +362,13 @@ fn bad_arrays_are_named() {
     };
     with(&[("x", images())], &["a.npz: ", "no array", "labels of train"]);
     with(&[("weights", images())], &["a.npz: ", "only weights"]);
-    with(&[("x", npy("<f4", "(1, 1, 2)", &[0; 8])), ("y", npy("|u1", "(1,)", &[0]))], &["`x`: ", "<f4", "255 * x"]);
+    with(
+        &[("x", npy("<f8", "(1, 1, 2)", &[0; 16])), ("y", npy("|u1", "(1,)", &[0]))],
+        &["`x`: ", "<f8", "astype('float32')"],
+    );
     with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` has 2 images", "`y` has 1 labels"]);
     with(&[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))], &["`y`: ", "[2, 3]", "argmax"]);
-    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: ", "[2, 2, 2, 2]"]);
+    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: ", "[2, 2, 2]", "--layout"]);
     with(&[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())], &["`x`: ", "[9, 2, 2]", "|u1", "8 bytes"]);
     let pair = |part: &str| [(format!("x_{part}"), images()), (format!("y_{part}"), labels())];
     let parts = |parts: &[&str]| {
