@@ -5,13 +5,9 @@ use std::path::Path;
 use std::{fs, io};
 
 use base::text::printable;
-use loaders::Bands;
-use loaders::Limits;
-use loaders::Manifest;
-use loaders::ShardManifest;
-use loaders::SplitManifest;
 use loaders::replace::replace;
 use loaders::shard::index_path;
+use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest};
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;

@@ -5,14 +5,8 @@ use std::io;
 use std::path::Path;
 
 use base::text::printable;
-use loaders::Dtype;
-use loaders::Example;
-use loaders::Format;
-use loaders::Manifest;
-use loaders::ShardManifest;
-use loaders::SplitManifest;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::regular;
+use loaders::{Dtype, Example, Format, Manifest, ShardManifest, SplitManifest, regular};
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
