@@ -3,9 +3,6 @@
 
 use crate::error::Error;
 use base::text::push_decimal;
-use loaders::Dtype;
-use loaders::Example;
-use loaders::Format;
 use loaders::example::BoxLists;
 use loaders::{Dtype, Example, Format};
 use std::fs::Metadata;

@@ -5,11 +5,6 @@ use std::path::Path;
 use std::{fs, io};
 
 use base::text::printable;
-use loaders::Bands;
-use loaders::Limits;
-use loaders::Manifest;
-use loaders::ShardManifest;
-use loaders::SplitManifest;
 use loaders::replace::replace;
 use loaders::shard::index_path;
 use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest};

@@ -8,7 +8,6 @@ use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey};
-use crate::dir;
 use crate::error::Error;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};

@@ -5,12 +5,6 @@ use std::io;
 use std::path::Path;
 
 use base::text::printable;
-use loaders::Dtype;
-use loaders::Example;
-use loaders::Format;
-use loaders::Manifest;
-use loaders::ShardManifest;
-use loaders::SplitManifest;
 use loaders::dataset::{MANIFEST, VERSION};
 use loaders::{Dtype, Example, Format, Manifest, ShardManifest, SplitManifest, regular};
 

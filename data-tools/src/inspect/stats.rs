@@ -6,11 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use base::text::shown;
-use loaders::Bands;
-use loaders::ImageSpec;
-use loaders::Manifest;
-use loaders::ShardManifest;
-use loaders::SplitManifest;
 use loaders::dataset::MANIFEST;
 use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, example};
 use serde_json::json;
