@@ -48,7 +48,9 @@ const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training"
 /// Lists the runs, one per line. Returns an error that names the runs that cannot be read.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
-    let find = |error| Failure::failed(with_advice(&error.to_string(), "give the folder that contains your runs"));
+    let find = |error: history::Error| {
+        Failure::failed(with_advice(&error.to_string(), "give the folder that contains your runs"))
+    };
     for folder in history::find(&args.dir).map_err(find)? {
         match Run::open(&folder) {
             Ok(run) => {

@@ -99,7 +99,9 @@ fn weights_are_summed_over_gpus() {
     };
     train("one", 1, &[]);
     train("two", 2, &["--set", "reduce.path=nccl"]);
-    assert_same(&setting, "two", "one");
+    // the models contain different recipes
+    assert_eq!(setting.digest("two"), setting.digest("one"));
+    assert_eq!(setting.losses("two"), setting.losses("one"));
     train("plain", 1, &["--set", "loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]);
     assert_ne!(setting.digest("plain"), setting.digest("one"), "the weights change nothing");
 }

@@ -261,6 +261,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     };
     let mut step = |gradient: f32| {
         let g = [upload(&cuda, &[gradient])];
+        cuda.count_update();
         cuda.inspect(&g).unwrap();
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
@@ -277,6 +278,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         assert_eq!(step(f32::NAN), 0.5);
     }
     assert_eq!(state(), LossScale { scale: LossScale::LEAST, good: 0, bad: 25, lost: 26 });
+    assert_eq!([0, 1, 2].map(|updates| cuda.scale_before(updates).bad), [25, 24, 23]);
     // after setting a scale, training continues with it
     cuda.set_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
     assert_eq!(scaled(&cuda), 32.0);

@@ -120,7 +120,7 @@ fn skipped_steps_are_those_that_are_read_at_once() {
         let got = train(&ahead, &[]);
         assert_eq!(got, train(&at_once, &["--trace", &trace]), "{ranks} ranks");
         assert_eq!(got.0.len(), 22, "an epoch of 43 images");
-        assert!(got.1.len() > 2, "few steps were skipped: {got:?}");
+        assert!(got.1.len() > 1, "no later step was skipped: {got:?}");
     }
 }
 

@@ -13,11 +13,12 @@ fn setting() -> Setting {
     gpu::resnet("[reduce]\ncodec = \"exact\"\nbucket_mb = 0.2\n\n[checkpoint]\nevery = \"2 steps\"\n", [26, 8])
 }
 
-/// Trains on ranks that share the GPU and returns the digest of the results.
+const NESTEROV: [&str; 2] = ["--set", "optimizer.nesterov=true"];
+
+/// Trains with [`NESTEROV`] on ranks that share the GPU and returns the digest of the results.
 #[track_caller]
 fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
-    gpu::train(setting, out, ranks, &[&["--share-gpu", "--set", "optimizer.nesterov=true"], more].concat(), &[])
-        .succeeded();
+    gpu::train(setting, out, ranks, &[&["--share-gpu"], &NESTEROV[..], more].concat(), &[]).succeeded();
     setting.digest(out)
 }
 
@@ -139,7 +140,8 @@ fn what_is_carried_over_outlives_a_stop() {
     }
     // a CPU stores residuals in another layout and can continue from the same checkpoint
     train("processor", 2, coded, &["--max-steps", "2"]);
-    let on_cpu = setting.command("processor", 1, &[&["--device", "cpu", "--resume", "auto"], &sets[..4]].concat());
+    let on_cpu = [&["--device", "cpu", "--resume", "auto"], &NESTEROV[..], &sets[..4]].concat();
+    let on_cpu = setting.command("processor", 1, &on_cpu);
     start(on_cpu).wait(PATIENCE).succeeded();
     assert_eq!(events(&setting.folder.at("processor"), "step").len(), 4);
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use backend::{Across, Arena, Backend, Error, LossSums, Objective, Planned};
+use backend::{Across, Arena, Backend, Error, LossSums, Objective, ParamFormat, Planned};
 use net::{NetSpec, Shape, SpecError};
 
 use super::accumulate::{Accumulator, Gather};

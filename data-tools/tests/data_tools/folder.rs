@@ -196,7 +196,7 @@ fn a_list_of_classes_gives_the_labels() {
     assert_eq!(records(&temp.path("out"), "train")["cat/00.jpg"].0, 1);
     mentions(&made, &["emu (1 image)"]);
     for (list, parts) in [
-        ("dog\ncat\nyak\n", &["no image", ".tiff", "`yak`"][..]),
+        ("dog\ncat\nyak\n", &["no image", ".npy", "`yak`"][..]),
         ("dog\nDog\n", &["labels.txt: ", "`dog` and `Dog`"]),
         ("dog\ndog\n", &["labels.txt: ", "`dog`", "twice"]),
         ("\n", &["labels.txt: ", "empty"]),

@@ -29,7 +29,7 @@ macro_rules! rules {
         /// An update rule with its numbers for one step.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Rule {
-            $(#[doc = concat!("See `backend/update/", stringify!($file), ".rs` and its kernel in `rules.cu`.")] $name(super::$file::$rule)),+
+            $(#[doc = concat!("See `update/", stringify!($file), ".rs` and its kernel in `rules.cu`.")] $name(super::$file::$rule)),+
         }
 
         impl Rule {

@@ -22,6 +22,8 @@ use crate::spec::Dtype;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, BuildResult, Context};
+use base::text::did_you_mean;
+use base::text::with_advice;
 
 /// Name, usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
@@ -47,7 +49,11 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("brightness", "brightness(max_delta)", Numbers(tensorflow_colors::build_brightness)),
     ("center_crop", "center_crop(size) or center_crop(HEIGHTxWIDTH)", Any(crops::build_center_crop)),
     ("cifar_distort", "cifar_distort", Numbers(tensorflow_colors::build_cifar_distort)),
-    ("clip_percentile", "clip_percentile(low, high), two percentiles of dataset.json", Numbers(bands::build_clip_percentile)),
+    (
+        "clip_percentile",
+        "clip_percentile(low, high), two percentiles of dataset.json",
+        Numbers(bands::build_clip_percentile),
+    ),
     ("color_jitter", "color_jitter(brightness, contrast, saturation, hue)", Numbers(colors::build_color_jitter)),
     ("contrast", "contrast(lower, upper)", Numbers(tensorflow_colors::build_contrast)),
     ("corner_crop", "corner_crop(size, corner) or corner_crop(HEIGHTxWIDTH, corner)", Any(crops::build_corner_crop)),
