@@ -136,10 +136,12 @@ fn other_data_sets_and_transforms_are_refused() {
         let lists = [&mut bands.min, &mut bands.max, &mut manifest.mean, &mut manifest.std];
         lists.into_iter().chain(bands.percentiles.values_mut()).for_each(|list| list.truncate(12));
     });
-    setting.train("twelve", 0, &["--data", &fewer]).failed(2, &["images have 13 channels", "dataset.json says 12"]);
+    setting
+        .train("other bands", 0, &["--data", &fewer])
+        .failed(2, &["images have 13 channels", "dataset.json says 12"]);
     // The error names a record if its type differs from dataset.json.
     let wrong = setting.described("wrong", |manifest| manifest.bands.dtype = Dtype::I16);
-    let refused = setting.train("wrong", 0, &["--data", &wrong]);
+    let refused = setting.train("other type", 0, &["--data", &wrong]);
     refused.failed(1, &["train-0000", "record ", "image of uint16 values, expected int16"]);
 }
 

@@ -50,9 +50,10 @@ pub fn images(
         }
     }
     bands.iter_mut().for_each(|band| band.sort_by(f64::total_cmp));
-    let mean = |band: &Vec<f64>| band.iter().sum::<f64>() / band.len() as f64;
-    let variance =
-        |band: &Vec<f64>| band.iter().map(|value| (value - mean(band)).powi(2)).sum::<f64>() / band.len() as f64;
+    let means: Vec<f64> = bands.iter().map(|band| band.iter().sum::<f64>() / band.len() as f64).collect();
+    let deviation = |(band, mean): (&Vec<f64>, &f64)| {
+        (band.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / band.len() as f64).sqrt()
+    };
     let percentile = |percent: usize| bands.iter().map(|band| band[(band.len() - 1) * percent / 100]).collect();
     let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
     let described = Bands {
@@ -68,8 +69,8 @@ pub fn images(
         version: Manifest::version_for(false, &described),
         classes: vec!["left".into(), "right".into()],
         bands: described,
-        mean: bands.iter().map(|band| mean(band) / unit).collect(),
-        std: bands.iter().map(|band| variance(band).sqrt() / unit).collect(),
+        mean: means.iter().map(|mean| mean / unit).collect(),
+        std: bands.iter().zip(&means).map(deviation).map(|deviation| deviation / unit).collect(),
         splits: splits.into(),
         ..Manifest::default()
     };
