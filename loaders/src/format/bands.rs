@@ -10,36 +10,6 @@ use crate::spec::Dtype;
 /// The most channels that an image may have.
 pub const MAX_CHANNELS: u32 = 1024;
 
-/// Type, number, names and statistics of the bands of a data set's images. A band is a channel. The statistics are in
-/// the units of the stored values and describe the split `train` without nodata values.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bands {
-    /// The type of the stored values.
-    #[serde(default, skip_serializing_if = "is_bytes")]
-    pub dtype: Dtype,
-    /// The number of bands. Known if [`Bands::need_version`] is true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub channels: Option<u32>,
-    /// The name of each band. Empty if they have no names.
-    #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
-    /// The smallest value of each band. Empty if not measured, like the following statistics.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub min: Vec<f64>,
-    /// The largest value of each band.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub max: Vec<f64>,
-    /// Percentiles of each band. The key is a whole number from 0 to 100.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub percentiles: BTreeMap<String, Vec<f64>>,
-    /// The value that marked pixels without data. The statistics leave these pixels out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodata: Option<f64>,
-    /// How image files were read, if not by default. `predict` reads files in the same way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reading: Option<Reading>,
-}
-
 /// The options of a conversion that determine how image files are read, as on its command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
@@ -58,9 +28,36 @@ pub struct Reading {
     /// The value of `--nan`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nan: String,
-    /// The value of `--nodata`, which may be NaN.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub nodata: String,
+}
+
+/// Type, number, names and statistics of the bands of a data set's images. A band is a channel. The statistics are in
+/// the units of the stored values and describe the split `train` without nodata values.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bands {
+    /// The type of the stored values.
+    #[serde(default, skip_serializing_if = "is_bytes")]
+    pub dtype: Dtype,
+    /// The number of bands. Known if [`Bands::need_version`] is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u32>,
+    /// The name of each band. Empty if they have no names.
+    #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// How image files were read, if not by default. `predict` reads files in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
+    /// The smallest value of each band. Empty if not measured, like the following statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub min: Vec<f64>,
+    /// The largest value of each band.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max: Vec<f64>,
+    /// Percentiles of each band. The key is a whole number from 0 to 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub percentiles: BTreeMap<String, Vec<f64>>,
+    /// The value that marked pixels without data. The statistics leave these pixels out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodata: Option<f64>,
 }
 
 fn is_bytes(dtype: &Dtype) -> bool {
@@ -103,9 +100,6 @@ impl Bands {
                 "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"{}\"",
                 key.escape_debug()
             ));
-        }
-        if self.nodata.is_some_and(|nodata| !nodata.is_finite()) {
-            return Err("`nodata` must be finite".into());
         }
         let selected = self.reading.as_ref().map_or(0, |reading| reading.bands.len());
         if selected > MAX_CHANNELS as usize {
@@ -165,9 +159,9 @@ mod tests {
             r#"{"dtype":"uint16","channels":2,"bands":["red","near infrared"],"min":[1.0,2.0],"max":[10.0,100.0],"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(serde_json::from_str::<Bands>(&text).unwrap(), two_bands());
-        let reading = Reading { bands: vec![3, 1], nodata: "NaN".into(), ..Reading::default() };
+        let reading = Reading { bands: vec![3, 1], page: "all".into(), ..Reading::default() };
         let read = Bands { reading: Some(reading), ..Bands::default() };
-        let text = r#"{"reading":{"bands":[3,1],"nodata":"NaN"}}"#;
+        let text = r#"{"reading":{"bands":[3,1],"page":"all"}}"#;
         assert_eq!((serde_json::to_string(&read).unwrap().as_str(), serde_json::from_str(text).unwrap()), (text, read));
         assert_eq!(serde_json::to_string(&Bands::default()).unwrap(), "{}");
         let of = |dtype, channels| Bands { dtype, channels, ..Bands::default() }.need_version();
@@ -178,7 +172,7 @@ mod tests {
     #[test]
     fn wrong_keys_are_named() {
         type Spoil = fn(&mut Bands);
-        let cases: [(Spoil, &str); 14] = [
+        let cases: [(Spoil, &str); 13] = [
             (|b| b.channels = None, "`channels` is missing: a data set of uint16 needs it"),
             (|b| b.channels = Some(0), "`channels`: expected 1 to 1024, got 0"),
             (|b| b.channels = Some(1025), "`channels`: expected 1 to 1024, got 1025"),
@@ -187,7 +181,6 @@ mod tests {
             (|b| b.min.push(1.0), "`min` has 3 values, but `channels` is 2"),
             (|b| b.max[0] = f64::INFINITY, "`max` must be finite"),
             (|b| b.min[1] = 101.0, "`min` is above `max` for band 2"),
-            (|b| b.nodata = Some(f64::NAN), "`nodata` must be finite"),
             (|b| b.names = vec!["a".into(); 1_000_000], "`bands` has 1000000 values, expected at most 1024"),
             (
                 |b| b.reading = Some(Reading { bands: vec![1; 1025], ..Reading::default() }),
