@@ -1,5 +1,7 @@
-//! Adapts the first convolution in a weight file if the images have a different number of channels. timm's rule repeats
-//! the filters over the channels and scales them, so that the sum of each filter stays the same.
+//! Adapts the first convolution in a weight file if the images have a different number of channels. The file's channels
+//! are repeated over those of the images, or each gets their mean. The weights are multiplied by the file's number of
+//! channels / the number of the images', so that the outputs keep their size. `"repeat"` of three channels is timm's rule.
+//! timm refuses files of other numbers of channels, except for grey images.
 
 use engine::graph::BuildError;
 use formats::interop::Weights;
@@ -74,7 +76,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
         let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
         for channel in 0..channels {
             out.extend((0..plane).map(|at| match stem {
-                // For a single channel, timm adds all channels of the file.
+                // A single channel gets the sum of all channels of the file, as in timm.
                 Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
                 _ => mean(at) * scale,
             }));
@@ -88,11 +90,16 @@ mod tests {
     use super::*;
     use net::{Conv, Flatten, Linear, Shape};
 
-    fn adapted(channels: usize, stem: Option<Stem>, strict: bool) -> Result<AdaptedStem, Error> {
+    fn network(channels: usize) -> NetSpec {
         let mut net = NetSpec::new("x", Shape::image(channels, 4, 4));
         let x = net.add("conv", Conv::new(2, 1), net.image());
         let x = net.add("flatten", Flatten, x);
         net.add("fc", Linear::new(5), x);
+        net
+    }
+
+    fn adapted(channels: usize, stem: Option<Stem>, strict: bool) -> Result<AdaptedStem, Error> {
+        let net = network(channels);
         let weights = Weights {
             path: "a.pth".into(),
             format: "PyTorch",
@@ -124,7 +131,9 @@ mod tests {
         let parts = ["conv.weight", "a.pth", "3 channels", "have 13", "init.stem = \"repeat\""];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         assert!(adapted(13, None, false).is_ok() && adapted(3, None, true).is_ok());
-        let fresh = adapted(13, Some(Stem::Fresh), true).unwrap();
-        assert_eq!(fresh.init.exclude.unwrap(), ["conv.weight"]);
+        let AdaptedStem { weights, init, .. } = adapted(13, Some(Stem::Fresh), true).unwrap();
+        let fit = matching::match_tensors(&network(13), &weights, &init).unwrap();
+        let excluded: Vec<&str> = fit.with(matching::MatchResult::Excluded).map(|row| &*row.name).collect();
+        assert_eq!(excluded, ["conv.weight"]);
     }
 }
