@@ -192,9 +192,8 @@ fn views_follow_the_selected_bands() {
 #[test]
 fn teachers_of_other_bands_are_refused() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
-    let lists = |bands: &str| {
-        ["train", "eval"].map(|key| format!(r#"augment.{key}=["select_bands({bands})", "normalize"]"#))
-    };
+    let lists =
+        |bands: &str| ["train", "eval"].map(|key| format!(r#"augment.{key}=["select_bands({bands})", "normalize"]"#));
     let [train, eval] = lists("4, 3, 2");
     let teacher = setting.trained("teacher", 0, &["--set", &train, "--set", &eval, "--max-steps", "1"]);
     let teacher = format!("distill.teacher={teacher}");
@@ -216,7 +215,8 @@ fn files_of_bands_are_classified_and_models_exported() {
         let found = run(0, &["predict", &out, &path, "--json"]).succeeded().stdout;
         let expected = if label == 0 { "left" } else { "right" };
         let other = if label == 0 { "right" } else { "left" };
-        let [expected, other] = [expected, other].map(|name| found.find(name).unwrap_or_else(|| panic!("{name}: {found}")));
+        let [expected, other] =
+            [expected, other].map(|name| found.find(name).unwrap_or_else(|| panic!("{name}: {found}")));
         assert!(expected < other, "{found}");
     }
     let onnx = setting.folder.at("model.onnx");

@@ -31,7 +31,8 @@ impl RawOptions {
     ///
     /// Returns which stored option is wrong.
     pub fn of_dataset(bands: &Bands) -> Result<Self, String> {
-        let Reading { bands: kept, page: number, layout: axes, images, nan } = bands.reading.clone().unwrap_or_default();
+        let Reading { bands: kept, page: number, layout: axes, images, nan } =
+            bands.reading.clone().unwrap_or_default();
         let given = |text: &String| !text.is_empty();
         let wrong = |key: &str, problem: String| format!("`reading.{key}`: {problem}");
         if kept.contains(&0) {

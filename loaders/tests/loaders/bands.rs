@@ -256,7 +256,8 @@ fn statistics_follow_the_values() {
     let delta = Draws::new(1, 7, 0, 1).range(-51.0, 51.0) / 255.0 / 0.5;
     assert!(moved.iter().zip(&normalized).all(|(a, b)| (a - b - delta).abs() < 1e-6), "{moved:?}");
     // The percentiles of band 1 are 0 and 2000, those of band 2 are 10 and 2001.
-    let u16s = |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &[0.0, 5.0, 0.0, 3000.0, 3000.0, 0.0], spec, 0);
+    let u16s =
+        |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &[0.0, 5.0, 0.0, 3000.0, 3000.0, 0.0], spec, 0);
     assert_eq!(u16s(&["scale(0, 1000)", "clip_percentile(1, 99)"])[..4], [0.0, 2.0, 0.01, 2.001]);
 }
 
@@ -265,7 +266,8 @@ fn statistics_follow_the_values() {
 fn statistics_of_grey_images_are_repeated_for_rgb() {
     let spec = ImageSpec::new(1, 2, 1);
     let mut manifest = manifest(Dtype::U8, 1);
-    manifest.bands.percentiles = [("1", 10.0), ("99", 200.0)].map(|(percent, value)| (percent.into(), vec![value])).into();
+    manifest.bands.percentiles =
+        [("1", 10.0), ("99", 200.0)].map(|(percent, value)| (percent.into(), vec![value])).into();
     let ops = ["rgb", "clip_percentile(1, 99)"].map(String::from);
     let pipeline = Pipeline::new(&ops, spec, &manifest, 1).unwrap();
     assert_eq!(run(&pipeline, &[3.0, 255.0], spec, 0), [10.0, 200.0, 10.0, 200.0, 10.0, 200.0]);
@@ -278,7 +280,9 @@ fn statistics_of_grey_images_are_repeated_for_rgb() {
 #[test]
 fn nan_stays_nan() {
     let spec = ImageSpec::new(2, 2, 1);
-    for ops in [&["resize(1x1)"][..], &["log1p"], &["clip_percentile(1, 99)"], &["gamma(1, 2)"], &["flip", "scale(0, 2)"]] {
+    for ops in
+        [&["resize(1x1)"][..], &["log1p"], &["clip_percentile(1, 99)"], &["gamma(1, 2)"], &["flip", "scale(0, 2)"]]
+    {
         let out = run(&pipeline(ops, Dtype::F32, spec).unwrap(), &[f32::NAN; 4], spec, 0);
         assert!(out.iter().all(|value| value.is_nan()), "{ops:?}: {out:?}");
     }

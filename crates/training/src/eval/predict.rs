@@ -13,7 +13,7 @@ use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
 use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, Limits, Pipeline, picture, printable};
+use loaders::{Dtype, Example, Format, Limits, Pipeline, picture};
 use net::Shape;
 use report::predictions::sigmoid;
 
@@ -131,10 +131,14 @@ impl<B: Backend> Predictor<B> {
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
                 "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
-                printable(&path.to_string_lossy()),
+                base::text::printable(&path.to_string_lossy()),
                 image.channels,
                 image.dtype,
-                if reading.bands.is_empty() { "" } else { "; give the whole file, because the model selects its bands" }
+                if reading.bands.is_empty() {
+                    ""
+                } else {
+                    "; give the whole file, because the model selects its bands"
+                }
             )));
         }
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
+use loaders::Bands;
 use loaders::record::masked_crc32c;
 use loaders::transform::selected_bands;
-use loaders::{Bands, printable};
 use net::NetSpec;
 
 use crate::error::Error;
@@ -115,12 +115,14 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     let refuse = |what: String| Err(Error::Usage(format!("distill.teacher: {} was trained on {what}", path.display())));
     let (there, here) = (&model.bands, &source.manifest.bands);
     if there.dtype != here.dtype {
-        return refuse(format!("images of {}, but this data set has {}; give a teacher of this data set", there.dtype, here.dtype));
+        return refuse(format!(
+            "images of {}, but this data set has {}; give a teacher of this data set",
+            there.dtype, here.dtype
+        ));
     }
     let own = source.augment.ops();
-    let is_plain = |ops: &[String], bands: &Bands| {
-        !bands.need_version() && !ops.iter().any(|op| op.starts_with("select_bands"))
-    };
+    let is_plain =
+        |ops: &[String], bands: &Bands| !bands.need_version() && !ops.iter().any(|op| op.starts_with("select_bands"));
     if is_plain(&model.preprocess, there) && is_plain(&own, here) {
         return Ok(());
     }
@@ -132,10 +134,11 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     let student = kept(&own, here, source.train.images_as(source.augment.exif())?.channels())?;
     let are_named = !there.names.is_empty() && !here.names.is_empty();
     let word = |band: usize, bands: &Bands| match bands.names.get(band) {
-        Some(name) if are_named => format!("\"{}\"", printable(name)),
+        Some(name) if are_named => format!("\"{}\"", base::text::printable(name)),
         _ => (band + 1).to_string(),
     };
-    let words = |kept: &[usize], bands: &Bands| kept.iter().map(|&band| word(band, bands)).collect::<Vec<_>>().join(", ");
+    let words =
+        |kept: &[usize], bands: &Bands| kept.iter().map(|&band| word(band, bands)).collect::<Vec<_>>().join(", ");
     let (teacher, student) = (words(&teacher, there), words(&student, here));
     match teacher == student {
         true => Ok(()),

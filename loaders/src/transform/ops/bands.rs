@@ -125,7 +125,8 @@ pub(super) fn build_clip_percentile(arguments: &[f64], context: Context<'_>) -> 
         return Err(format!("expected low < high, got {low} and {high}"));
     }
     let find = |percent| context.statistics.percentile(percent);
-    let ranges: Vec<(f32, f32)> = find(low)?.iter().zip(find(high)?).map(|(&low, &high)| (low as f32, high as f32)).collect();
+    let ranges: Vec<(f32, f32)> =
+        find(low)?.iter().zip(find(high)?).map(|(&low, &high)| (low as f32, high as f32)).collect();
     if let Some(band) = ranges.iter().position(|(low, high)| low > high) {
         return Err(format!("percentile {low} of band {} is above percentile {high} in dataset.json", band + 1));
     }

@@ -16,8 +16,8 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
-use base::text::{did_you_mean, with_advice};
 pub use bands::selected_bands;
+use base::text::{did_you_mean, with_advice};
 
 use crate::spec::Dtype;
 use crate::transform::call;

@@ -45,7 +45,8 @@ impl Resampler {
                 }
                 for (channel, sum) in sums.iter().enumerate() {
                     // NaN stays NaN.
-                    target.values[channel * plane + start + x] = limits.map_or(*sum, |(low, high)| sum.max(low).min(high));
+                    target.values[channel * plane + start + x] =
+                        limits.map_or(*sum, |(low, high)| sum.max(low).min(high));
                 }
             }
         }
