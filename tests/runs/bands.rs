@@ -254,4 +254,10 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     setting.train("fresh", 0, &[&args[..], &["--set", "init.stem=fresh"]].concat()).succeeded();
     let (_, shape, fresh) = first("fresh");
     assert!(shape[1] == 13 && fresh.iter().zip(&spread).any(|(a, b)| (a - b).abs() > 0.01), "the filters are random");
+    // The numbers of another program's weights do not fit these bands, so plain `normalize` is accepted.
+    let foreign = setting.folder.at("foreign.safetensors");
+    run(0, &["export", &source, "--to", "safetensors", "-o", &foreign]).succeeded();
+    let from = format!("init.from={foreign}");
+    let args = ["--data", &data, "--set", &from, "--set", "init.stem=repeat", "--max-steps", "1"];
+    setting.train("foreign", 0, &args).succeeded();
 }

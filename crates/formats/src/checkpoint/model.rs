@@ -131,9 +131,10 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         return Err(Error::Newer { path: path.to_path_buf(), version });
     }
     let content = |text| Error::Content { path: path.to_path_buf(), text };
+    let network = ours.text("network")?;
     let image = parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?;
     Ok(ModelFile {
-        network: ours.text("network")?,
+        network,
         definition: if ours.attribute_names().any(|name| name == "definition") {
             ours.text("definition")?
         } else {
