@@ -1,6 +1,6 @@
 //! Classifies pictures with a model file.
 
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
@@ -13,7 +13,7 @@ use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
 use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, Limits, Pipeline, picture};
+use loaders::{Dtype, Example, Format, Limits, Pipeline, picture, regular};
 use net::Shape;
 use report::predictions::sigmoid;
 
@@ -67,7 +67,7 @@ pub struct Predictor<B: Backend> {
     /// The views of a picture, starting with the plain one.
     views: Views,
     limits: Limits,
-    /// How files are read, if the images of the data set were not read as pictures.
+    /// How files are read that are not pictures. `None` if all files are pictures.
     reading: Option<RawOptions>,
     notes: Vec<String>,
 }
@@ -98,7 +98,8 @@ impl<B: Backend> Predictor<B> {
     /// Transforms a file into `out`: a picture, or for a model of other images a file of bands. Returns height and width
     /// in the file if a picture was resized to the fixed size of the data set's images.
     fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
-        let Some(reading) = &self.reading else {
+        let may_be_picture = !self.model.bands.need_version();
+        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
             return Ok(picture::transform(path, view, self.limits, out)?);
         };
         let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(path, reading)?;
@@ -199,6 +200,13 @@ impl<B: Backend> Predict for Predictor<B> {
     fn notes(&self) -> &[String] {
         &self.notes
     }
+}
+
+/// Returns true if a file begins as a PNG or JPEG file does.
+fn is_picture(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
 }
 
 /// Converts scores to probabilities that add up to 1.
