@@ -132,7 +132,7 @@ fn other_data_sets_and_transforms_are_refused() {
     eval(&renamed).failed(1, &["band 4 is \"B4\"", "\"near infrared\""]);
     let unnamed = setting.described("unnamed", |manifest| manifest.bands.names.clear());
     let noted = eval(&unnamed).succeeded().stderr;
-    assert!(noted.contains("note:") && noted.contains("has none"), "{noted}");
+    assert!(noted.contains("note: only") && noted.contains("band names"), "{noted}");
     let fewer = setting.described("twelve", |manifest| {
         let bands = &mut manifest.bands;
         bands.channels = Some(12);
@@ -147,7 +147,7 @@ fn other_data_sets_and_transforms_are_refused() {
     refused.failed(1, &["train-0000", "record ", "image of uint16 values, expected int16"]);
 }
 
-/// Writes an image of this label and number of bands as an array file, and returns its path.
+/// Writes an image to an array file and returns the path.
 fn array(setting: &Setting, name: &str, label: u32, bands: u32) -> String {
     let mut draws = Draws::new(9, label.into(), 0, 0);
     let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -160,7 +160,7 @@ fn array(setting: &Setting, name: &str, label: u32, bands: u32) -> String {
     path.display().to_string()
 }
 
-/// A model of a data set that was converted with `--bands` selects these bands of a file. Band 10 shows the class.
+/// The data set was converted with `--bands 10,1`. Only band 10 shows the class.
 #[test]
 fn predict_selects_the_bands_that_the_conversion_selected() {
     let tenth = |at: At, draws: &mut Draws| band_nine(At { band: [9, 0][at.band as usize], ..at }, draws);

@@ -25,7 +25,7 @@ impl RawOptions {
         Some(reading).filter(|reading| *reading != Reading::default())
     }
 
-    /// Returns the options for reading further images as those of a data set.
+    /// Returns the options that a data set was converted with.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ pub struct Statistics {
     pub(super) no_range_after: Option<&'static str>,
     /// True if values are on the scale 0 to 255, and mean and deviation on the scale 0 to 1.
     pub(super) are_bytes: bool,
-    /// Type and names of the stored bands, and the range and the percentiles of each channel. The lists are empty if they
-    /// are unknown. The range of bytes is 0 to 255.
+    /// `min`, `max` and `percentiles` are those of the current values, or empty if they are unknown. Bytes have the range
+    /// 0 to 255.
     pub(super) bands: Bands,
 }
 

@@ -241,7 +241,7 @@ fn bands_are_found_by_names_that_are_numbers() {
     assert_eq!(selected_bands(&given, &manifest.bands, 12), Ok(vec![9, 8, 9]));
 }
 
-/// After `normalize` or `scale`, ranges and percentiles are those of the new values, for bytes as well.
+/// `normalize` and `scale` also scale ranges and percentiles.
 #[test]
 fn statistics_follow_the_values() {
     let spec = ImageSpec::new(1, 2, 3);
@@ -255,7 +255,7 @@ fn statistics_follow_the_values() {
     let moved = result(&["scale(0, 255)", "brightness(51)", "normalize(0.5, 0.5)"], 7);
     let delta = Draws::new(1, 7, 0, 1).range(-51.0, 51.0) / 255.0 / 0.5;
     assert!(moved.iter().zip(&normalized).all(|(a, b)| (a - b - delta).abs() < 1e-6), "{moved:?}");
-    // The percentiles of band 1 are 0 and 2000, those of band 2 are 10 and 2001.
+    // Band 1 has the percentiles 0 and 2000, and band 2 has 10 and 2001.
     let u16s =
         |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &[0.0, 5.0, 0.0, 3000.0, 3000.0, 0.0], spec, 0);
     assert_eq!(u16s(&["scale(0, 1000)", "clip_percentile(1, 99)"])[..4], [0.0, 2.0, 0.01, 2.001]);
@@ -271,7 +271,7 @@ fn statistics_of_grey_images_are_repeated_for_rgb() {
     let ops = ["rgb", "clip_percentile(1, 99)"].map(String::from);
     let pipeline = Pipeline::new(&ops, spec, &manifest, 1).unwrap();
     assert_eq!(run(&pipeline, &[3.0, 255.0], spec, 0), [10.0, 200.0, 10.0, 200.0, 10.0, 200.0]);
-    // Percentiles of another number of channels are not used.
+    // A list of a wrong length is ignored.
     manifest.bands.channels = None;
     manifest.bands.percentiles.insert("50".into(), vec![1.0; 3]);
     assert!(Pipeline::new(&ops[1..], spec, &manifest, 1).is_ok());

@@ -87,7 +87,7 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Returns the keys of `dataset.json` that describe the bands, as JSON. `None` if it has none of them.
+    /// Returns `bands` as JSON, or `None` if it is the default.
     pub(crate) fn bands_text(&self) -> Option<String> {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }
@@ -162,7 +162,7 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     })
 }
 
-/// Parses the description of the bands of images with `channels`.
+/// Parses the attribute `bands` of a model for images with `channels`.
 fn parse_bands(text: &str, channels: usize) -> Result<Bands, String> {
     let bands: Bands = serde_json::from_str(text).map_err(|error| error.to_string())?;
     bands.check()?;

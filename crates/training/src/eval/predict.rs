@@ -124,7 +124,7 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads a file as the images of the data set were read. Pixels without data get the mean of their band.
+    /// Reads a file with the options of the conversion. Replaces pixels without data by the mean of their band.
     fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
         let read = raw::read(path, reading, &self.limits);
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;

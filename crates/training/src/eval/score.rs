@@ -163,7 +163,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
                 false => (data.to_string(), file.to_string()),
             };
             Ok(Some(format!(
-                "note: {named} has names of bands, but {other} has none, so nothing checks that their bands are in the same order"
+                "note: only {named} has band names, not {other}, so their order cannot be compared"
             )))
         }
         None => Ok(None),

@@ -148,7 +148,7 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     }
 }
 
-/// Returns the values that the teacher's transforms make of this run's images, and those that this run makes.
+/// Returns the range of this run's images after the teacher's transforms and after this run's transforms.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
     let (bands, own) = (&source.manifest.bands, source.augment.ops());
     let selects = |op: &&String| op.starts_with("select_bands");

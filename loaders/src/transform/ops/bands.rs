@@ -60,7 +60,7 @@ fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     Err(format!("there is no band \"{}\"{meant}; the bands are {}", word.escape_debug(), known.join(", ")))
 }
 
-/// Returns the bands, from 0, that the selections of a list keep of images with these bands.
+/// Applies all `select_bands` of a list to images with these bands. Returns the bands that are kept, from 0.
 ///
 /// # Errors
 ///

@@ -139,7 +139,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("vertical_flip", "vertical_flip or vertical_flip(probability)", Numbers(flips::build_vertical_flip)),
 ];
 
-/// Transforms that need bytes, and what to write for other images.
+/// Transforms that need bytes, and alternatives for other types.
 const BYTES_ONLY: &[(&str, &str)] = &[
     ("augmix", "rotation, brightness, contrast and gamma"),
     ("auto_augment", "rotation, brightness, contrast and gamma"),
@@ -158,7 +158,7 @@ const BYTES_ONLY: &[(&str, &str)] = &[
     ("trivial_augment", "rotation, brightness, contrast and gamma"),
 ];
 
-/// The transforms of `BYTES_ONLY` that change each value or channel by itself. The others need 1 or 3 channels.
+/// Transforms of `BYTES_ONLY` that accept any number of channels. All others need 1 or 3 channels.
 const ANY_CHANNELS: [&str; 4] = ["cifar_distort", "invert", "posterize", "solarize"];
 
 pub fn names() -> Vec<&'static str> {

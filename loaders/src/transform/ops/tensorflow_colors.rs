@@ -14,7 +14,7 @@ use crate::transform::paint::rgb;
 #[derive(Debug)]
 struct Brightness {
     max_delta: f32,
-    /// The change of each band for a delta of 1: 1/255 of the band's range, which is 1 for bytes.
+    /// For each band, 1/255 of its range: 1 for bytes.
     units: Vec<f32>,
 }
 

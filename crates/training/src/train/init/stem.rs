@@ -1,7 +1,6 @@
-//! Adapts the first convolution in a weight file if the images have a different number of channels. The file's channels
-//! are repeated over those of the images, or each gets their mean. The weights are multiplied by the file's number of
-//! channels / the number of the images', so that the outputs keep their size. `"repeat"` of three channels is timm's rule.
-//! timm refuses files of other numbers of channels, except for grey images.
+//! Adapts the first convolution in a weight file if the images have a different number of channels. If the file has n
+//! channels and the images have m, the file's channels are repeated, or averaged, and multiplied by n / m. For n = 3,
+//! `"repeat"` is timm's rule. For other n, timm accepts only m = 1.
 
 use engine::graph::BuildError;
 use formats::interop::Weights;
@@ -76,7 +75,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
         let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
         for channel in 0..channels {
             out.extend((0..plane).map(|at| match stem {
-                // A single channel gets the sum of all channels of the file, as in timm.
+                // For m = 1 this is the sum of all channels, as in timm.
                 Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
                 _ => mean(at) * scale,
             }));

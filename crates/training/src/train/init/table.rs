@@ -104,7 +104,7 @@ pub fn check_origin(
 ) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
-            // numbers of other programs are for images of bytes with the channels of the file
+            // the numbers of other programs do not fit other types or channels
             if !source.manifest.bands.need_version() && !stem_was_adapted {
                 states_mean_and_std(&source.recipe, weights)?;
             }
