@@ -42,7 +42,7 @@ pub mod transform;
 pub use error::{Error, folder_of, why, write_advice};
 pub use fault::Fault;
 pub use file::{overwrite, regular, replace, safe_create, write_back};
-pub use format::bands::{Bands, MAX_CHANNELS};
+pub use format::bands::{Bands, MAX_CHANNELS, Reading};
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::record::Compression;

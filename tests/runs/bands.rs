@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use formats::checkpoint::ModelFile;
-use loaders::{Draws, Dtype, ImageSpec};
+use loaders::{Draws, Dtype, ImageSpec, Reading};
 use serde_json::Value;
 
 use support::bands::{At, images, stored};
@@ -63,7 +63,8 @@ fn ranks_and_stops_change_no_bit() {
     for (spec, dtype) in [(MULTISPECTRAL, Dtype::U16), (ImageSpec::new(28, 28, 4), Dtype::F32)] {
         let value = |at: At, draws: &mut Draws| band_nine(at, draws) * if dtype == Dtype::F32 { 1e-3 } else { 1.0 };
         let setting = Setting::with(&recipe, |dir| images(dir, (spec, dtype), [75, 31], value));
-        for ranks in [1, 2, 3] {
+        setting.trained("1", 1, &["--max-steps", "10"]);
+        for ranks in [2, 3] {
             setting.trained(&format!("{ranks}"), ranks, &["--max-steps", "10"]);
             assert_eq!(setting.digest(&format!("{ranks}")), setting.digest("1"), "{ranks} ranks, {dtype}");
         }
@@ -128,7 +129,10 @@ fn other_data_sets_and_transforms_are_refused() {
     images(&fewer, (ImageSpec::new(28, 28, 4), Dtype::U16), [20, 20], band_nine);
     eval(&fewer.display().to_string()).failed(1, &["trained on images of 28x28x13", "28x28x4"]);
     let renamed = setting.described("renamed", |manifest| manifest.bands.names[3] = "near infrared".into());
-    eval(&renamed).failed(1, &["band 3 is \"B4\"", "\"near infrared\""]);
+    eval(&renamed).failed(1, &["band 4 is \"B4\"", "\"near infrared\""]);
+    let unnamed = setting.described("unnamed", |manifest| manifest.bands.names.clear());
+    let noted = eval(&unnamed).succeeded().stderr;
+    assert!(noted.contains("note: only") && noted.contains("band names"), "{noted}");
     let fewer = setting.described("twelve", |manifest| {
         let bands = &mut manifest.bands;
         bands.channels = Some(12);
@@ -145,25 +149,77 @@ fn other_data_sets_and_transforms_are_refused() {
     refused.failed(1, &["train-0000", "record ", "image of uint16 values, expected int16"]);
 }
 
+/// Writes an image to an array file and returns the path.
+fn array(setting: &Setting, name: &str, label: u32, bands: u32) -> String {
+    let mut draws = Draws::new(9, label.into(), 0, 0);
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    let head = format!("{{'descr': '<u2', 'fortran_order': False, 'shape': (28, 28, {bands}), }}");
+    file.extend(format!("{head:<117}\n").into_bytes());
+    let places = (0..28).flat_map(|y| (0..28).flat_map(move |x| (0..bands).map(move |band| At { y, x, band, label })));
+    places.for_each(|at| file.extend(stored(Dtype::U16, band_nine(at, &mut draws))));
+    let path = setting.folder.path().join(name);
+    std::fs::write(&path, &file).unwrap();
+    path.display().to_string()
+}
+
+/// The data set was converted with `--bands 10,1`. Only band 10 shows the class.
+#[test]
+fn predict_selects_the_bands_that_the_conversion_selected() {
+    let tenth = |at: At, draws: &mut Draws| band_nine(At { band: [9, 0][at.band as usize], ..at }, draws);
+    let spec = ImageSpec::new(28, 28, 2);
+    let setting = Setting::with(RECIPE, |dir| images(dir, (spec, Dtype::U16), [400, 20], tenth));
+    let reading = Reading { bands: vec![10, 1], ..Reading::default() };
+    let read = setting.described("read", |manifest| manifest.bands.reading = Some(reading));
+    let out = setting.trained("out", 0, &["--data", &read]);
+    for (label, expected) in [(0, "left"), (1, "right")] {
+        let path = array(&setting, &format!("{label}.npy"), label, 13);
+        let found = run(0, &["predict", &out, &path, "--json", "--top", "1"]).succeeded().stdout;
+        assert!(found.contains(expected), "{found}");
+    }
+    let few = array(&setting, "few.npy", 0, 2);
+    run(0, &["predict", &out, &few]).failed(1, &["few.npy", "band 10", "2 bands"]);
+}
+
+/// The views of test-time augmentation keep the bands that the model selects.
+#[test]
+fn views_follow_the_selected_bands() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
+    let list = r#"["select_bands(B10, B2)", "resize(28x28)", "normalize"]"#;
+    let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
+    let out = setting.trained("out", 0, &["--set", &train, "--set", &eval, "--max-steps", "1"]);
+    run(0, &["eval", &out, "--data", &setting.data, "--threads", "1", "--flip"]).succeeded();
+}
+
+/// A teacher scores the images of the student, so it must be trained on the same type of values and the same bands.
+#[test]
+fn teachers_of_other_bands_are_refused() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
+    let lists =
+        |bands: &str| ["train", "eval"].map(|key| format!(r#"augment.{key}=["select_bands({bands})", "normalize"]"#));
+    let [train, eval] = lists("4, 3, 2");
+    let teacher = setting.trained("teacher", 0, &["--set", &train, "--set", &eval, "--max-steps", "1"]);
+    let teacher = format!("distill.teacher={teacher}");
+    let student = |out: &str, bands: &str| {
+        let [train, eval] = lists(bands);
+        setting.train(out, 0, &["--set", &train, "--set", &eval, "--set", &teacher, "--max-steps", "1"])
+    };
+    student("other", "4, 3, 1").failed(2, &["distill.teacher", "\"B4\", \"B3\", \"B2\"", "\"B4\", \"B3\", \"B1\""]);
+    student("same", "B4, B3, B2").succeeded();
+}
+
 /// Predicts an array file of an image, and exports the model with its preprocessing.
 #[test]
 fn files_of_bands_are_classified_and_models_exported() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [200, 20], band_nine));
     let out = setting.trained("out", 0, &["--set", "epochs=2"]);
     for label in [0, 1] {
-        let mut draws = Draws::new(9, label.into(), 0, 0);
-        let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-        file.extend(
-            format!("{:<117}\n", "{'descr': '<u2', 'fortran_order': False, 'shape': (28, 28, 13), }").into_bytes(),
-        );
-        let places = (0..28).flat_map(|y| (0..28).flat_map(move |x| (0..13).map(move |band| At { y, x, band, label })));
-        places.for_each(|at| file.extend(stored(Dtype::U16, band_nine(at, &mut draws))));
-        let path = setting.folder.path().join(format!("{label}.npy"));
-        std::fs::write(&path, &file).unwrap();
-        let path = path.display().to_string();
+        let path = array(&setting, &format!("{label}.npy"), label, 13);
         let found = run(0, &["predict", &out, &path, "--json"]).succeeded().stdout;
         let expected = if label == 0 { "left" } else { "right" };
-        assert!(found.find(expected) < found.find(if label == 0 { "right" } else { "left" }), "{found}");
+        let other = if label == 0 { "right" } else { "left" };
+        let [expected, other] =
+            [expected, other].map(|name| found.find(name).unwrap_or_else(|| panic!("{name}: {found}")));
+        assert!(expected < other, "{found}");
     }
     let onnx = setting.folder.at("model.onnx");
     let exported = run(0, &["export", &out, "--to", "onnx", "--preprocess", "-o", &onnx]).succeeded();
@@ -197,4 +253,13 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
         let expected = own[(filter * 3 + channel % 3) * plane + pixel] * (3.0 / 13.0);
         assert!((value - expected).abs() <= 1e-6 * expected.abs(), "{at}");
     }
+    setting.train("fresh", 0, &[&args[..], &["--set", "init.stem=fresh"]].concat()).succeeded();
+    let (_, shape, fresh) = first("fresh");
+    assert!(shape[1] == 13 && fresh.iter().zip(&spread).any(|(a, b)| (a - b).abs() > 0.01), "the filters are random");
+    // The numbers of another program's weights do not fit these bands, so plain `normalize` is accepted.
+    let foreign = setting.folder.at("foreign.safetensors");
+    run(0, &["export", &source, "--to", "safetensors", "-o", &foreign]).succeeded();
+    let from = format!("init.from={foreign}");
+    let args = ["--data", &data, "--set", &from, "--set", "init.stem=repeat", "--max-steps", "1"];
+    setting.train("foreign", 0, &args).succeeded();
 }

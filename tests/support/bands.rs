@@ -64,6 +64,7 @@ pub fn images(
         max: percentile(100),
         percentiles: [1, 99].map(|percent| (percent.to_string(), percentile(percent))).into(),
         nodata: None,
+        reading: None,
     };
     let manifest = Manifest {
         version: Manifest::version_for(false, &described),

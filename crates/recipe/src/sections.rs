@@ -65,8 +65,9 @@ section! {
         /// as ["backbone.(.*)", "$1"]. The rules are applied one after another.
         absent r#match: Vec<[String; 2]> = "[]";
         /// What to do if the file's first convolution has another number of channels than the images: "repeat" its
-        /// channels in order, give each channel their "mean", or start at random ("fresh"). "repeat" and "mean" are
-        /// scaled so that the sum of each filter stays the same (timm's rule).
+        /// channels in order, give each channel their "mean", or start at random ("fresh"). "repeat" and "mean" multiply
+        /// the weights by the file's number of channels divided by the number of the images'. For files of three
+        /// channels, "repeat" is timm's rule.
         absent stem: Stem = "another number is refused";
         /// Name of a small convolution of the images whose weights start as a whitening of training image patches. The
         /// images are prepared as in augment.eval. Freeze the weights to keep them.

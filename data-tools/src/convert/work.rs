@@ -17,7 +17,7 @@ use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use crate::{dir, text};
 use loaders::record::append_record;
-use loaders::{Bands, Format, Limits, guarded_with};
+use loaders::{Bands, Format, Limits, Reading, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ pub(super) struct Conversion<'a> {
     fill: Vec<f64>,
     band_names: &'a [String],
     limit: OutputLimit,
+    /// How files are read, for `dataset.json`.
+    reading: Option<Reading>,
     progress: Progress,
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
@@ -125,6 +127,7 @@ impl<'a> Conversion<'a> {
             fill,
             band_names,
             limit,
+            reading: options.bands.reading(),
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
@@ -151,13 +154,14 @@ impl<'a> Conversion<'a> {
         self.survey.needed
     }
 
-    /// Returns type, number and names of the bands, if `dataset.json` needs them.
+    /// Returns type, number and names of the bands, if `dataset.json` needs them, and how files are read.
     pub fn bands(&self) -> Bands {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
         let nodata = kind.nodata.filter(|nodata| nodata.is_finite());
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
         let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
-        if bands.need_version() { bands } else { Bands::default() }
+        let bands = if bands.need_version() { bands } else { Bands::default() };
+        Bands { reading: self.reading.clone(), ..bands }
     }
 
     /// Returns the time that the threads have spent so far.

@@ -7,6 +7,7 @@ pub(crate) mod hdf5;
 pub(crate) mod layout;
 pub(crate) mod npy;
 mod png;
+mod reading;
 mod tiff;
 pub(crate) mod values;
 

@@ -63,7 +63,7 @@ pub struct OpenedImage<'a> {
 }
 
 enum Kind<'a> {
-    Raw(ImageSpec),
+    Raw(ImageSpec, Dtype),
     Png(Png<'a>),
     Jpeg(Header),
 }
@@ -77,7 +77,7 @@ impl OpenedImage<'_> {
     /// Returns the shape of the image in the file, before any EXIF orientation.
     pub fn file_spec(&self) -> ImageSpec {
         match &self.kind {
-            Kind::Raw(spec) => *spec,
+            Kind::Raw(spec, _) => *spec,
             Kind::Png(png) => png.spec(),
             Kind::Jpeg(header) => header.spec(),
         }
@@ -90,7 +90,7 @@ impl OpenedImage<'_> {
 
     pub fn format(&self) -> Format {
         match &self.kind {
-            Kind::Raw(_) => Format::Raw,
+            Kind::Raw(..) => Format::Raw,
             Kind::Png(_) => Format::Png,
             Kind::Jpeg(_) => Format::Jpeg,
         }
@@ -117,19 +117,23 @@ impl OpenedImage<'_> {
     /// Returns the first limit that is exceeded.
     pub fn check(&self, limits: &Limits, length: u64) -> Result<(), Fault> {
         match &self.kind {
-            Kind::Raw(_) => Ok(()),
+            Kind::Raw(..) => Ok(()),
             Kind::Png(png) => limits.check("PNG", length, &png.cost()),
             Kind::Jpeg(header) => limits.check("JPEG", length, &header.cost),
         }
     }
 
-    /// Returns the shape to decode to if `images` are expected. Grey becomes RGB if RGB is expected. A fixed-size RAW
-    /// grey image becomes RGB only with `as_rgb`.
+    /// Returns the shape to decode to if `images` are expected. A grey image of bytes becomes RGB if RGB is expected. If
+    /// it is RAW and the size is fixed, this needs `as_rgb`.
     pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
             && images.channels() == 3
-            && (as_rgb || !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_))));
+            && match self.kind {
+                Kind::Raw(_, Dtype::U8) => as_rgb || !matches!(images, Images::Fixed(_)),
+                Kind::Raw(..) => false,
+                _ => true,
+            };
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -160,7 +164,10 @@ impl Decoder {
     pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<OpenedImage<'a>, Fault> {
         match example.format {
             // The pixels are already in the record, so no limit applies.
-            Format::Raw => Ok(OpenedImage { kind: Kind::Raw(raw_spec(example)?), turn: ExifOrientation::default() }),
+            Format::Raw => {
+                let kind = Kind::Raw(raw_spec(example)?, example.dtype);
+                Ok(OpenedImage { kind, turn: ExifOrientation::default() })
+            }
             _ => self.open_with(example.encoded, example.entry_points),
         }
     }
@@ -238,10 +245,10 @@ impl Decoder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<Decoded<'a>, Fault> {
         let (turn, shown) = (stored.turn, ImageSpec { channels, ..stored.spec() });
-        if let Kind::Raw(spec) = stored.kind {
+        if let Kind::Raw(spec, dtype) = stored.kind {
             let part = whole(spec);
             if spec.channels == channels {
-                return Ok(Decoded { dtype: example.dtype, ..part.with_bytes(example.encoded) });
+                return Ok(Decoded { dtype, ..part.with_bytes(example.encoded) });
             }
             scratch.clear();
             scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
@@ -267,7 +274,7 @@ impl Decoder {
         pixels: &mut Vec<u8>,
     ) -> Result<Part, Fault> {
         match kind {
-            Kind::Raw(spec) => Ok(whole(spec)),
+            Kind::Raw(spec, _) => Ok(whole(spec)),
             Kind::Png(png) => {
                 let spec = png.spec();
                 safely("PNG", || png.decode(channels, pixels))?;
@@ -318,7 +325,7 @@ impl Decoder {
         pixels: &mut Vec<u8>,
     ) -> Result<(usize, usize), Fault> {
         match kind {
-            Kind::Raw(spec) => Ok((spec.height as usize, spec.width as usize)),
+            Kind::Raw(spec, _) => Ok((spec.height as usize, spec.width as usize)),
             Kind::Png(png) => {
                 let spec = png.spec();
                 safely("PNG", || png.decode(channels, pixels))?;

@@ -1,7 +1,7 @@
 //! The keys of `dataset.json` for images that are not grey or RGB images of bytes: the type and number of their values,
 //! and statistics of each band.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,26 @@ use crate::spec::Dtype;
 
 /// The most channels that an image may have.
 pub const MAX_CHANNELS: u32 = 1024;
+
+/// The options of a conversion that determine how image files are read, as on its command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The value of `--bands`: the bands that were kept, from 1, in this order. Empty if all were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<u32>,
+    /// The value of `--page`. Empty by default, like the following values.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub page: String,
+    /// The value of `--layout`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub layout: String,
+    /// The value of `--images`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub images: String,
+    /// The value of `--nan`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub nan: String,
+}
 
 /// Type, number, names and statistics of the bands of a data set's images. A band is a channel. The statistics are in
 /// the units of the stored values and describe the split `train` without nodata values.
@@ -23,6 +43,9 @@ pub struct Bands {
     /// The name of each band. Empty if they have no names.
     #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// How image files were read, if not by default. `predict` reads files in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
     /// The smallest value of each band. Empty if not measured, like the following statistics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub min: Vec<f64>,
@@ -48,6 +71,11 @@ impl Bands {
         self.dtype != Dtype::U8 || self.channels.is_some_and(|channels| channels != 1 && channels != 3)
     }
 
+    /// Returns the lists of statistics with a value for each band.
+    pub(crate) fn lists(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
+        [&mut self.min, &mut self.max].into_iter().chain(self.percentiles.values_mut())
+    }
+
     /// Checks the keys.
     ///
     /// # Errors
@@ -60,10 +88,23 @@ impl Bands {
         if let Some(channels) = self.channels.filter(|channels| !(1..=MAX_CHANNELS).contains(channels)) {
             return Err(format!("`channels`: expected 1 to {MAX_CHANNELS}, got {channels}"));
         }
-        if let Some(twice) = self.names.iter().enumerate().find(|(at, name)| self.names[..*at].contains(name)) {
-            return Err(format!("`bands`: expected different names, got \"{}\" twice", twice.1.escape_debug()));
-        }
         self.check_length("bands", self.names.len())?;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = self.names.iter().find(|name| !seen.insert(*name)) {
+            return Err(format!("`bands`: expected different names, got \"{}\" twice", twice.escape_debug()));
+        }
+        // A second spelling of a number, such as 05, is not allowed.
+        let is_percent = |key: &str| key.parse().is_ok_and(|percent: u8| percent <= 100 && percent.to_string() == key);
+        if let Some(key) = self.percentiles.keys().find(|key| !is_percent(key)) {
+            return Err(format!(
+                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"{}\"",
+                key.escape_debug()
+            ));
+        }
+        let selected = self.reading.as_ref().map_or(0, |reading| reading.bands.len());
+        if selected > MAX_CHANNELS as usize {
+            return Err(format!("`reading.bands`: expected at most {MAX_CHANNELS} bands, got {selected}"));
+        }
         let percentiles = self.percentiles.iter().map(|(key, values)| (format!("percentiles.{key}"), values));
         let lists = [("min".to_string(), &self.min), ("max".to_string(), &self.max)].into_iter().chain(percentiles);
         for (key, values) in lists {
@@ -72,21 +113,18 @@ impl Bands {
                 return Err(format!("`{key}` must be finite"));
             }
         }
-        if let Some(key) = self.percentiles.keys().find(|key| !key.parse().is_ok_and(|percent: u8| percent <= 100)) {
-            return Err(format!(
-                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"{}\"",
-                key.escape_debug()
-            ));
-        }
         match self.min.iter().zip(&self.max).position(|(min, max)| min > max) {
-            Some(band) => Err(format!("`min` is above `max` for band {band}, counted from 0")),
+            Some(band) => Err(format!("`min` is above `max` for band {}", band + 1)),
             None => Ok(()),
         }
     }
 
-    /// Returns an error if the list `key` has neither no values nor one for each band.
+    /// Returns an error if the list `key` has neither no values nor one for each band, or too many.
     pub(super) fn check_length(&self, key: &str, length: usize) -> Result<(), String> {
         match self.channels {
+            _ if length > MAX_CHANNELS as usize => {
+                Err(format!("`{key}` has {length} values, expected at most {MAX_CHANNELS}"))
+            }
             Some(channels) if length != 0 && length != channels as usize => {
                 Err(format!("`{key}` has {length} values, but `channels` is {channels}"))
             }
@@ -110,6 +148,7 @@ mod tests {
             max: vec![10.0, 100.0],
             percentiles: percentiles.into(),
             nodata: Some(-9999.0),
+            reading: None,
         }
     }
 
@@ -120,6 +159,10 @@ mod tests {
             r#"{"dtype":"uint16","channels":2,"bands":["red","near infrared"],"min":[1.0,2.0],"max":[10.0,100.0],"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(serde_json::from_str::<Bands>(&text).unwrap(), two_bands());
+        let reading = Reading { bands: vec![3, 1], page: "all".into(), ..Reading::default() };
+        let read = Bands { reading: Some(reading), ..Bands::default() };
+        let text = r#"{"reading":{"bands":[3,1],"page":"all"}}"#;
+        assert_eq!((serde_json::to_string(&read).unwrap().as_str(), serde_json::from_str(text).unwrap()), (text, read));
         assert_eq!(serde_json::to_string(&Bands::default()).unwrap(), "{}");
         let of = |dtype, channels| Bands { dtype, channels, ..Bands::default() }.need_version();
         assert!(!of(Dtype::U8, None) && !of(Dtype::U8, Some(1)) && !of(Dtype::U8, Some(3)));
@@ -129,7 +172,7 @@ mod tests {
     #[test]
     fn wrong_keys_are_named() {
         type Spoil = fn(&mut Bands);
-        let cases: [(Spoil, &str); 10] = [
+        let cases: [(Spoil, &str); 13] = [
             (|b| b.channels = None, "`channels` is missing: a data set of uint16 needs it"),
             (|b| b.channels = Some(0), "`channels`: expected 1 to 1024, got 0"),
             (|b| b.channels = Some(1025), "`channels`: expected 1 to 1024, got 1025"),
@@ -137,11 +180,20 @@ mod tests {
             (|b| b.names[1] = "red".into(), "`bands`: expected different names, got \"red\" twice"),
             (|b| b.min.push(1.0), "`min` has 3 values, but `channels` is 2"),
             (|b| b.max[0] = f64::INFINITY, "`max` must be finite"),
-            (|b| b.min[1] = 101.0, "`min` is above `max` for band 1, counted from 0"),
+            (|b| b.min[1] = 101.0, "`min` is above `max` for band 2"),
+            (|b| b.names = vec!["a".into(); 1_000_000], "`bands` has 1000000 values, expected at most 1024"),
+            (
+                |b| b.reading = Some(Reading { bands: vec![1; 1025], ..Reading::default() }),
+                "`reading.bands`: expected at most 1024 bands, got 1025",
+            ),
             (|b| _ = b.percentiles.insert("5".into(), vec![1.0]), "`percentiles.5` has 1 values, but `channels` is 2"),
             (
                 |b| _ = b.percentiles.insert("101".into(), vec![1.0, 1.0]),
                 "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"101\"",
+            ),
+            (
+                |b| _ = b.percentiles.insert("05".into(), vec![1.0, 1.0]),
+                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"05\"",
             ),
         ];
         assert_eq!(two_bands().check(), Ok(()));

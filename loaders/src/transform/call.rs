@@ -23,16 +23,25 @@ pub(super) struct Arguments<'a> {
 
 /// Parses `name`, `name()` or `name(argument, ...)`.
 pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
+    let (name, words) = split(text)?;
+    Ok(Call { name, arguments: arguments(&words)? })
+}
+
+/// Splits a call into its name and the texts of its arguments.
+pub(super) fn split(text: &str) -> Result<(&str, Vec<&str>), String> {
     let text = text.trim();
     let (name, inside) = match text.split_once('(') {
         None => (text, ""),
         Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or("expected `)` at the end")?.trim()),
     };
+    Ok((name, inside.split(',').map(str::trim).filter(|_| !inside.is_empty()).collect()))
+}
+
+/// Parses the texts of the arguments.
+pub(super) fn arguments<'a>(words: &[&'a str]) -> Result<Arguments<'a>, String> {
     let mut arguments = Arguments::default();
-    for word in inside.split(',').map(str::trim).filter(|_| !inside.is_empty()) {
-        arguments.push(word)?;
-    }
-    Ok(Call { name, arguments })
+    words.iter().try_for_each(|word| arguments.push(word))?;
+    Ok(arguments)
 }
 
 /// Writes a call in canonical form, without redundant spaces and parentheses. Two texts with the same canonical form

@@ -90,10 +90,10 @@ impl TransformList {
         let dtype = manifest.bands.dtype;
         if head.rgb && dtype != Dtype::U8 {
             let problem =
-                format!("it is for images of bytes, but this data set has {dtype} values; write select_bands(0, 0, 0)");
+                format!("it is for images of bytes, but this data set has {dtype} values; write select_bands(1, 1, 1)");
             return Err(Error::Transform { index: 0, text: RGB.into(), problem, is_about_sizes: false });
         }
-        let mut statistics = Statistics::new(manifest, head.rgb);
+        let mut statistics = Statistics::new(manifest, input.channels(), head.rgb);
         let (mut work, mut selection) = (None, None::<Vec<usize>>);
         for (index, text) in list.iter().enumerate() {
             let fail = |problem: Misfit| {
@@ -170,7 +170,8 @@ fn step(
     }
     let transform = ops::parse(text, Context { input, statistics })?;
     if transform.resizes() && !first {
-        return Err("it resizes, so it must be the first in the list".to_string().into());
+        let why = "it resizes, so it must be the first in the list (only select_bands may come before it)";
+        return Err(why.to_string().into());
     }
     let output = match now {
         Sizes::Equal(spec) if transform.varies() => {

@@ -28,6 +28,7 @@ pub use canvas::{Canvas, Scratch};
 pub use geometry::CropRect;
 pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
 pub use op::{Sizes, Transform, Varied};
+pub use ops::selected_bands;
 pub use pipeline::Pipeline;
 pub use statistics::Statistics;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::VARIOUS_SIZES;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::call::Arguments;
+use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::Canvas;
 use crate::transform::statistics::Statistics;
 
@@ -113,13 +113,16 @@ pub(super) enum Build {
     Numbers(fn(&[f64], Context<'_>) -> BuildResult),
     /// For transforms that also accept a size or words.
     Any(fn(&Arguments<'_>, Context<'_>) -> BuildResult),
+    /// For transforms whose arguments are any texts.
+    Texts(fn(&[&str], Context<'_>) -> BuildResult),
 }
 
 impl Build {
-    pub fn run(self, arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
+    pub fn run(self, words: &[&str], context: Context<'_>) -> BuildResult {
         match self {
-            Self::Numbers(build) => build(arguments.only_numbers()?, context),
-            Self::Any(build) => build(arguments, context),
+            Self::Numbers(build) => build(call::arguments(words)?.only_numbers()?, context),
+            Self::Any(build) => build(&call::arguments(words)?, context),
+            Self::Texts(build) => build(words, context),
         }
     }
 }

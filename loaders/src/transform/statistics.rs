@@ -12,61 +12,92 @@ pub struct Statistics {
     pub(super) std: Vec<f64>,
     /// The transform that made mean and deviation unknown, if any.
     pub(super) forgotten: Option<&'static str>,
+    /// The transform that made the range and the percentiles unknown, if any.
+    pub(super) no_range_after: Option<&'static str>,
     /// True if values are on the scale 0 to 255, and mean and deviation on the scale 0 to 1.
     pub(super) are_bytes: bool,
-    /// Type and names of the stored bands, and the smallest and largest value and the percentiles.
+    /// `min`, `max` and `percentiles` are those of the current values, or empty if they are unknown. Bytes have the range
+    /// 0 to 255.
     pub(super) bands: Bands,
 }
 
 impl Statistics {
-    /// Returns the statistics in `manifest`. With `as_rgb`, the numbers of a grey data set are repeated for three channels.
-    pub(super) fn new(manifest: &Manifest, as_rgb: bool) -> Self {
-        let numbers = |numbers: &[f64]| match numbers {
-            [grey] if as_rgb => vec![*grey; 3],
-            _ => numbers.to_vec(),
+    /// Returns the statistics in `manifest` for images with `channels`. With `as_rgb`, the numbers of a grey data set are
+    /// repeated for three channels.
+    pub(super) fn new(manifest: &Manifest, channels: u32, as_rgb: bool) -> Self {
+        let channels = channels as usize;
+        let repeated = |numbers: &mut Vec<f64>| {
+            if let ([grey], true) = (&numbers[..], as_rgb) {
+                *numbers = vec![*grey; channels];
+            }
         };
-        let (mean, std, bands) = (numbers(&manifest.mean), numbers(&manifest.std), manifest.bands.clone());
-        Self { mean, std, forgotten: None, are_bytes: bands.dtype == Dtype::U8, bands }
+        let Manifest { mean, std, bands, .. } = manifest;
+        let (mut mean, mut std, mut bands) = (mean.clone(), std.clone(), bands.clone());
+        let are_bytes = bands.dtype == Dtype::U8;
+        if are_bytes {
+            (bands.min, bands.max) = (vec![0.0; channels], vec![255.0; channels]);
+        }
+        [&mut mean, &mut std].into_iter().for_each(repeated);
+        for list in bands.lists() {
+            repeated(list);
+            if list.len() != channels {
+                list.clear();
+            }
+        }
+        Self { mean, std, forgotten: None, no_range_after: None, are_bytes, bands }
     }
 
-    /// Returns the smallest and largest value of each of `channels`, or why they are not known. Bytes are from 0 to 255.
-    pub(super) fn range(&self, channels: u32) -> Result<Vec<(f64, f64)>, String> {
+    /// Returns the smallest and largest value of each channel, or why they are not known.
+    pub(super) fn range(&self) -> Result<Vec<(f64, f64)>, String> {
         let Bands { min, max, .. } = &self.bands;
-        if self.are_bytes {
-            return Ok(vec![(0.0, 255.0); channels as usize]);
+        match (min.is_empty() || max.is_empty(), self.no_range_after) {
+            (true, Some(transform)) => Err(no_range(transform)),
+            (true, None) => {
+                Err("dataset.json has no `min` and `max` of each band (`trireme data stats` measures them)".into())
+            }
+            (false, _) => Ok(min.iter().copied().zip(max.iter().copied()).collect()),
         }
-        if min.len() != channels as usize || max.len() != channels as usize {
-            return Err("dataset.json has no `min` and `max` of each band (`trireme data stats` measures them)".into());
+    }
+
+    /// Returns a percentile of each channel, or why it is not known.
+    pub(super) fn percentile(&self, percent: f64) -> Result<&[f64], String> {
+        if let Some(transform) = self.no_range_after {
+            return Err(no_range(transform));
         }
-        Ok(min.iter().copied().zip(max.iter().copied()).collect())
+        let known = &self.bands.percentiles;
+        if let Some(values) = known.get(&percent.to_string()).filter(|values| !values.is_empty()) {
+            return Ok(values);
+        }
+        let mut percents: Vec<u32> =
+            known.iter().filter(|(_, values)| !values.is_empty()).filter_map(|(key, _)| key.parse().ok()).collect();
+        percents.sort_unstable();
+        if percents.is_empty() {
+            return Err("dataset.json has no `percentiles` of each band (`trireme data stats` measures them)".into());
+        }
+        let percents: Vec<String> = percents.iter().map(u32::to_string).collect();
+        Err(format!("dataset.json has no percentile {percent}; it has {}", percents.join(", ")))
     }
 
     /// Keeps these channels, in this order.
     pub(super) fn select(&mut self, selection: &[usize]) {
         let Self { mean, std, bands, .. } = self;
-        let Bands { channels, names, min, max, percentiles, .. } = bands;
-        for list in [mean, std, min, max].into_iter().chain(percentiles.values_mut()) {
+        for list in [mean, std].into_iter().chain(bands.lists()) {
             *list = selection.iter().flat_map(|&band| list.get(band).copied()).collect();
         }
-        *names = selection.iter().flat_map(|&band| names.get(band).cloned()).collect();
-        *channels = Some(selection.len() as u32);
+        bands.names = selection.iter().flat_map(|&band| bands.names.get(band).cloned()).collect();
+        bands.channels = Some(selection.len() as u32);
     }
 
     /// Applies an increasing function to the smallest and largest values and the percentiles.
     pub(super) fn map(&mut self, of: impl Fn(usize, f64) -> f64) {
-        let Bands { min, max, percentiles, .. } = &mut self.bands;
-        for list in [min, max].into_iter().chain(percentiles.values_mut()) {
+        for list in self.bands.lists() {
             list.iter_mut().enumerate().for_each(|(channel, value)| *value = of(channel, *value));
         }
     }
 
-    /// Applies `(value - shift) / divisor` per channel to all statistics.
+    /// Applies `(value - shift) / divisor` per channel to all statistics. `of` returns shift and divisor.
     pub(super) fn scale(&mut self, of: impl Fn(usize) -> (f64, f64)) {
         let unit = if self.are_bytes { 255.0 } else { 1.0 };
-        if self.are_bytes {
-            let channels = self.mean.len();
-            (self.bands.min, self.bands.max) = (vec![0.0; channels], vec![255.0; channels]);
-        }
         for (channel, (mean, std)) in self.mean.iter_mut().zip(&mut self.std).enumerate() {
             let (shift, divisor) = of(channel);
             (*mean, *std) = ((*mean * unit - shift) / divisor, *std * unit / divisor);
@@ -82,4 +113,15 @@ impl Statistics {
     pub(super) fn forget(&mut self, transform: &'static str) {
         (self.mean, self.std, self.forgotten, self.are_bytes) = (Vec::new(), Vec::new(), Some(transform), false);
     }
+
+    /// Declares that nothing is known about the values after `transform`.
+    pub(super) fn forget_all(&mut self, transform: &'static str) {
+        self.forget(transform);
+        self.no_range_after = Some(transform);
+        self.bands.lists().for_each(Vec::clear);
+    }
+}
+
+fn no_range(transform: &str) -> String {
+    format!("the range of the values is not known after {transform}; move it before {transform}")
 }

@@ -17,6 +17,7 @@ pub(super) static UNKNOWN: Statistics = Statistics {
     mean: Vec::new(),
     std: Vec::new(),
     forgotten: None,
+    no_range_after: None,
     are_bytes: true,
     bands: Bands {
         dtype: Dtype::U8,
@@ -26,6 +27,7 @@ pub(super) static UNKNOWN: Statistics = Statistics {
         max: Vec::new(),
         percentiles: BTreeMap::new(),
         nodata: None,
+        reading: None,
     },
 };
 
@@ -55,8 +57,8 @@ pub(super) fn run_any(
 /// Builds the transform `text` for images of shape `spec`.
 pub(super) fn build_transform(build: Build, text: &str, spec: ImageSpec) -> BuildResult {
     let manifest = Manifest { mean: vec![0.5, 0.25, 0.125], std: vec![0.5, 0.25, 2.0], ..Manifest::default() };
-    let context = Context { input: spec, statistics: &Statistics::new(&manifest, false) };
-    build.run(&call::parse(text)?.arguments, context)
+    let context = Context { input: spec, statistics: &Statistics::new(&manifest, spec.channels, false) };
+    build.run(&call::split(text)?.1, context)
 }
 
 /// Applies a transform with these draws and returns the floats.

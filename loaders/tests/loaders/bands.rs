@@ -2,8 +2,8 @@
 //! plain loops, and refused where a transform or a record does not fit.
 
 use loaders::example::{self, Example, Format};
-use loaders::transform::Scratch;
-use loaders::{Bands, Draws, Dtype, EvalOrder, ImageSpec, Images, Loader, Manifest, Options, Pipeline};
+use loaders::transform::{Scratch, selected_bands};
+use loaders::{Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, Loader, Manifest, Options, Pipeline};
 use serde::Deserialize;
 
 use crate::common::TestData;
@@ -46,6 +46,7 @@ fn manifest(dtype: Dtype, channels: u32) -> Manifest {
         max: numbers(|c| f64::from(2550 + 255 * c)),
         percentiles: percentiles.map(|(percent, values)| (percent.to_string(), values)).into(),
         nodata: None,
+        reading: None,
     };
     let version = Manifest::version_for(false, &bands);
     let (mean, std) = (numbers(|c| f64::from(100 * c)), numbers(|c| f64::from(1 + c)));
@@ -154,12 +155,12 @@ fn values_keep_their_units() {
     // After scale, normalize uses the scaled mean and deviation, so its results are the same.
     let (plain, scaled) = (result(&["normalize"]), result(&["scale(0, 1000)", "normalize"]));
     assert!(plain.iter().zip(&scaled).all(|(a, b)| (a - b).abs() <= 1e-5 * a.abs().max(1.0)), "{plain:?} {scaled:?}");
-    assert_eq!(result(&["select_bands(2, 0)"]), [65535.0, 1.0, 0.0, 15.0]);
-    assert_eq!(result(&["select_bands(B2, B0)", "select_bands(1)", "normalize"]), [0.0, 15.0]);
-    let resized = result(&["select_bands(1)", "resize(1x1)"]);
+    assert_eq!(result(&["select_bands(3, 1)"]), [65535.0, 1.0, 0.0, 15.0]);
+    assert_eq!(result(&["select_bands(B2, 1)", "select_bands(2)", "normalize"]), [0.0, 15.0]);
+    let resized = result(&["select_bands(2)", "resize(1x1)"]);
     assert_eq!(resized, [500.0]);
     let p = pipeline(&["select_bands(B2, B1)", "normalize"], Dtype::U16, spec).unwrap();
-    assert_eq!(p.ops(), ["select_bands(2, 1)", "normalize(200, 100, 3, 2)"]);
+    assert_eq!(p.ops(), ["select_bands(3, 2)", "normalize(200, 100, 3, 2)"]);
     assert!(p.tables().is_none() && p.check_bytes().unwrap_err().to_string().contains("uint16"));
 }
 
@@ -192,9 +193,9 @@ fn what_does_not_fit_is_refused_with_an_alternative() {
         ("clip_percentile(2, 99)", &["dataset.json has no percentile 2; it has 1, 99"]),
         ("clip_percentile(99, 1)", &["expected low < high, got 99 and 1"]),
         ("scale(1, 1)", &["expected min < max"]),
-        ("select_bands(5)", &["band: expected a whole number from 0 to 4, got 5"]),
+        ("select_bands(6)", &["band: expected a whole number from 1 to 5, got 6"]),
+        ("select_bands(0)", &["band: expected a whole number from 1 to 5, got 0"]),
         ("select_bands(B7)", &["there is no band \"B7\"", "the bands are B0, B1"]),
-        ("select_bands(0, B1)", &["only numbers or only names"]),
         ("gamma(0, 1)", &["expected 0 < low <= high"]),
     ] {
         let error = pipeline(&[op], Dtype::U16, SPEC).unwrap_err();
@@ -202,9 +203,13 @@ fn what_does_not_fit_is_refused_with_an_alternative() {
     }
     let refused = |ops: &[&str]| pipeline(ops, Dtype::U16, SPEC).unwrap_err();
     assert!(refused(&["log1p", "normalize"]).contains("do not hold after log1p"));
-    assert!(refused(&["normalize", "select_bands(0)"]).contains("must come before all transforms that change values"));
+    assert!(refused(&["normalize", "select_bands(1)"]).contains("must come before all transforms that change values"));
     assert!(refused(&["flip", "resize(4x4)"]).contains("it must be the first"));
-    assert!(refused(&["rgb"]).contains("select_bands(0, 0, 0)"));
+    for after in ["brightness(3)", "gamma(1, 2)", "noise(3)", "clip_percentile(1, 99)"] {
+        assert!(refused(&["standardize", after]).contains("not known after standardize"), "{after}");
+    }
+    assert!(refused(&["standardize", "normalize"]).contains("do not hold after standardize"));
+    assert!(refused(&["rgb"]).contains("select_bands(1, 1, 1)"));
     assert!(pipeline(&["equalize"], Dtype::U8, SPEC).unwrap_err().contains("uint8 with 5"));
     let mut unknown = manifest(Dtype::U16, 5);
     unknown.bands.min.clear();
@@ -213,7 +218,115 @@ fn what_does_not_fit_is_refused_with_an_alternative() {
     let mut negative = manifest(Dtype::I16, 5);
     negative.bands.min[3] = -7.0;
     let error = Pipeline::new(&["log1p".to_string()], SPEC, &negative, 1).unwrap_err().to_string();
-    assert!(error.contains("smallest value of band 3 is -7"), "{error}");
+    assert!(error.contains("smallest value of band 4 is -7"), "{error}");
+}
+
+/// The names of Sentinel-2's bands: the tenth is 9, and the ninth is 8A.
+#[test]
+fn bands_are_found_by_names_that_are_numbers() {
+    let spec = ImageSpec::new(1, 1, 12);
+    let mut manifest = manifest(Dtype::U16, 12);
+    let names = ["1", "2", "3", "4", "5", "6", "7", "8", "8A", "9", "11", "12"];
+    manifest.bands.names = names.map(String::from).to_vec();
+    let values: Vec<f32> = (1..=12).map(|value| value as f32).collect();
+    let of = |ops: &[String]| {
+        let pipeline = Pipeline::new(ops, spec, &manifest, 1).unwrap();
+        (run(&pipeline, &values, spec, 0), pipeline.ops())
+    };
+    let given = ["select_bands(8A, 9, 10, 12)".to_string(), "select_bands(9, 8A, 3)".to_string()];
+    let (found, ops) = of(&given[..1]);
+    assert_eq!((&found[..], &ops[0][..]), (&[9.0, 10.0, 10.0, 12.0][..], "select_bands(8A, 10, 10, 12)"));
+    assert_eq!(of(&ops), (found, ops.clone()), "the written list selects the same bands");
+    assert_eq!(of(&given).0, [10.0, 9.0, 10.0]);
+    assert_eq!(selected_bands(&given, &manifest.bands, 12), Ok(vec![9, 8, 9]));
+}
+
+/// `normalize` and `scale` also scale ranges and percentiles.
+#[test]
+fn statistics_follow_the_values() {
+    let spec = ImageSpec::new(1, 2, 3);
+    let values = [0.0, 51.0, 255.0, 204.0, 102.0, 153.0];
+    let result = |ops: &[&str], id| run(&pipeline(ops, Dtype::U8, spec).unwrap(), &values, spec, id);
+    // With mean 0.5 and deviation 0.5, bytes become -1 to 1.
+    let scaled = result(&["normalize(0.5, 0.5)", "gamma(2, 2)"], 0);
+    let expected = planar(&values, 3).into_iter().map(|value| 2.0 * (value / 255.0).powi(2) - 1.0);
+    assert!(scaled.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{scaled:?}");
+    let normalized = result(&["scale(0, 255)", "normalize(0.5, 0.5)"], 0);
+    let moved = result(&["scale(0, 255)", "brightness(51)", "normalize(0.5, 0.5)"], 7);
+    let delta = Draws::new(1, 7, 0, 1).range(-51.0, 51.0) / 255.0 / 0.5;
+    assert!(moved.iter().zip(&normalized).all(|(a, b)| (a - b - delta).abs() < 1e-6), "{moved:?}");
+    // Band 1 has the percentiles 0 and 2000, and band 2 has 10 and 2001.
+    let u16s =
+        |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &[0.0, 5.0, 0.0, 3000.0, 3000.0, 0.0], spec, 0);
+    assert_eq!(u16s(&["scale(0, 1000)", "clip_percentile(1, 99)"])[..4], [0.0, 2.0, 0.01, 2.001]);
+}
+
+/// A grey data set that is read as RGB has three equal channels, and three equal lists of statistics.
+#[test]
+fn statistics_of_grey_images_are_repeated_for_rgb() {
+    let spec = ImageSpec::new(1, 2, 1);
+    let mut manifest = manifest(Dtype::U8, 1);
+    manifest.bands.percentiles =
+        [("1", 10.0), ("99", 200.0)].map(|(percent, value)| (percent.into(), vec![value])).into();
+    let ops = ["rgb", "clip_percentile(1, 99)"].map(String::from);
+    let pipeline = Pipeline::new(&ops, spec, &manifest, 1).unwrap();
+    assert_eq!(run(&pipeline, &[3.0, 255.0], spec, 0), [10.0, 200.0, 10.0, 200.0, 10.0, 200.0]);
+    // A list of a wrong length is ignored.
+    manifest.bands.channels = None;
+    manifest.bands.percentiles.insert("50".into(), vec![1.0; 3]);
+    assert!(Pipeline::new(&ops[1..], spec, &manifest, 1).is_ok());
+}
+
+#[test]
+fn nan_stays_nan() {
+    let spec = ImageSpec::new(2, 2, 1);
+    for ops in
+        [&["resize(1x1)"][..], &["log1p"], &["clip_percentile(1, 99)"], &["gamma(1, 2)"], &["flip", "scale(0, 2)"]]
+    {
+        let out = run(&pipeline(ops, Dtype::F32, spec).unwrap(), &[f32::NAN; 4], spec, 0);
+        assert!(out.iter().all(|value| value.is_nan()), "{ops:?}: {out:?}");
+    }
+}
+
+/// Bytes with any number of bands keep the transforms that change each value by itself.
+#[test]
+fn bytes_of_other_band_counts_can_be_inverted() {
+    let values = values(Dtype::U8, 3, SPEC);
+    let inverted = run(&pipeline(&["invert(1)"], Dtype::U8, SPEC).unwrap(), &values, SPEC, 0);
+    assert_eq!(inverted, planar(&values, 5).iter().map(|value| 255.0 - value).collect::<Vec<f32>>());
+    for op in ["cifar_distort", "posterize(4)", "solarize(128)"] {
+        assert!(pipeline(&[op], Dtype::U8, SPEC).is_ok(), "{op}");
+        let error = pipeline(&[op], Dtype::U16, SPEC).unwrap_err();
+        assert!(error.contains("needs images of uint8, but these are uint16 with 5 channels"), "{error}");
+    }
+}
+
+/// Resized bytes are rounded before a rotation, whether it moves pixels or not.
+#[test]
+fn a_rotation_by_nothing_rounds_resized_bytes() {
+    let spec = ImageSpec::new(5, 5, 3);
+    let values = values(Dtype::U8, 4, spec);
+    for angle in ["0, 0", "360, 360", "-360, -360"] {
+        let ops = ["resize(3x3)", &format!("rotation({angle})")];
+        let out = run(&pipeline(&ops, Dtype::U8, spec).unwrap(), &values, spec, 0);
+        assert!(out.iter().all(|value| value.fract() == 0.0), "{angle}: {out:?}");
+    }
+}
+
+/// A 16-bit grey image does not become RGB, because its bytes are not values.
+#[test]
+fn only_bytes_become_rgb() {
+    let (grey, rgb) = (ImageSpec::new(4, 4, 1), ImageSpec::new(4, 4, 3));
+    let accepted = |dtype: Dtype| {
+        let pipeline = pipeline(&["resize(2x2)"], dtype, rgb).unwrap();
+        let (encoded, mut out) = (bytes(dtype, &values(dtype, 0, grey)), vec![0.0; 12]);
+        pipeline.run(&record(&encoded, dtype, grey), 0, 0, &mut Scratch::default(), &mut out)
+    };
+    assert!(accepted(Dtype::U8).is_ok());
+    for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
+        let fault = accepted(dtype).unwrap_err();
+        assert!(matches!(fault, Fault::Channels { expected: 3, got } if got == grey), "{fault}");
+    }
 }
 
 fn data(dtype: Dtype, spec: ImageSpec, record_dtype: impl Fn(u64) -> Dtype) -> TestData {

@@ -87,9 +87,9 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Returns the keys of `dataset.json` that describe the bands, as JSON. `None` for grey and RGB images of bytes.
+    /// Returns `bands` as JSON, or `None` if it is the default.
     pub(crate) fn bands_text(&self) -> Option<String> {
-        self.bands.need_version().then(|| serde_json::json!(self.bands).to_string())
+        (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }
 
     /// Writes everything except the weights.
@@ -131,8 +131,10 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         return Err(Error::Newer { path: path.to_path_buf(), version });
     }
     let content = |text| Error::Content { path: path.to_path_buf(), text };
+    let network = ours.text("network")?;
+    let image = parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?;
     Ok(ModelFile {
-        network: ours.text("network")?,
+        network,
         definition: if ours.attribute_names().any(|name| name == "definition") {
             ours.text("definition")?
         } else {
@@ -141,12 +143,12 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         input: parse_chw(&ours.numbers("input")?)
             .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,
-        image: parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
+        image,
         classes: ours.texts("classes")?,
         multi_label: ours.attribute_names().any(|name| name == "multi_label"),
         preprocess: ours.texts("preprocess")?,
         bands: match ours.attribute_names().any(|name| name == "bands") {
-            true => parse_bands(&ours.text("bands")?).map_err(|text| content(format!("bands: {text}")))?,
+            true => parse_bands(&ours.text("bands")?, image[0]).map_err(|text| content(format!("bands: {text}")))?,
             false => Bands::default(),
         },
         mean: ours.numbers("mean")?,
@@ -160,9 +162,14 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     })
 }
 
-fn parse_bands(text: &str) -> Result<Bands, String> {
+/// Parses the attribute `bands` of a model for images with `channels`.
+fn parse_bands(text: &str, channels: usize) -> Result<Bands, String> {
     let bands: Bands = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    bands.check().map(|()| bands)
+    bands.check()?;
+    match bands.channels.filter(|&described| bands.need_version() && described as usize != channels) {
+        Some(described) => Err(format!("`channels` is {described}, but the images have {channels}")),
+        None => Ok(bands),
+    }
 }
 
 fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {

@@ -267,6 +267,8 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
 mod tests {
     use super::super::h5::H5File;
     use super::super::version::{NEWEST, VERSION};
+    use loaders::{Bands, Dtype};
+
     use super::*;
 
     /// Creates a file with `fill` and returns the error of reading it.
@@ -302,6 +304,26 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         read.layers.reverse();
         assert_eq!(read, model);
+    }
+
+    /// Percentiles of RGB images are kept, because `clip_percentile` needs them. The version does not change.
+    #[test]
+    fn descriptions_of_bands_come_back() {
+        let path = std::env::temp_dir().join(format!("trireme-bands-{}.h5", std::process::id()));
+        let percentiles = [("1".to_string(), vec![0.1, 3.7, 1e-9]), ("99".to_string(), vec![250.3, 251.0, 255.0])];
+        let model =
+            ModelFile { bands: Bands { percentiles: percentiles.into(), ..Bands::default() }, ..ModelFile::sample() };
+        let write_and_read = |model: &ModelFile| {
+            model.write(&path).unwrap();
+            let read = ModelFile::read(&path);
+            std::fs::remove_file(&path).unwrap();
+            read
+        };
+        assert_eq!(write_and_read(&model).unwrap().bands, model.bands);
+        let bands = Bands { dtype: Dtype::U16, channels: Some(4), ..Bands::default() };
+        let refused = write_and_read(&ModelFile { bands, ..model }).unwrap_err();
+        let Error::Content { text, .. } = &refused else { panic!("{refused}") };
+        assert!(text.contains("`channels` is 4, but the images have 3"), "{text}");
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
         .into_iter()
         .chain(definition)
         .chain(several)
-        // Models for grey or RGB images of bytes do not have this part.
+        // Models for grey or RGB images of bytes have this part only if dataset.json describes their bands.
         .chain(model.bands_text().map(|text| ("bands", text)))
         .map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
     let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), layer_checksum(layer)));

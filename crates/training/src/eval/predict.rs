@@ -1,6 +1,6 @@
 //! Classifies pictures with a model file.
 
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
@@ -13,7 +13,7 @@ use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
 use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, Limits, Pipeline, picture};
+use loaders::{Dtype, Example, Format, Limits, Pipeline, picture, regular};
 use net::Shape;
 use report::predictions::sigmoid;
 
@@ -67,6 +67,8 @@ pub struct Predictor<B: Backend> {
     /// The views of a picture, starting with the plain one.
     views: Views,
     limits: Limits,
+    /// How files are read that are not pictures. `None` if all files are pictures.
+    reading: Option<RawOptions>,
     notes: Vec<String>,
 }
 
@@ -82,10 +84,13 @@ impl<B: Backend> Predictor<B> {
         let plain = pipeline(&model)?;
         let several = views(&model, &plain, test_time)?;
         let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
+        let is_raw = model.bands.need_version() || model.bands.reading.is_some();
+        let reading = is_raw.then(|| RawOptions::of_dataset(&model.bands)).transpose();
+        let reading = reading.map_err(|why| Error::Failed(format!("{}: {why}", request.file.display())))?;
         let threads = Resources::of_process::<D>(RequestedThreads::default()).compute;
         let backend = device.open(&DeviceSettings { threads, ..INFERENCE_SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
-        Ok(Self { model, graph, views, limits, notes })
+        Ok(Self { model, graph, views, limits, reading, notes })
     }
 }
 
@@ -93,16 +98,11 @@ impl<B: Backend> Predictor<B> {
     /// Transforms a file into `out`: a picture, or for a model of other images a file of bands. Returns height and width
     /// in the file if a picture was resized to the fixed size of the data set's images.
     fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
-        let bands = &self.model.bands;
-        if !bands.need_version() {
+        let may_be_picture = !self.model.bands.need_version();
+        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
             return Ok(picture::transform(path, view, self.limits, out)?);
-        }
-        let options = RawOptions { nodata: bands.nodata, ..RawOptions::default() };
-        let read = raw::read(path, &options, &self.limits);
-        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
-        let unit = if bands.dtype == Dtype::U8 { 255.0 } else { 1.0 };
-        image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
-        let RawImage { dtype, height, width, channels, bytes, .. } = &image;
+        };
+        let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(path, reading)?;
         let example = Example {
             encoded: bytes,
             format: Format::Raw,
@@ -120,6 +120,31 @@ impl<B: Backend> Predictor<B> {
         let made = view.run(&example, 0, 0, &mut Scratch::new(self.limits), out);
         let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: path.into(), problem: fault.to_string() };
         made.map_err(|fault| refuse(fault).into()).map(|()| None)
+    }
+}
+
+impl<B: Backend> Predictor<B> {
+    /// Reads a file with the options of the conversion. Replaces pixels without data by the mean of their band.
+    fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
+        let read = raw::read(path, reading, &self.limits);
+        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
+        let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
+        if (image.dtype, image.channels as usize) != (dtype, channels) {
+            return Err(Error::Failed(format!(
+                "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                base::text::printable(&path.to_string_lossy()),
+                image.channels,
+                image.dtype,
+                if reading.bands.is_empty() {
+                    ""
+                } else {
+                    "; give the whole file, because the model selects its bands"
+                }
+            )));
+        }
+        let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
+        image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
+        Ok(image)
     }
 }
 
@@ -175,6 +200,13 @@ impl<B: Backend> Predict for Predictor<B> {
     fn notes(&self) -> &[String] {
         &self.notes
     }
+}
+
+/// Returns true if a file begins as a PNG or JPEG file does.
+fn is_picture(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
 }
 
 /// Converts scores to probabilities that add up to 1.

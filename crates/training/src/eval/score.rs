@@ -9,7 +9,7 @@ use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, Split};
+use loaders::{Dataset, Dtype, Images, Manifest, Options, Split};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
@@ -107,8 +107,11 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
-        // transforms handle each image's size, and grey images are converted to colour
-        Images::Varied { channels } => given.channels() == channels || (given.channels(), channels) == (1, 3),
+        // transforms handle each image's size, and grey images of bytes are converted to colour
+        Images::Varied { channels } => {
+            let grey = (given.channels(), channels) == (1, 3) && model.bands.dtype == Dtype::U8;
+            given.channels() == channels || grey
+        }
     };
     if !fits {
         return Err(Error::Failed(format!(
@@ -117,7 +120,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
             data.display()
         )));
     }
-    check_bands(&model, &dataset.manifest, request)?;
+    notes.extend(check_bands(&model, &dataset.manifest, request)?);
     check_label_kinds(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
@@ -136,8 +139,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
 }
 
 /// Returns an error if the data set's values have another type than those of the model's data set, or its bands other
-/// names.
-fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
+/// names. Returns a note if only one of them has names.
+fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<Option<String>, Error> {
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
@@ -148,12 +151,22 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let different = expected.names.iter().zip(&given.names).position(|(expected, given)| expected != given);
     match different {
         Some(band) => Err(Error::Failed(format!(
-            "band {band} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; give a data set with the same \
+            "band {} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; give a data set with the same \
              bands in the same order",
+            band + 1,
             printable(&expected.names[band]),
             printable(&given.names[band])
         ))),
-        None => Ok(()),
+        None if expected.names.is_empty() != given.names.is_empty() => {
+            let (named, other) = match given.names.is_empty() {
+                true => (file.to_string(), data.to_string()),
+                false => (data.to_string(), file.to_string()),
+            };
+            Ok(Some(format!(
+                "note: only {named} has band names, not {other}, so their order cannot be compared"
+            )))
+        }
+        None => Ok(None),
     }
 }
 

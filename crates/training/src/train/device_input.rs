@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use backend::{Backend, Input};
 use loaders::transform::HEAD_WORDS;
-use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
+use loaders::{Batch, Dtype, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
 use crate::error::Error;
 
@@ -51,6 +51,10 @@ impl DeviceInput {
         let Some(queue) = backend.queue() else {
             return Ok((input, not("on a CPU, the images are already in the memory of the device")));
         };
+        if pipeline.dtype() != Dtype::U8 {
+            let dtype = pipeline.dtype();
+            return Ok((input, not(&format!("only bytes are kept, but the images have {dtype} values"))));
+        }
         if !pipeline.only_crops() {
             return Ok((input, not("augment.train does more than crop, flip and normalize")));
         }

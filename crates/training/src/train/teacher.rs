@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
+use loaders::Bands;
 use loaders::record::masked_crc32c;
+use loaders::transform::selected_bands;
 use net::NetSpec;
 
 use crate::error::Error;
@@ -95,6 +97,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
+    check_bands(&model, &run.source, path)?;
     let (there, here) = pixel_values(&model, &run.source);
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
@@ -107,10 +110,52 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(model)
 }
 
-/// Returns the values that the teacher was trained on and those that this run makes.
+/// Returns an error if the teacher was trained on values of another type or on other bands than this run's network.
+fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Error> {
+    let refuse = |what: String| Err(Error::Usage(format!("distill.teacher: {} was trained on {what}", path.display())));
+    let (there, here) = (&model.bands, &source.manifest.bands);
+    if there.dtype != here.dtype {
+        return refuse(format!(
+            "images of {}, but this data set has {}; give a teacher of this data set",
+            there.dtype, here.dtype
+        ));
+    }
+    let own = source.augment.ops();
+    let is_plain =
+        |ops: &[String], bands: &Bands| !bands.need_version() && !ops.iter().any(|op| op.starts_with("select_bands"));
+    if is_plain(&model.preprocess, there) && is_plain(&own, here) {
+        return Ok(());
+    }
+    let kept = |ops: &[String], bands: &Bands, channels| {
+        let kept = selected_bands(ops, bands, channels);
+        kept.map_err(|why| Error::Usage(format!("distill.teacher: {}: {why}", path.display())))
+    };
+    let teacher = kept(&model.preprocess, there, model.image[0] as u32)?;
+    let student = kept(&own, here, source.train.images_as(source.augment.exif())?.channels())?;
+    let are_named = !there.names.is_empty() && !here.names.is_empty();
+    let word = |band: usize, bands: &Bands| match bands.names.get(band) {
+        Some(name) if are_named => format!("\"{}\"", base::text::printable(name)),
+        _ => (band + 1).to_string(),
+    };
+    let words =
+        |kept: &[usize], bands: &Bands| kept.iter().map(|&band| word(band, bands)).collect::<Vec<_>>().join(", ");
+    let (teacher, student) = (words(&teacher, there), words(&student, here));
+    match teacher == student {
+        true => Ok(()),
+        false => refuse(format!(
+            "the bands {teacher}, but augment.train keeps the bands {student}; select the same bands in the same order"
+        )),
+    }
+}
+
+/// Returns the range of this run's images after the teacher's transforms and after this run's transforms.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
-    let here = PixelValues::from_transforms(&source.augment.ops(), &source.manifest.bands);
-    (PixelValues::from_transforms(&model.preprocess, &model.bands), here)
+    let (bands, own) = (&source.manifest.bands, source.augment.ops());
+    let selects = |op: &&String| op.starts_with("select_bands");
+    // the teacher's data set may number its bands differently
+    let theirs: Vec<String> =
+        own.iter().filter(selects).chain(model.preprocess.iter().filter(|op| !selects(op))).cloned().collect();
+    (PixelValues::from_transforms(&theirs, bands), PixelValues::from_transforms(&own, bands))
 }
 
 /// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.

@@ -5,53 +5,75 @@ use std::fmt;
 
 use base::text::did_you_mean;
 
+use crate::format::bands::Bands;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::call::{Arguments, no_arguments, whole};
+use crate::transform::call::{self, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 
-/// `select_bands(3, 2, 1)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Numbers count from 0. Names
-/// are those of dataset.json. A band may be repeated.
+/// `select_bands(4, 3, 2)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Names are those of
+/// dataset.json, and numbers count from 1. A text that is a name and a number is the name. A band may be repeated.
 #[derive(Debug)]
 struct SelectBands {
+    /// The bands, from 0.
     bands: Vec<usize>,
+    /// A text for each band that stands for it in the same data set: its number, or its name if another band has the
+    /// number as its name.
+    texts: Vec<String>,
 }
 
-pub(super) fn build_select_bands(arguments: &Arguments<'_>, context: Context<'_>) -> BuildResult {
-    let names = &context.statistics.bands.names;
-    let last = context.input.channels - 1;
-    let by_name = |word: &str| {
-        names.iter().position(|name| name == word).ok_or_else(|| {
-            let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            match known.is_empty() {
-                true => {
-                    format!("the bands have no names in dataset.json; give numbers from 0 to {last}, got \"{word}\"")
-                }
-                false => {
-                    format!(
-                        "there is no band \"{word}\"{}; the bands are {}",
-                        did_you_mean(word, &known),
-                        known.join(", ")
-                    )
-                }
-            }
-        })
-    };
-    let numbers = arguments.no_size()?;
-    if !numbers.is_empty() && !arguments.words.is_empty() {
-        return Err("expected only numbers or only names of bands".into());
-    }
-    let numbers = numbers
-        .iter()
-        .map(|&number| Ok(whole(number, 0, last).map_err(|problem| format!("band: {problem}"))? as usize));
-    let bands: Vec<usize> =
-        numbers.chain(arguments.words.iter().map(|word| by_name(word))).collect::<Result<_, String>>()?;
+pub(super) fn build_select_bands(words: &[&str], context: Context<'_>) -> BuildResult {
+    let (names, channels) = (&context.statistics.bands.names, context.input.channels);
+    let bands: Vec<usize> = words.iter().map(|word| band(word, names, channels)).collect::<Result<_, String>>()?;
     if bands.is_empty() {
         return Err("expected at least one band".into());
     }
-    Ok(Box::new(SelectBands { bands }))
+    let text = |&band: &usize| {
+        let number = (band + 1).to_string();
+        match names.iter().position(|name| *name == number) {
+            Some(other) if other != band => names.get(band).cloned().unwrap_or(number),
+            _ => number,
+        }
+    };
+    Ok(Box::new(SelectBands { texts: bands.iter().map(text).collect(), bands }))
+}
+
+/// Returns the band, from 0, that has this name or this number from 1.
+fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
+    if let Some(band) = names.iter().position(|name| name == word) {
+        return Ok(band);
+    }
+    if let Ok(number) = word.parse() {
+        return Ok(whole(number, 1, channels).map_err(|problem| format!("band: {problem}"))? as usize - 1);
+    }
+    if names.is_empty() {
+        return Err(format!(
+            "the bands have no names in dataset.json; give numbers from 1 to {channels}, got \"{}\"",
+            word.escape_debug()
+        ));
+    }
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let meant = did_you_mean(word, &known);
+    Err(format!("there is no band \"{}\"{meant}; the bands are {}", word.escape_debug(), known.join(", ")))
+}
+
+/// Applies all `select_bands` of a list to images with these bands. Returns the bands that are kept, from 0.
+///
+/// # Errors
+///
+/// Returns what is wrong with the first selection that does not fit the bands.
+pub fn selected_bands(list: &[String], bands: &Bands, channels: u32) -> Result<Vec<usize>, String> {
+    let (mut kept, mut names) = ((0..channels as usize).collect::<Vec<_>>(), bands.names.clone());
+    for text in list {
+        let ("select_bands", words) = call::split(text)? else { continue };
+        let count = kept.len() as u32;
+        let chosen: Vec<usize> = words.iter().map(|word| band(word, &names, count)).collect::<Result<_, String>>()?;
+        names = chosen.iter().flat_map(|&band| names.get(band).cloned()).collect();
+        kept = chosen.iter().map(|&band| kept[band]).collect();
+    }
+    Ok(kept)
 }
 
 impl Transform for SelectBands {
@@ -81,8 +103,7 @@ impl Transform for SelectBands {
 
 impl fmt::Display for SelectBands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bands: Vec<String> = self.bands.iter().map(usize::to_string).collect();
-        write!(f, "select_bands({})", bands.join(", "))
+        write!(f, "select_bands({})", self.texts.join(", "))
     }
 }
 
@@ -102,22 +123,12 @@ pub(super) fn build_clip_percentile(arguments: &[f64], context: Context<'_>) -> 
     if low >= high {
         return Err(format!("expected low < high, got {low} and {high}"));
     }
-    let known = &context.statistics.bands.percentiles;
-    let find = |percent: f64| {
-        let values = known.get(&percent.to_string()).filter(|values| values.len() == context.input.channels as usize);
-        values.ok_or_else(|| {
-            let mut percents: Vec<u32> = known.keys().filter_map(|key| key.parse().ok()).collect();
-            percents.sort_unstable();
-            match percents.is_empty() {
-                true => "dataset.json has no `percentiles` (`trireme data stats` measures them)".to_owned(),
-                false => {
-                    let percents: Vec<String> = percents.iter().map(u32::to_string).collect();
-                    format!("dataset.json has no percentile {percent}; it has {}", percents.join(", "))
-                }
-            }
-        })
-    };
-    let ranges = find(low)?.iter().zip(find(high)?).map(|(&low, &high)| (low as f32, high as f32)).collect();
+    let find = |percent| context.statistics.percentile(percent);
+    let ranges: Vec<(f32, f32)> =
+        find(low)?.iter().zip(find(high)?).map(|(&low, &high)| (low as f32, high as f32)).collect();
+    if let Some(band) = ranges.iter().position(|(low, high)| low > high) {
+        return Err(format!("percentile {low} of band {} is above percentile {high} in dataset.json", band + 1));
+    }
     Ok(Box::new(ClipPercentile { percents: [low, high], ranges }))
 }
 
@@ -132,7 +143,8 @@ impl Transform for ClipPercentile {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         image.map_values(|channel| {
             let (low, high) = self.ranges[channel];
-            move |value| value.max(low).min(high)
+            // NaN stays NaN.
+            move |value| value.clamp(low, high)
         });
     }
 }
@@ -179,6 +191,11 @@ impl fmt::Display for ScaleRange {
     }
 }
 
+/// Returns ln(1 + value), with values below 0 as 0. NaN stays NaN. libm's results are the same on every CPU.
+fn log1p(value: f64) -> f64 {
+    libm::log1p(if value < 0.0 { 0.0 } else { value })
+}
+
 /// `log1p`: ln(1 + x). Values below 0 count as 0.
 #[derive(Debug)]
 struct Log1p;
@@ -188,7 +205,8 @@ pub(super) fn build_log1p(arguments: &[f64], context: Context<'_>) -> BuildResul
     let Statistics { bands, .. } = context.statistics;
     match bands.min.iter().enumerate().find(|(_, min)| **min < 0.0) {
         Some((band, min)) => Err(format!(
-            "the logarithm needs values of at least 0, but the smallest value of band {band} is {min} (dataset.json)"
+            "the logarithm needs values of at least 0, but the smallest value of band {} is {min} (dataset.json)",
+            band + 1
         )),
         None => Ok(Box::new(Log1p)),
     }
@@ -200,13 +218,12 @@ impl Transform for Log1p {
     }
 
     fn restate(&self, statistics: &mut Statistics) {
-        statistics.map(|_, value| value.max(0.0).ln_1p());
+        statistics.map(|_, value| log1p(value));
         statistics.forget("log1p");
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        // The logarithms of f64 differ between CPUs by less than f32 can show.
-        image.map_values(|_| |value: f32| f64::from(value.max(0.0)).ln_1p() as f32);
+        image.map_values(|_| |value: f32| log1p(value.into()) as f32);
     }
 }
 

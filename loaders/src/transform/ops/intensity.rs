@@ -19,7 +19,7 @@ struct Gamma {
 pub(super) fn build_gamma(arguments: &[f64], context: Context<'_>) -> BuildResult {
     match *arguments {
         [low, high] if 0.0 < low && low <= high => {
-            Ok(Box::new(Gamma { low, high, ranges: context.statistics.range(context.input.channels)? }))
+            Ok(Box::new(Gamma { low, high, ranges: context.statistics.range()? }))
         }
         [low, high] => Err(format!("expected 0 < low <= high, got {low} and {high}")),
         _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
@@ -32,8 +32,11 @@ impl Transform for Gamma {
         image.map_values(|channel| {
             let (min, max) = self.ranges[channel];
             let range = if max > min { max - min } else { 1.0 };
-            // A power of f64 differs between CPUs by less than f32 can show.
-            move |value| (min + range * ((f64::from(value) - min) / range).clamp(0.0, 1.0).powf(power)) as f32
+            move |value| {
+                let share = ((f64::from(value) - min) / range).clamp(0.0, 1.0);
+                // libm's results are the same on every CPU.
+                (min + range * libm::pow(share, power)) as f32
+            }
         });
     }
 }
@@ -59,7 +62,7 @@ pub(super) fn build_noise(arguments: &[f64], context: Context<'_>) -> BuildResul
     if std < 0.0 {
         return Err(format!("expected at least 0, got {std}"));
     }
-    let ranges = context.statistics.range(context.input.channels)?;
+    let ranges = context.statistics.range()?;
     let deviations = ranges.into_iter().map(|(min, max)| (std * (max - min) / 255.0) as f32).collect();
     Ok(Box::new(Noise { std, deviations }))
 }

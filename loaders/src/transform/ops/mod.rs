@@ -16,11 +16,12 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
+pub use bands::selected_bands;
 use base::text::{did_you_mean, with_advice};
 
 use crate::spec::Dtype;
 use crate::transform::call;
-use crate::transform::op::Build::{Any, Numbers};
+use crate::transform::op::Build::{Any, Numbers, Texts};
 use crate::transform::op::{Build, BuildResult, Context};
 
 /// Name, usage in a recipe, and the function that builds it.
@@ -118,7 +119,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
         Any(warps::build_rotation),
     ),
     ("scale", "scale(min, max)", Numbers(bands::build_scale)),
-    ("select_bands", "select_bands(band, ...), bands by number from 0 or by name", Any(bands::build_select_bands)),
+    ("select_bands", "select_bands(band, ...), bands by name or by number from 1", Texts(bands::build_select_bands)),
     ("shift", "shift(rows, columns)", Any(crops::build_shift)),
     (
         "scale_jitter",
@@ -136,7 +137,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("vertical_flip", "vertical_flip or vertical_flip(probability)", Numbers(flips::build_vertical_flip)),
 ];
 
-/// Transforms that need bytes with 1 or 3 channels, and what to write for other images.
+/// Transforms that need bytes, and alternatives for other types.
 const BYTES_ONLY: &[(&str, &str)] = &[
     ("augmix", "rotation, brightness, contrast and gamma"),
     ("auto_augment", "rotation, brightness, contrast and gamma"),
@@ -155,24 +156,29 @@ const BYTES_ONLY: &[(&str, &str)] = &[
     ("trivial_augment", "rotation, brightness, contrast and gamma"),
 ];
 
+/// Transforms of `BYTES_ONLY` that accept any number of channels. All others need 1 or 3 channels.
+const ANY_CHANNELS: [&str; 4] = ["cifar_distort", "invert", "posterize", "solarize"];
+
 pub fn names() -> Vec<&'static str> {
     CATALOGUE.iter().map(|(name, ..)| *name).collect()
 }
 
 /// Builds the transform that `text` names.
 pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
-    let call = call::parse(text)?;
-    let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
+    let (called, words) = call::split(text)?;
+    let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == called) else {
         let names = names();
-        let problem = format!("unknown transform{}", did_you_mean(call.name, &names));
+        let problem = format!("unknown transform{}", did_you_mean(called, &names));
         return Err(with_advice(&problem, &format!("known transforms are {}", names.join(", "))));
     };
     let (dtype, channels) = (context.statistics.bands.dtype, context.input.channels);
-    let other = dtype != Dtype::U8 || ![1, 3].contains(&channels);
-    if let Some((name, instead)) = BYTES_ONLY.iter().find(|(name, _)| other && *name == call.name) {
+    let any = ANY_CHANNELS.contains(&called);
+    let other = dtype != Dtype::U8 || !any && ![1, 3].contains(&channels);
+    if let Some((name, instead)) = BYTES_ONLY.iter().find(|(name, _)| other && *name == called) {
+        let needed = if any { "" } else { " with 1 or 3 channels" };
         return Err(format!(
-            "{name} needs images of uint8 with 1 or 3 channels, but these are {dtype} with {channels}; write {instead} instead"
+            "{name} needs images of uint8{needed}, but these are {dtype} with {channels} channels; write {instead} instead"
         ));
     }
-    build.run(&call.arguments, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))
+    build.run(&words, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))
 }

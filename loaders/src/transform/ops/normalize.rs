@@ -50,8 +50,9 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
     if let Some((channel, bad)) = std.iter().enumerate().find(|(_, std)| **std <= 0.0) {
         return Err(match arguments.is_empty() && *bad == 0.0 {
             true => format!(
-                "dataset.json has std 0 for channel {channel}: it is constant in all measured images; write \
-                 normalize(mean, std) with your own numbers, such as normalize(0.5, 0.25)"
+                "dataset.json has std 0 for band {}: it is constant in all measured images; write \
+                 normalize(mean, std) with your own numbers, such as normalize(0.5, 0.25)",
+                channel + 1
             ),
             false => format!("expected a std above 0, got {bad}"),
         });
@@ -85,11 +86,8 @@ impl Transform for Normalize {
     }
 
     fn restate(&self, statistics: &mut Statistics) {
-        // Normalised bytes have no further use for statistics.
-        if !statistics.are_bytes {
-            let n = self.mean.len();
-            statistics.scale(|channel| (self.mean[channel % n], self.std[channel % n]));
-        }
+        let (n, unit) = (self.mean.len(), if statistics.are_bytes { 255.0 } else { 1.0 });
+        statistics.scale(|channel| (self.mean[channel % n] * unit, self.std[channel % n] * unit));
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
@@ -135,6 +133,10 @@ pub(super) fn build_standardize(arguments: &[f64], _context: Context<'_>) -> Res
 impl Transform for Standardize {
     fn rescales(&self) -> bool {
         true
+    }
+
+    fn restate(&self, statistics: &mut Statistics) {
+        statistics.forget_all("standardize");
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
@@ -225,9 +227,9 @@ mod tests {
     #[test]
     fn a_constant_channel_of_the_data_set_is_named() {
         let manifest = Manifest { mean: vec![0.5; 3], std: vec![0.5, 0.0, 0.0], ..Manifest::default() };
-        let context = Context { input: ImageSpec::new(1, 1, 3), statistics: &Statistics::new(&manifest, false) };
+        let context = Context { input: ImageSpec::new(1, 1, 3), statistics: &Statistics::new(&manifest, 3, false) };
         let text = build_normalize(&[], context).err().unwrap();
-        assert_mentions(&text, &["dataset.json", "std 0", "channel 1", "normalize(0.5, 0.25)"]);
+        assert_mentions(&text, &["dataset.json", "std 0", "band 2", "normalize(0.5, 0.25)"]);
         let text = build_normalize(&[0.5, 0.0], context).err().unwrap();
         assert!(text.contains("above 0") && !text.contains("dataset.json"), "{text}");
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::Dtype;
 use crate::transform::call::{no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
@@ -15,20 +14,15 @@ use crate::transform::paint::rgb;
 #[derive(Debug)]
 struct Brightness {
     max_delta: f32,
-    /// The change of each band for a delta of 1: 1 for bytes, otherwise 1/255 of the band's range.
+    /// For each band, 1/255 of its range: 1 for bytes.
     units: Vec<f32>,
 }
 
 pub(super) fn build_brightness(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     match *arguments {
         [max_delta] if max_delta >= 0.0 => {
-            let units = match context.statistics.bands.dtype {
-                Dtype::U8 => vec![1.0; context.input.channels as usize],
-                _ => {
-                    let ranges = context.statistics.range(context.input.channels)?;
-                    ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect()
-                }
-            };
+            let ranges = context.statistics.range()?;
+            let units = ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect();
             Ok(Box::new(Brightness { max_delta: max_delta as f32, units }))
         }
         [max_delta] => Err(format!("expected at least 0, got {max_delta}")),

@@ -114,6 +114,10 @@ impl Transform for Rotation {
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let angle = draws.range(self.low as f32, self.high as f32);
+        if image.is_bytes() {
+            // Resized values are rounded to bytes even if the angle is 0.
+            image.byte_image();
+        }
         if let Some(grid) = rotation(angle.into(), image.shape()) {
             image.warp(&grid, self.sampling);
         }

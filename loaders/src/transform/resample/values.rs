@@ -26,7 +26,7 @@ impl Resampler {
         self.line.clear();
         self.line.resize(count + channels, 0.0);
         let (line, sums) = self.line.split_at_mut(count);
-        let (low, high) = if clamped { self.columns.limits } else { (f32::NEG_INFINITY, f32::INFINITY) };
+        let limits = clamped.then_some(self.columns.limits);
         let plane = target.height * target.width;
         for (i, (&first, weights)) in
             self.rows.first.iter().zip(self.rows.weights.chunks_exact(self.rows.taps)).enumerate()
@@ -44,7 +44,9 @@ impl Resampler {
                     sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += weight * value);
                 }
                 for (channel, sum) in sums.iter().enumerate() {
-                    target.values[channel * plane + start + x] = sum.max(low).min(high);
+                    // NaN stays NaN.
+                    target.values[channel * plane + start + x] =
+                        limits.map_or(*sum, |(low, high)| sum.max(low).min(high));
                 }
             }
         }

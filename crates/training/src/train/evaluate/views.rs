@@ -117,8 +117,8 @@ pub struct TestTime {
 /// to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
-/// Transforms that determine which part of an image is visible. A mirror image is made after them.
-const CROPS: [&str; 4] = ["resize", "center_crop", "corner_crop", "shift"];
+/// Transforms that determine which bands and which part of an image are visible. A mirror image is made after them.
+const CROPS: [&str; 5] = ["select_bands", "resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {
     /// Returns true if images have further views.
@@ -218,6 +218,8 @@ mod tests {
         assert_eq!(lists(true, false, &["normalize"]).unwrap()[1], ["mirror", "normalize"]);
         let stored = ["ignore_exif", "resize(256)", "center_crop(224)", "normalize"];
         assert_eq!(lists(true, false, &stored).unwrap()[1][3..], ["mirror", "normalize"]);
+        let bands = ["select_bands(4, 3, 2)", "resize(256)", "center_crop(224)", "normalize"];
+        assert_eq!(lists(true, false, &bands).unwrap()[1][2..], ["center_crop(224)", "mirror", "normalize"]);
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
     }
 

@@ -52,11 +52,12 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
     let AdaptedStem { weights, init, notes: adapted } = stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
+    let stem_was_adapted = !adapted.is_empty();
     let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(adapted).collect();
-    notes.extend(table::check_origin(&run.source, &fit, &weights)?);
+    notes.extend(table::check_origin(&run.source, &fit, &weights, stem_was_adapted)?);
     Ok(LoadedWeights { weights, fit, notes })
 }
 

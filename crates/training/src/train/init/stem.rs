@@ -1,5 +1,6 @@
-//! Adapts the first convolution in a weight file if the images have a different number of channels. timm's rule repeats
-//! the filters over the channels and scales them, so that the sum of each filter stays the same.
+//! Adapts the first convolution in a weight file if the images have a different number of channels. If the file has n
+//! channels and the images have m, the file's channels are repeated, or averaged, and multiplied by n / m. For n = 3,
+//! `"repeat"` is timm's rule. For other n, timm accepts only m = 1.
 
 use engine::graph::BuildError;
 use formats::interop::Weights;
@@ -74,7 +75,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
         let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
         for channel in 0..channels {
             out.extend((0..plane).map(|at| match stem {
-                // For a single channel, timm adds all channels of the file.
+                // For m = 1 this is the sum of all channels, as in timm.
                 Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
                 _ => mean(at) * scale,
             }));
@@ -88,11 +89,16 @@ mod tests {
     use super::*;
     use net::{Conv, Flatten, Linear, Shape};
 
-    fn adapted(channels: usize, stem: Option<Stem>, strict: bool) -> Result<AdaptedStem, Error> {
+    fn network(channels: usize) -> NetSpec {
         let mut net = NetSpec::new("x", Shape::image(channels, 4, 4));
         let x = net.add("conv", Conv::new(2, 1), net.image());
         let x = net.add("flatten", Flatten, x);
         net.add("fc", Linear::new(5), x);
+        net
+    }
+
+    fn adapted(channels: usize, stem: Option<Stem>, strict: bool) -> Result<AdaptedStem, Error> {
+        let net = network(channels);
         let weights = Weights {
             path: "a.pth".into(),
             format: "PyTorch",
@@ -124,7 +130,9 @@ mod tests {
         let parts = ["conv.weight", "a.pth", "3 channels", "have 13", "init.stem = \"repeat\""];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         assert!(adapted(13, None, false).is_ok() && adapted(3, None, true).is_ok());
-        let fresh = adapted(13, Some(Stem::Fresh), true).unwrap();
-        assert_eq!(fresh.init.exclude.unwrap(), ["conv.weight"]);
+        let AdaptedStem { weights, init, .. } = adapted(13, Some(Stem::Fresh), true).unwrap();
+        let fit = matching::match_tensors(&network(13), &weights, &init).unwrap();
+        let excluded: Vec<&str> = fit.with(matching::MatchResult::Excluded).map(|row| &*row.name).collect();
+        assert_eq!(excluded, ["conv.weight"]);
     }
 }

@@ -96,10 +96,18 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(),
 /// # Errors
 ///
 /// Returns an error if classifiers are used with other classes, or if the normalization is not stated.
-pub fn check_origin(source: &Source, fit: &TensorMatches, weights: &Weights) -> Result<Vec<String>, Error> {
+pub fn check_origin(
+    source: &Source,
+    fit: &TensorMatches,
+    weights: &Weights,
+    stem_was_adapted: bool,
+) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
-            states_mean_and_std(&source.recipe, weights)?;
+            // the numbers of other programs do not fit other types or channels
+            if !source.manifest.bands.need_version() && !stem_was_adapted {
+                states_mean_and_std(&source.recipe, weights)?;
+            }
             let own = replaced(fit, None);
             Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), &source.manifest.bands, weights)).collect())
         }
@@ -170,8 +178,8 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 /// Returns a warning if this run normalizes images differently from the run that trained the model.
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
     let bands = &source.manifest.bands;
-    if bands.need_version() {
-        // The file does not tell the range of the images that its weights were trained on.
+    if bands.need_version() || model.bands.need_version() {
+        // The values of other types have no common range.
         return None;
     }
     let [there, here] = [&model.preprocess, &source.augment.ops()].map(|ops| PixelValues::from_transforms(ops, bands));

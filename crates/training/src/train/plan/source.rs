@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loaders::transform::exif_of;
+use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
@@ -344,12 +344,15 @@ pub enum Agreement {
 
 impl PixelValues {
     /// Computes the values of images of these bands from transforms with all arguments, as a pipeline or model file lists
-    /// them.
+    /// them. A selection of bands that does not fit is ignored.
     pub fn from_transforms(ops: &[String], bands: &Bands) -> Self {
         let mut values = match bands.dtype {
             Dtype::U8 => Self { channels: vec![[0.0, 255.0]], unit: 255.0, per_image: false },
             _ => {
                 let known = bands.min.iter().zip(&bands.max).map(|(min, max)| [*min, *max]).collect::<Vec<_>>();
+                let kept = selected_bands(ops, bands, known.len() as u32);
+                let selected = kept.map(|kept| kept.iter().map(|&band| known[band]).collect::<Vec<_>>());
+                let known = selected.unwrap_or(known);
                 let channels = if known.is_empty() { vec![[0.0, 1.0]] } else { known };
                 Self { channels, unit: 1.0, per_image: false }
             }
@@ -365,9 +368,6 @@ impl PixelValues {
         let (name, arguments) = op.strip_suffix(')').and_then(|op| op.split_once('(')).unwrap_or((op, ""));
         let numbers: Vec<f64> = arguments.split(',').flat_map(|number| number.trim().parse()).collect();
         match (name, &numbers[..]) {
-            ("select_bands", bands) if self.channels.len() > 1 => {
-                self.channels = bands.iter().flat_map(|&band| self.channels.get(band as usize).copied()).collect();
-            }
             ("scale", [min, max]) => {
                 self.channels.iter_mut().flatten().for_each(|value| *value = (*value - min) / (max - min));
                 self.unit = 1.0;
@@ -391,6 +391,7 @@ impl PixelValues {
             self.channels[channel % self.channels.len()].map(|value| (value / self.unit - mean) / std)
         };
         self.channels = (0..count).map(scaled).collect();
+        self.unit = 1.0;
     }
 
     /// Compares these values with the values after another list.
@@ -479,7 +480,7 @@ mod tests {
             PixelValues::from_transforms(&ops, &bands).channels
         };
         assert_eq!(values(&["normalize(2000, 1000)"]), [[-2.0, 2.0], [-1.0, 1.0]]);
-        assert_eq!(values(&["select_bands(1)", "scale(1000, 2000)", "normalize(1, 0.5)"]), [[-2.0, 2.0]]);
+        assert_eq!(values(&["select_bands(2)", "scale(1000, 2000)", "normalize(1, 0.5)"]), [[-2.0, 2.0]]);
         assert_eq!(values(&["log1p"])[0], [0.0, 4000f64.ln_1p()]);
     }
 
