@@ -7,7 +7,7 @@ use super::order::{Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
-use super::survey::{Kind, Survey};
+use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
@@ -103,17 +103,15 @@ impl<'a> Conversion<'a> {
         tasks: &[Task],
         finished: BTreeMap<String, Finished>,
         journal: Option<&'a Journal>,
+        mut survey: Survey,
     ) -> Result<Self, Error> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
         let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
-        let survey = Survey::run(source, target, options)?;
         limit.check_estimate(dir, survey.needed)?;
-        let band_names = &options.band_names;
-        survey.check_names(band_names)?;
-        let fill = survey.fill(source, target, options)?;
+        let fill = survey.fill(source, target, options)?.to_vec();
         Ok(Conversion {
             source,
             dir,
@@ -123,7 +121,7 @@ impl<'a> Conversion<'a> {
             orders: Order::all(source, options.seed),
             survey,
             fill,
-            band_names,
+            band_names: &options.band_names,
             limit,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
@@ -154,10 +152,10 @@ impl<'a> Conversion<'a> {
     /// Returns type, number and names of the bands, if `dataset.json` needs them.
     pub fn bands(&self) -> Bands {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
-        let nodata = kind.nodata.filter(|nodata| nodata.is_finite());
+        let nodata = kind.nodata;
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
         let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
-        if bands.need_version() { bands } else { Bands::default() }
+        if bands.need_version() { bands } else { Bands { nodata, ..Bands::default() } }
     }
 
     /// Returns the time that the threads have spent so far.
@@ -203,16 +201,15 @@ impl<'a> Conversion<'a> {
             self.source.splits()[split].name == TRAIN && position.is_multiple_of(self.survey.strides[split]);
         let recoded = self.recode(worker, is_measured, &mut chunk.tally);
         watch.lap(&mut chunk.spent.decoding);
-        recoded.map_err(|what| {
-            let place = self.source.place(split, index);
-            let name = Path::new(&worker.sample.filename);
-            Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
-        })?;
+        recoded.map_err(|what| unusable(self.source, split, index, &worker.sample, what))?;
         let sample = &worker.sample;
         chunk.sizes.push(append_record(&mut chunk.records, |out| shard_writer::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.add_size(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
+        let ignored = worker.recoder.ignored();
+        chunk.tally.more_pages += u64::from(ignored.pages);
+        chunk.tally.unused_nodata += u64::from(ignored.nodata);
         Ok(())
     }
 
@@ -222,7 +219,8 @@ impl<'a> Conversion<'a> {
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
-        let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits));
+        let finished =
+            finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits, &self.fill));
         let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
@@ -240,15 +238,16 @@ impl<'a> Conversion<'a> {
         let Some(kind) = &self.survey.kind else { return Ok(()) };
         let found = Kind::of(sample, recoder.nodata());
         kind.check(&found)?;
-        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         if is_measured {
-            match kind.needs_bands() {
-                true => tally.bands.add(values, &sample.encoded, kind.nodata),
-                false => tally.moments.add(recoder.pixels(sample)?, values.channels)?,
+            match kind.measures_bands() {
+                true => kind.measure(recoder, sample, &mut tally.bands)?,
+                false => tally.moments.add(recoder.pixels(sample)?, sample.channels as usize)?,
             }
             tally.measured += 1;
         }
         if let Some(nodata) = kind.nodata.filter(|_| sample.format == Format::Raw) {
+            let (channels, width) = (sample.channels as usize, sample.width as usize);
+            let values = Values { dtype: sample.dtype, channels, width };
             values.replace(&mut sample.encoded, nodata, &self.fill);
         }
         Ok(())

@@ -134,7 +134,7 @@ impl BandStats {
         self.bands.iter().enumerate().map(mean).collect()
     }
 
-    /// Sets the statistics of `bands`, and returns mean and deviation as `dataset.json` stores them.
+    /// Returns mean and deviation as `dataset.json` stores them. Sets the other statistics of `bands` if it describes the bands.
     ///
     /// # Errors
     ///
@@ -142,16 +142,22 @@ impl BandStats {
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
-        bands.min = measured.iter().map(|band| band.min).collect();
-        bands.max = measured.iter().map(|band| band.max).collect();
-        let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
-        bands.percentiles =
-            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+        if bands.need_version() {
+            Self::describe(&measured, bands);
+        }
         let unit = if self.dtype == Dtype::U8 { 255.0 } else { 1.0 };
         Ok((
             measured.iter().map(|band| band.mean / unit).collect(),
             measured.iter().map(|band| band.std / unit).collect(),
         ))
+    }
+
+    fn describe(measured: &[Measured], bands: &mut Bands) {
+        bands.min = measured.iter().map(|band| band.min).collect();
+        bands.max = measured.iter().map(|band| band.max).collect();
+        let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
+        bands.percentiles =
+            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
     }
 }
 
@@ -316,6 +322,8 @@ fn short(value: f64) -> String {
 /// Returns the lists as an object, for `--json`.
 pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
     let percentiles: &BTreeMap<String, Vec<f64>> = &bands.percentiles;
+    // NaN is a text.
+    let stored = serde_json::to_value(bands).unwrap_or_default();
     serde_json::json!({
         "dtype": bands.dtype.name(),
         "channels": bands.channels,
@@ -323,7 +331,7 @@ pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
         "min": bands.min,
         "max": bands.max,
         "percentiles": percentiles,
-        "nodata": bands.nodata,
+        "nodata": stored["nodata"],
     })
 }
 
@@ -341,7 +349,7 @@ mod tests {
         }
         let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
-        let mut bands = Bands::default();
+        let mut bands = Bands { dtype, channels: Some(channels as u32), ..Bands::default() };
         let (mean, std) = all.finish(&mut bands).unwrap();
         (bands, mean, std)
     }
@@ -361,8 +369,11 @@ mod tests {
         let percentiles = ["1", "5", "50", "99"].map(|key| bands.percentiles[key][0]);
         let expected = [-1.96, -1.8, 0.0, 1.96];
         assert!(percentiles.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{percentiles:?}");
-        let (bands, mean, std) = measured(Dtype::U8, 1, &[vec![0, 255]], None);
-        assert_eq!((mean[0], std[0], bands.max[0]), (0.5, 0.5, 255.0));
+        let (bands, mean, std) = measured(Dtype::U8, 2, &[vec![0, 7, 255, 9]], None);
+        assert_eq!((mean[0], std[0], bands.max), (0.5, 0.5, vec![255.0, 9.0]));
+        // These bands are not described in dataset.json.
+        let (bands, mean, _) = measured(Dtype::U8, 1, &[vec![0, 255, 7]], Some(7.0));
+        assert_eq!((mean[0], bands.max, bands.percentiles.len()), (0.5, vec![], 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{Kind, Open, Opened};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::raw::Page;
 use crate::raw::hdf5::{Described, Hdf5File};
 use crate::raw::layout::Axes;
 use crate::raw::npy::StoredType;
@@ -72,6 +73,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
             "--images {images} applies to HDF5 files; name the arrays x_train, y_train, ..."
         )));
     }
+    check_page(options)?;
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
         check_exists(src)?;
@@ -89,6 +91,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
 }
 
 fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
+    check_page(options)?;
     check_exists(src)?;
     let file = Arc::new(Hdf5File::open(src)?);
     let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
@@ -110,6 +113,14 @@ fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
         }
     }
     build(src, options, [((splits::rank(TRAIN), TRAIN.to_string()), pair)].into())
+}
+
+/// Returns an error if the options choose a page, which arrays do not have.
+fn check_page(options: &ConvertOptions) -> Result<(), Error> {
+    match options.bands.page == Page::default() {
+        true => Ok(()),
+        false => Err(Error::Usage("--page applies to TIFF files; use --images or --split-map to choose arrays".into())),
+    }
 }
 
 /// Returns an error if `src` is missing or a folder. Special files are rejected when they are opened.
