@@ -161,11 +161,11 @@ impl<'a> Attempt<'a> {
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
-        staging.keep(!finished.is_empty());
+        staging.keep(!finished.0.is_empty());
         if result.is_err() {
             Journal::discard_unfinished(&dir);
         }
-        let kept = finished.len();
+        let kept = finished.0.len();
         let stopped = |source: Error| self.stopped(source, kept, &dir);
         result.map_err(stopped)?;
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;

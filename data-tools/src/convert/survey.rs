@@ -89,7 +89,7 @@ impl Kind {
     pub fn check(&self, found: &Kind) -> Result<(), String> {
         let first = &self.filename;
         // Training takes grey images of bytes as RGB next to RGB images.
-        let are_photos = !self.needs_bands() && !found.needs_bands();
+        let are_photos = !self.measures_bands() && !found.needs_bands();
         if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
                 "expected {} of {}, as in {first}, found {} of {}; all images of a data set need the same type and number of bands: \

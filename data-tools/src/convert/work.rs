@@ -9,6 +9,7 @@ use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
+use crate::image::band_stats::BandStats;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
@@ -54,6 +55,8 @@ pub(super) struct Conversion<'a> {
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
+    /// The histograms of all finished shards together, moved out of `finished`.
+    counts: Mutex<BandStats>,
     spent: Mutex<ThreadTimes>,
     /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
@@ -101,7 +104,7 @@ impl<'a> Conversion<'a> {
         dir: &'a Path,
         options: &'a ConvertOptions,
         tasks: &[Task],
-        finished: BTreeMap<String, Finished>,
+        mut finished: BTreeMap<String, Finished>,
         journal: Option<&'a Journal>,
         mut survey: Survey,
     ) -> Result<Self, Error> {
@@ -112,6 +115,8 @@ impl<'a> Conversion<'a> {
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
         limit.check_estimate(dir, survey.needed)?;
         let fill = survey.fill(source, target, options)?.to_vec();
+        let mut counts = BandStats::default();
+        finished.values_mut().try_for_each(|shard| shard.move_counts_to(&mut counts))?;
         Ok(Conversion {
             source,
             dir,
@@ -127,6 +132,7 @@ impl<'a> Conversion<'a> {
             journal,
             tasks,
             finished: Mutex::new(finished),
+            counts: Mutex::new(counts),
             spent: Mutex::default(),
             spare: Mutex::default(),
         })
@@ -163,9 +169,10 @@ impl<'a> Conversion<'a> {
         *lock(&self.spent)
     }
 
-    /// Returns the finished shards by name.
-    pub fn into_finished(self) -> BTreeMap<String, Finished> {
-        self.finished.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the finished shards by name, and their histograms together.
+    pub fn into_finished(self) -> (BTreeMap<String, Finished>, BandStats) {
+        let finished = self.finished.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (finished, self.counts.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Runs `part` and adds its duration to the field that `sum` selects.
@@ -221,11 +228,12 @@ impl<'a> Conversion<'a> {
         let finished = complete.into_iter().zip(tallies);
         let finished =
             finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits, &self.fill));
-        let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
+        let mut finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
             journal.add(&finished, self.needed())?;
         }
+        finished.iter_mut().try_for_each(|shard| shard.move_counts_to(&mut lock(&self.counts)))?;
         lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
         Ok(())
     }

@@ -33,10 +33,32 @@ pub(crate) struct BandStats {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Band {
     /// Counts by [`position`], in pages that are empty if all their counts are 0.
+    #[serde(with = "sparse")]
     counts: Vec<Vec<u64>>,
     /// Only of floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     floats: Option<Floats>,
+}
+
+/// Stores the counts that are not 0, each after its position.
+mod sparse {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Band;
+
+    pub(super) fn serialize<S: Serializer>(counts: &[Vec<u64>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(Band::filled_in(counts).flat_map(|(position, count)| [position as u64, count]))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u64>>, D::Error> {
+        let mut band = Band::default();
+        for &[position, count] in Vec::<u64>::deserialize(deserializer)?.as_chunks().0 {
+            let position = u16::try_from(position).map_err(D::Error::custom)?;
+            band.count(position.into(), count);
+        }
+        Ok(band.counts)
+    }
 }
 
 /// Moments of float values.
@@ -71,7 +93,7 @@ impl BandStats {
         let (bands, dtype) = (&mut self.bands, values.dtype);
         let mut image = vec![Floats { count: 0, mean: 0.0, squares: 0.0, min: f32::MAX, max: f32::MIN }; bands.len()];
         values.for_each(bytes, nodata, |band, value| {
-            bands[band].count(position(dtype, value));
+            bands[band].count(position(dtype, value), 1);
             if let Value::Float(value) = value {
                 let own = &mut image[band];
                 (own.count, own.mean) = (own.count + 1, own.mean + f64::from(value));
@@ -118,6 +140,12 @@ impl BandStats {
             band.merge(more);
         }
         Ok(())
+    }
+
+    /// Moves the histograms out. They are large, and unlike the moments of floats they can be merged in any order.
+    pub fn take_counts(&mut self) -> BandStats {
+        let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
+        BandStats { dtype: self.dtype, bands: self.bands.iter_mut().map(take).collect() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -197,7 +225,7 @@ struct Measured {
 }
 
 impl Band {
-    fn count(&mut self, position: usize) {
+    fn count(&mut self, position: usize, count: u64) {
         if self.counts.is_empty() {
             self.counts.resize(65_536 / PAGE, Vec::new());
         }
@@ -205,7 +233,7 @@ impl Band {
         if page.is_empty() {
             page.resize(PAGE, 0);
         }
-        page[position % PAGE] += 1;
+        page[position % PAGE] += count;
     }
 
     fn merge(&mut self, other: &Band) {
@@ -230,7 +258,11 @@ impl Band {
 
     /// Returns position and count of all positions that have values, in ascending order.
     fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
-        let pages = self.counts.iter().enumerate();
+        Self::filled_in(&self.counts)
+    }
+
+    fn filled_in(counts: &[Vec<u64>]) -> impl Iterator<Item = (usize, u64)> {
+        let pages = counts.iter().enumerate();
         let all = pages.flat_map(|(page, counts)| counts.iter().enumerate().map(move |(at, &n)| (page * PAGE + at, n)));
         all.filter(|(_, count)| *count > 0)
     }
@@ -345,7 +377,9 @@ mod tests {
         for image in images {
             let mut one = BandStats::default();
             one.add(values, image, nodata);
+            let counts = one.take_counts();
             all.merge(&one, Path::new("shard")).unwrap();
+            all.merge(&counts, Path::new("shard")).unwrap();
         }
         let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
