@@ -116,7 +116,7 @@ impl<'a> Recoder<'a> {
         }
         sample.dtype = Dtype::U8;
         if sample.encoded.starts_with(b"\x89HDF\r\n\x1a\n") {
-            return Err("HDF5 files are only read from folders, not from archives or records; unpack it".into());
+            return Err("an HDF5 file is only read from a folder and with an ending such as .h5; unpack or rename it".into());
         }
         let of_bands = RawFormat::detect(&sample.encoded, self.target.bands.need_values());
         let chooses_page = self.target.bands.page != Page::default();
@@ -152,9 +152,10 @@ impl<'a> Recoder<'a> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
         if self.target.to_8bit.is_some() && !is_bytes {
             return Err(format!(
-                "--to-8bit converts TIFF and PNG files, but not this image with {} bands of {}; scale its values first, or leave out \
-                 --to-8bit, which keeps them",
-                image.channels, image.dtype
+                "--to-8bit converts TIFF and PNG files, but not this image with {} of {}; scale its values first, or leave out --to-8bit, \
+                 which keeps them",
+                crate::text::plural(image.channels.into(), "band"),
+                image.dtype
             ));
         }
         if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
