@@ -251,7 +251,8 @@ fn hostile_hdf5_files_are_refused() {
     let folder = Folder::new();
     let path = |name: &str| folder.path().join(name);
     let convert = |file: &str, images: &str| {
-        let mut command = trireme(0, &["data", "convert", "hdf5", file, "out", "--images", images, "--labels", "labels"]);
+        let mut command =
+            trireme(0, &["data", "convert", "hdf5", file, "out", "--images", images, "--labels", "labels"]);
         command.current_dir(folder.path());
         start(command).wait(PATIENCE)
     };

@@ -118,7 +118,8 @@ impl Found {
                 self.add(&inner, &format!("{full}/"), depth + 1)?;
             }
             if self.arrays.len() > MAX_ARRAYS || self.names > MAX_NAMES {
-                let what = format!("the file has more than {MAX_ARRAYS} arrays, or their names more than {MAX_NAMES} bytes");
+                let what =
+                    format!("the file has more than {MAX_ARRAYS} arrays, or their names more than {MAX_NAMES} bytes");
                 return Err(what.into());
             }
         }

@@ -116,7 +116,9 @@ impl<'a> Recoder<'a> {
         }
         sample.dtype = Dtype::U8;
         if sample.encoded.starts_with(b"\x89HDF\r\n\x1a\n") {
-            return Err("an HDF5 file is only read from a folder and with an ending such as .h5; unpack or rename it".into());
+            return Err(
+                "an HDF5 file is only read from a folder and with an ending such as .h5; unpack or rename it".into()
+            );
         }
         let of_bands = RawFormat::detect(&sample.encoded, self.target.bands.need_values());
         let chooses_page = self.target.bands.page != Page::default();

@@ -417,7 +417,9 @@ fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
         Err(_) if text.is_empty() => Ok(None),
         Err(_) if has("nan") || has("#ind") => Ok(Some(f64::NAN)),
         Err(_) if has("#inf") => Ok(Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY })),
-        Err(_) => Err(format!("a TIFF whose nodata value `{}` is not a number; give it with --nodata", printable(text))),
+        Err(_) => {
+            Err(format!("a TIFF whose nodata value `{}` is not a number; give it with --nodata", printable(text)))
+        }
     }
 }
 
@@ -459,7 +461,8 @@ mod tests {
     #[test]
     fn nodata_values_of_c_libraries() {
         let parsed = |text| parse_nodata(text).map(|value| value.map(|value| value.to_string()));
-        let found = ["-9999\0", " 1e3 ", "nan", "-nan(ind)", "1.#QNAN", "-1.#IND", "-1.#INF", "\0"].map(|text| parsed(text).unwrap());
+        let found = ["-9999\0", " 1e3 ", "nan", "-nan(ind)", "1.#QNAN", "-1.#IND", "-1.#INF", "\0"]
+            .map(|text| parsed(text).unwrap());
         let expected = ["-9999", "1000", "NaN", "NaN", "NaN", "NaN", "-inf"].map(|text| Some(text.to_string()));
         assert_eq!((&found[..7], &found[7]), (&expected[..], &None));
         assert!(parsed("none").unwrap_err().contains("`none` is not a number"));

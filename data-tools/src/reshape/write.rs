@@ -283,11 +283,7 @@ impl ImageStats {
 }
 
 /// Returns the content of `dataset.json`, and a note if it no longer names the nodata value.
-fn manifest(
-    plan: &ReshapePlan,
-    tasks: &[Task],
-    done: Vec<WrittenShard>,
-) -> Result<(Manifest, Option<String>), Error> {
+fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Result<(Manifest, Option<String>), Error> {
     let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
     for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
         let (split, all) = &mut splits[task.split];

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use data_tools::raw::{self, Page, RawOptions};
 use data_tools::{
-    ConvertOptions, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info, merge, reshard, show,
-    stats, verify,
+    ConvertOptions, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info, merge,
+    reshard, show, stats, verify,
 };
 use loaders::{Dataset, Dtype, Format, Limits, Manifest};
 
@@ -307,9 +307,12 @@ fn bytes_without_data_are_masked() {
     // RGB. The values 0 are missing.
     let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
     for (number, image) in images.iter().enumerate() {
-        let tags = [(256, Tag::Long(&[2])), (257, Tag::Long(&[1])), (258, Tag::Short(&[8, 8, 8])), (259, Tag::Short(&[1]))];
-        let tags: Vec<_> =
-            tags.into_iter().chain([(262, Tag::Short(&[2])), (277, Tag::Short(&[3])), (42113, Tag::Text("255"))]).collect();
+        let tags =
+            [(256, Tag::Long(&[2])), (257, Tag::Long(&[1])), (258, Tag::Short(&[8, 8, 8])), (259, Tag::Short(&[1]))];
+        let tags: Vec<_> = tags
+            .into_iter()
+            .chain([(262, Tag::Short(&[2])), (277, Tag::Short(&[3])), (42113, Tag::Text("255"))])
+            .collect();
         let file = tiff(&[TiffPage { tags: &tags, chunks: &[image.to_vec()], is_tiled: false }], None);
         write(&temp.path("src/a").join(format!("{number}.tif")), &file);
     }
@@ -324,10 +327,14 @@ fn bytes_without_data_are_masked() {
     let deviation = [(8.0f64 / 3.0).sqrt(), (1400.0f64 / 3.0).sqrt(), 5000f64.sqrt()];
     assert!(manifest.std.iter().zip(deviation).all(|(found, std)| (found - std / 255.0).abs() < 1e-12));
     let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    let mut stored: Vec<Vec<u8>> = (0..2).map(|id| split.record(id, &mut Vec::new()).unwrap().0.encoded.to_vec()).collect();
+    let mut stored: Vec<Vec<u8>> =
+        (0..2).map(|id| split.record(id, &mut Vec::new()).unwrap().0.encoded.to_vec()).collect();
     stored.sort();
     assert_eq!(stored, [[1, 10, 100, 3, 20, 100], [3, 30, 150, 5, 60, 250]]);
-    mentions(stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err(), &["value 0", "convert the images again"]);
+    mentions(
+        stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err(),
+        &["value 0", "convert the images again"],
+    );
 
     // Commands that measure again do not know the missing pixels.
     let copy = ReshapeOptions { shards: 1, jobs: 1, progress: false, ..ReshapeOptions::default() };

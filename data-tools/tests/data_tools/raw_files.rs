@@ -164,8 +164,12 @@ fn pages(values: &[Vec<u8>], next: Option<usize>, kinds: &[u32]) -> Vec<u8> {
     let tags: Vec<Vec<(u16, Tag<'_>)>> = kinds
         .iter()
         .map(|kind| {
-            let shape = [(254, Tag::Long(kind)), (256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (258, Tag::Short(&[16]))];
-            shape.into_iter().chain([(259, Tag::Short(&[1])), (262, Tag::Short(&[1])), (277, Tag::Short(&[1]))]).collect()
+            let shape =
+                [(254, Tag::Long(kind)), (256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (258, Tag::Short(&[16]))];
+            shape
+                .into_iter()
+                .chain([(259, Tag::Short(&[1])), (262, Tag::Short(&[1])), (277, Tag::Short(&[1]))])
+                .collect()
         })
         .collect();
     let chunks: Vec<[Vec<u8>; 1]> = values.iter().map(|value| [value.clone()]).collect();
