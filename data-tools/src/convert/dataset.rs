@@ -14,7 +14,7 @@ use super::order::Task;
 use super::shard_writer::explain_full;
 use super::summary::{SKIPPED, SampleStats};
 use crate::error::Error;
-use crate::image::band_stats::BandStats;
+use crate::image::band_stats::Histograms;
 use crate::options::OnBad;
 use crate::source::Source;
 use crate::splits::TRAIN;
@@ -36,19 +36,21 @@ struct Split {
 }
 
 impl ConvertedDataset {
-    /// Combines the finished shards in the order of `tasks`. `counts` has the histograms of their images.
+    /// Combines the finished shards in the order of `tasks`.
     pub fn from_shards(
         source: &dyn Source,
         tasks: &[Task],
-        (finished, counts): (BTreeMap<String, Finished>, BandStats),
+        (finished, histograms): (BTreeMap<String, Finished>, Histograms),
         mut bands: Bands,
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
+        if let Some(train) = source.splits().iter().position(|split| split.name == TRAIN) {
+            histograms.put_into(&mut splits[train].tally.bands, TRAIN)?;
+        }
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
-                split.tally.bands.merge(&counts, Path::new(TRAIN))?;
                 (mean, std) = match split.tally.bands.is_empty() {
                     true => split.tally.moments.finish(),
                     false => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
@@ -156,12 +158,6 @@ impl Finished {
         let index = index_path(&dir.join(&shard.file));
         let index_bytes = size(&index).map_err(|e| Error::io("read", &index, e))?;
         Ok(Finished { shard, index_bytes, tally, limits: numbers(limits), fill: fill.to_vec() })
-    }
-
-    /// Adds the histograms to `all` and drops them.
-    pub fn move_counts_to(&mut self, all: &mut BandStats) -> Result<(), Error> {
-        let counts = self.tally.bands.take_counts();
-        all.merge(&counts, Path::new(&self.shard.file))
     }
 
     /// Returns true if this shard can be kept with the given options. A shard with left-out images is only kept if

@@ -9,7 +9,7 @@ use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
-use crate::image::band_stats::BandStats;
+use crate::image::band_stats::Histograms;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
@@ -55,8 +55,8 @@ pub(super) struct Conversion<'a> {
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
-    /// The histograms of all finished shards together, moved out of `finished`.
-    counts: Mutex<BandStats>,
+    /// The histograms of the shards in `finished`.
+    histograms: Histograms,
     spent: Mutex<ThreadTimes>,
     /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
@@ -115,8 +115,8 @@ impl<'a> Conversion<'a> {
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
         limit.check_estimate(dir, survey.needed)?;
         let fill = survey.fill(source, target, options)?.to_vec();
-        let mut counts = BandStats::default();
-        finished.values_mut().try_for_each(|shard| shard.move_counts_to(&mut counts))?;
+        let histograms = Histograms::default();
+        finished.values_mut().try_for_each(|shard| histograms.take(&mut shard.tally.bands, dir))?;
         Ok(Conversion {
             source,
             dir,
@@ -132,7 +132,7 @@ impl<'a> Conversion<'a> {
             journal,
             tasks,
             finished: Mutex::new(finished),
-            counts: Mutex::new(counts),
+            histograms,
             spent: Mutex::default(),
             spare: Mutex::default(),
         })
@@ -169,10 +169,9 @@ impl<'a> Conversion<'a> {
         *lock(&self.spent)
     }
 
-    /// Returns the finished shards by name, and their histograms together.
-    pub fn into_finished(self) -> (BTreeMap<String, Finished>, BandStats) {
-        let finished = self.finished.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (finished, self.counts.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the finished shards by name, and their histograms.
+    pub fn into_finished(self) -> (BTreeMap<String, Finished>, Histograms) {
+        (self.finished.into_inner().unwrap_or_else(PoisonError::into_inner), self.histograms)
     }
 
     /// Runs `part` and adds its duration to the field that `sum` selects.
@@ -233,7 +232,7 @@ impl<'a> Conversion<'a> {
             dir::sync(self.dir)?;
             journal.add(&finished, self.needed())?;
         }
-        finished.iter_mut().try_for_each(|shard| shard.move_counts_to(&mut lock(&self.counts)))?;
+        finished.iter_mut().try_for_each(|shard| self.histograms.take(&mut shard.tally.bands, self.dir))?;
         lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
         Ok(())
     }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use base::text::shown;
 use loaders::{Bands, Dtype};
@@ -142,12 +143,6 @@ impl BandStats {
         Ok(())
     }
 
-    /// Moves the histograms out. They are large, and unlike the moments of floats they can be merged in any order.
-    pub fn take_counts(&mut self) -> BandStats {
-        let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
-        BandStats { dtype: self.dtype, bands: self.bands.iter_mut().map(take).collect() }
-    }
-
     pub fn is_empty(&self) -> bool {
         self.bands.is_empty()
     }
@@ -186,6 +181,35 @@ impl BandStats {
         let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
         bands.percentiles =
             PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+    }
+}
+
+/// The histograms of many shards together. They are large, and unlike moments of floats they can be merged in any order. So threads
+/// move them here, and keep only the rest of the statistics of each shard.
+#[derive(Default)]
+pub(crate) struct Histograms {
+    all: Mutex<BandStats>,
+}
+
+impl Histograms {
+    /// Moves the histograms out of the statistics of `shard`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`BandStats::merge`].
+    pub fn take(&self, stats: &mut BandStats, shard: &Path) -> Result<(), Error> {
+        let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
+        let counts = BandStats { dtype: stats.dtype, bands: stats.bands.iter_mut().map(take).collect() };
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
+    }
+
+    /// Adds all histograms to the merged statistics of these shards.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`BandStats::merge`].
+    pub fn put_into(self, stats: &mut BandStats, split: &str) -> Result<(), Error> {
+        stats.merge(&self.all.into_inner().unwrap_or_else(PoisonError::into_inner), Path::new(split))
     }
 }
 
@@ -373,14 +397,14 @@ mod tests {
 
     fn measured(dtype: Dtype, channels: usize, images: &[Vec<u8>], nodata: Option<f64>) -> (Bands, Vec<f64>, Vec<f64>) {
         let values = Values { dtype, channels, width: 1 };
-        let mut all = BandStats::default();
+        let (mut all, histograms) = (BandStats::default(), Histograms::default());
         for image in images {
             let mut one = BandStats::default();
             one.add(values, image, nodata);
-            let counts = one.take_counts();
+            histograms.take(&mut one, Path::new("shard")).unwrap();
             all.merge(&one, Path::new("shard")).unwrap();
-            all.merge(&counts, Path::new("shard")).unwrap();
         }
+        histograms.put_into(&mut all, "train").unwrap();
         let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
         let mut bands = Bands { dtype, channels: Some(channels as u32), ..Bands::default() };

@@ -14,7 +14,7 @@ use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
-use crate::image::band_stats::BandStats;
+use crate::image::band_stats::{BandStats, Histograms};
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
@@ -125,13 +125,17 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
         lengths.flat_map(|(split, (name, len))| split_tasks(split, name, len, options.shards)).collect();
     let samples = plan.targets.iter().map(|target| target.picks.len() as u64).sum();
     let progress = Progress::new("copying", Some(samples), options.progress);
+    let histograms = Histograms::default();
     let done = pool::run(tasks.len(), options.jobs, |i| {
         let (counter, pixels, framed, learnt) =
             (progress.counter(), PixelDecoder::default(), Vec::new(), ImageStats::default());
-        Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt }.run(staging.dir())
+        let writer = Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt };
+        let mut written = writer.run(staging.dir())?;
+        histograms.take(&mut written.learnt.bands, Path::new(&tasks[i].name))?;
+        Ok(written)
     })?;
     drop(progress);
-    let (manifest, note) = manifest(plan, &tasks, done)?;
+    let (manifest, note) = manifest(plan, &tasks, done, histograms)?;
     manifest.write(staging.dir())?;
     staging.publish()?;
     let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
@@ -283,13 +287,21 @@ impl ImageStats {
 }
 
 /// Returns the content of `dataset.json`, and a note if it no longer names the nodata value.
-fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Result<(Manifest, Option<String>), Error> {
+fn manifest(
+    plan: &ReshapePlan,
+    tasks: &[Task],
+    done: Vec<WrittenShard>,
+    histograms: Histograms,
+) -> Result<(Manifest, Option<String>), Error> {
     let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
     for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
         let (split, all) = &mut splits[task.split];
         all.merge(learnt, Path::new(&task.name))?;
         split.count += shard.count;
         split.shards.push(shard);
+    }
+    if let Some(train) = plan.targets.iter().position(|target| target.name == TRAIN) {
+        histograms.put_into(&mut splits[train].1.bands, TRAIN)?;
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
