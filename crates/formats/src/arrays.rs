@@ -26,7 +26,7 @@ pub const FAILED: u64 = u64::MAX;
 const MAX_DEPTH: usize = 8;
 /// Maximum number of arrays.
 const MAX_ARRAYS: usize = 10_000;
-/// The limit for the length of all names of arrays together.
+/// Maximum length of all array names together.
 const MAX_NAMES: usize = 1 << 20;
 /// CPU time for the answer to one request.
 const REQUEST_SECONDS: u64 = 120;

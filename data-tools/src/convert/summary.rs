@@ -189,11 +189,11 @@ impl SampleStats {
         let files = |count: u64| text::plural(count, "TIFF file");
         let pages = (self.more_pages > 0).then(|| {
             let files = files(self.more_pages);
-            format!("{files} with several pages, of which only the first is stored: --page chooses another one, or all")
+            format!("{files} with several pages: only the first page is stored; choose another or all with --page")
         });
         let nodata = (self.unused_nodata > 0).then(|| {
             let files = files(self.unused_nodata);
-            format!("{files} of grey or RGB bytes with a nodata value, which was ignored: --nodata V uses it")
+            format!("{files} with 8 bits and a nodata value, which was ignored; --nodata V leaves these pixels out")
         });
         pages.into_iter().chain(nodata).collect()
     }

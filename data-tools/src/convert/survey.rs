@@ -60,7 +60,7 @@ impl Kind {
         Kind { dtype: sample.dtype, channels: sample.channels, nodata, filename, nodata_file }
     }
 
-    /// Takes the nodata value of another image if this one has none.
+    /// Returns this kind, with the nodata value of `other` if it has none of its own.
     fn with_nodata_of(self, other: &Kind) -> Self {
         match (self.nodata, other.nodata) {
             (None, Some(_)) => Kind { nodata: other.nodata, nodata_file: other.nodata_file.clone(), ..self },

@@ -184,15 +184,15 @@ impl BandStats {
     }
 }
 
-/// The histograms of many shards together. They are large, and unlike moments of floats they can be merged in any order. So threads
-/// move them here, and keep only the rest of the statistics of each shard.
+/// The sum of the histograms of many shards. A histogram is large, and histograms can be added in any order, unlike moments of floats.
+/// So each thread moves the histograms of a finished shard here.
 #[derive(Default)]
 pub(crate) struct Histograms {
     all: Mutex<BandStats>,
 }
 
 impl Histograms {
-    /// Moves the histograms out of the statistics of `shard`.
+    /// Moves the histograms of a shard here. The rest of `stats` stays.
     ///
     /// # Errors
     ///

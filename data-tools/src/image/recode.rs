@@ -149,7 +149,7 @@ impl<'a> Recoder<'a> {
         made
     }
 
-    /// Stores the pixels of a raw image in the record. `length` is the size of its file, or 0 if it has none of its own.
+    /// Stores the pixels of a raw image in the record. `length` is the size of its file, or 0 if the file has many images.
     fn store_raw(&mut self, image: RawImage, length: usize, sample: &mut Sample) -> Result<(), String> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
         if self.target.to_8bit.is_some() && !is_bytes {

@@ -35,7 +35,7 @@ pub(crate) struct Described {
     pub descr: String,
     /// Entries along the first axis that are stored together.
     pub chunk_rows: usize,
-    /// Number of values that are compressed together. 0 if none are.
+    /// Number of values in a compressed chunk. 0 if the values are not compressed.
     pub chunk_values: usize,
     /// Number of values to decompress for one entry along the first axis. They belong to `chunk_rows` entries.
     pub group_values: usize,

@@ -242,7 +242,7 @@ impl Layout {
     /// Returns the estimated time for decoding the page.
     fn seconds(&self, file: &[u8]) -> f64 {
         let values = (self.values_in_chunk() as u64).saturating_mul(self.places.len() as u64);
-        // If strips or tiles share bytes of the file, these are read again for each of them.
+        // If strips or tiles overlap in the file, the shared bytes are decompressed more than once.
         let stored = self.places.iter().fold(0u64, |sum, (_, length)| sum.saturating_add(*length));
         let repeated = stored.saturating_sub(file.len() as u64);
         let bytes = values.saturating_mul(self.samples.dtype().bytes() as u64).saturating_add(repeated);
@@ -407,7 +407,7 @@ impl Layout {
     }
 }
 
-/// Reads the text of a nodata value. C libraries write NaN and infinities in many ways.
+/// Parses a nodata value. C libraries write NaN and infinities in many ways.
 fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
     let text = text.trim_matches(['\0', ' ', '\t', '\n', '\r']);
     let lower = text.to_lowercase();

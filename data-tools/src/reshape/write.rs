@@ -357,7 +357,7 @@ pub struct ReshapeSummary {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// What the statistics do not say, if anything.
+    /// A message if the new statistics include pixels without data.
     pub note: Option<String>,
     /// Total size of the shards in bytes.
     pub bytes: u64,

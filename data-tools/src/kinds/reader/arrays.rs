@@ -164,7 +164,7 @@ impl Array {
         Ok(())
     }
 
-    /// Returns how many images the file stores together and how many values these have, if it has such groups.
+    /// Returns how many images are compressed together, and how many values these have. Returns `None` if each is compressed alone.
     pub(crate) fn group(&self) -> Option<(usize, usize)> {
         match &self.values {
             ArrayValues::Hdf5 { file, number } => {

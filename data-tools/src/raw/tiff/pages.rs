@@ -1,4 +1,4 @@
-//! The pages of a TIFF: chooses one, or decodes all of them as bands of one image.
+//! Decodes the chosen page of a TIFF, or all pages as bands of one image.
 
 use std::io::Cursor;
 
@@ -9,7 +9,7 @@ use tiff::tags::Tag;
 use super::{Layout, fault};
 use crate::raw::{Page, RawImage, RawOptions, check_bands};
 
-/// Upper bound for the time to read an entry of a directory, or the place of a strip or tile.
+/// Upper bound for the time to read a directory entry, or the offset of a strip or tile.
 const SECONDS_PER_ENTRY: f64 = 1e-7;
 /// The bits of NewSubfileType for a smaller copy of another page and for a mask.
 const COPY_OR_MASK: u32 = 0b101;
@@ -148,7 +148,7 @@ fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) ->
     Ok(whole)
 }
 
-/// Returns the number of entries of the directory at this offset.
+/// Returns how many entries the directory at this offset has.
 fn entries(file: &[u8], start: u64) -> Option<u64> {
     let directory = file.get(usize::try_from(start).ok()?..)?;
     Some(match file {
