@@ -215,7 +215,11 @@ impl Survey {
             let parts = pool::run(starts.len(), options.jobs, |part| measure(starts[part]))?;
             parts.iter().try_for_each(|part| all.merge(part, Path::new(TRAIN)))?;
         }
-        all.means().map_err(|band| dataset::without_data(&splits[split].name, band))
+        let name = &splits[split].name;
+        if all.is_empty() {
+            return Err(Error::input(Path::new(name), "no image of this split can be used"));
+        }
+        all.means().map_err(|band| dataset::without_data(name, band))
     }
 }
 
