@@ -11,7 +11,6 @@ use crate::transform::call::{Arguments, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
-use base::text::did_you_mean;
 
 /// `select_bands(3, 2, 1)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Numbers count from 0. Names
 /// are those of dataset.json. A band may be repeated.
