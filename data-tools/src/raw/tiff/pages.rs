@@ -15,7 +15,7 @@ const SECONDS_PER_ENTRY: f64 = 1e-7;
 const COPY_OR_MASK: u32 = 0b101;
 
 /// Returns true if there are more pages than the first, apart from smaller copies and masks. Examines only a few.
-pub(super) fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
+pub fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
     /// More copies than any program writes: each has half the size of the one before.
     const COPIES: usize = 32;
     let Ok(mut pages) = Pages::open(file, limits) else { return false };
@@ -24,7 +24,7 @@ pub(super) fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
 }
 
 /// Decodes one page, or all pages as bands of one image.
-pub(super) fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
+pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
     let mut pages = Pages::open(file, limits)?;
     match options.page {
         Page::Number(number) => {
