@@ -244,6 +244,44 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
     }
 }
 
+/// Values in other files are never read, a long list of arrays is an error, and so are images that must be decompressed many times.
+#[test]
+fn hostile_hdf5_files_are_refused() {
+    use hdf5_metno::File;
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name);
+    let convert = |file: &str, images: &str| {
+        let mut command =
+            trireme(0, &["data", "convert", "hdf5", file, "out", "--images", images, "--labels", "labels"]);
+        command.current_dir(folder.path());
+        start(command).wait(PATIENCE)
+    };
+    let labelled = |name: &str, labels: usize| {
+        let file = File::create(path(name)).unwrap();
+        file.new_dataset::<i64>().shape(labels).create("labels").unwrap().write_raw(&vec![0i64; labels]).unwrap();
+        file
+    };
+    {
+        let other = File::create(path("other.h5")).unwrap();
+        other.new_dataset::<u16>().shape((4, 5, 6)).create("x").unwrap().write_raw(&[7u16; 120]).unwrap();
+        let file = labelled("virtual.h5", 4);
+        let seen = file.new_dataset::<u16>().virtual_map("other.h5", "x", (4, 5, 6), .., (4, 5, 6), ..);
+        seen.shape((4, 5, 6)).create("seen").unwrap();
+        // 300 names of 60,000 letters do not fit into the line that lists them.
+        let names = labelled("names.h5", 4);
+        for number in 0..300 {
+            let name = format!("{number:03}{}", "a".repeat(60_000));
+            names.new_dataset::<u8>().shape(1).create(name.as_str()).unwrap();
+        }
+        let large = labelled("large.h5", 70);
+        let images = large.new_dataset::<u8>().chunk((70, 1024, 1024)).deflate(1).shape((70, 1024, 1024));
+        images.create("images").unwrap().write_raw(&vec![0u8; 70 << 20]).unwrap();
+    }
+    says(&convert("virtual.h5", "seen"), 1, &["no array `seen`", "values in other files"]);
+    says(&convert("names.h5", "x"), 1, &["names.h5", "names more than 1048576 bytes"]);
+    says(&convert("large.h5", "images"), 1, &["large.h5", "70 entries are compressed together", "70.0 MiB"]);
+}
+
 /// HDF5 files are read by a child process of the conversion, so this test needs the program.
 #[test]
 fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
@@ -265,13 +303,15 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         images.write_raw(&values).unwrap();
         group.new_dataset::<i64>().shape(4).create("kinds").unwrap().write_raw(&[0i64, 1, 0, 1]).unwrap();
         group.new_dataset::<f32>().shape(4).create("floats").unwrap().write_raw(&[0f32; 4]).unwrap();
+        group.new_dataset::<bool>().shape(4).create("flags").unwrap().write_raw(&[true, false, true, true]).unwrap();
         group.link_soft("scans", "alias").unwrap();
         group.link_external("other.h5", "x", "outside").unwrap();
         let other = File::create(path("other.h5")).unwrap();
         other.new_dataset::<u16>().shape((4, 5, 6)).create("x").unwrap().write_raw(&values[..120]).unwrap();
     }
     let convert = |images: &str, labels: &str, out: &str| {
-        run(&["data", "convert", "hdf5", "scans.h5", out, "--shards", "1", "--images", images, "--labels", labels])
+        let arrays = ["--images", images, "--labels", labels, "--layout", "NCHW"];
+        run(&[&["data", "convert", "hdf5", "scans.h5", out, "--shards", "1"][..], &arrays].concat())
     };
     says(&convert("/deep/scans", "deep/kinds", "out"), 0, &["train 4 in 1 shard"]);
     says(&run(&["data", "verify", "out"]), 0, &["all good"]);
@@ -291,6 +331,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         );
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
+    says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
     // One file per image, in a table.
     {
         let one = File::create(path("one.h5")).unwrap();

@@ -11,6 +11,10 @@ const MAX_HEADER: usize = 1 << 16;
 /// How many bytes to read from a file so that they include any header up to [`MAX_HEADER`] bytes.
 pub(crate) const MAX_VALUES_START: usize = MAX_HEADER + 12;
 
+/// How the header of an image begins. NumPy writes this key last, and readers must accept any order. So the program knows the order of
+/// the axes of its own files, whatever their lengths are.
+const OWN_IMAGE: &str = "{'shape'";
+
 /// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
 pub const HEADER_BYTES: usize = 128;
 
@@ -24,6 +28,8 @@ pub(crate) struct Header<'a> {
     pub fortran_order: bool,
     /// Offset of the values in the file.
     pub start: usize,
+    /// True if [`image_file`] wrote the file, so the shape is (H, W, C).
+    pub is_own_image: bool,
 }
 
 impl<'a> Header<'a> {
@@ -39,7 +45,8 @@ impl<'a> Header<'a> {
         let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
         let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
         let shape = axes.ok_or_else(|| format!("the shape ({shape}) cannot be read"))?;
-        Ok(Self { descr, shape, fortran_order: order.starts_with("True"), start })
+        let is_own_image = header.starts_with(OWN_IMAGE);
+        Ok(Self { descr, shape, fortran_order: order.starts_with("True"), start, is_own_image })
     }
 }
 
@@ -56,7 +63,7 @@ fn text(bytes: &[u8]) -> Option<(&str, usize)> {
 
 /// Returns the [`HEADER_BYTES`] bytes before the values of a table of f32.
 pub fn f32_header(rows: usize, columns: usize) -> Vec<u8> {
-    header("<f4", &[rows, columns])
+    padded(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"))
 }
 
 /// Returns the file of an image (H, W, C) with these little-endian values.
@@ -67,14 +74,13 @@ pub(crate) fn image_file(dtype: Dtype, spec: ImageSpec, values: &[u8]) -> Vec<u8
         Dtype::I16 => "<i2",
         Dtype::F32 => "<f4",
     };
-    let shape = [spec.height, spec.width, spec.channels].map(|axis| axis as usize);
-    [&header(descr, &shape), values].concat()
+    let ImageSpec { height, width, channels, .. } = spec;
+    let text = format!("{OWN_IMAGE}: ({height}, {width}, {channels}), 'descr': '{descr}', 'fortran_order': False, }}");
+    [&padded(&text), values].concat()
 }
 
 /// Returns the [`HEADER_BYTES`] bytes before the values of an array.
-fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
-    let shape: String = shape.iter().map(|axis| format!("{axis}, ")).collect();
-    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end_matches(", "));
+fn padded(text: &str) -> Vec<u8> {
     let mut head = [MAGIC, &[1, 0]].concat();
     head.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());
     head.extend(text.as_bytes());

@@ -143,6 +143,10 @@ impl ConvertOptions {
         if let Some(name) = self.bands.given().filter(|_| self.to_8bit.is_some()) {
             return usage(format!("--to-8bit and --{name} cannot be combined: --to-8bit makes RGB images of bytes"));
         }
+        let names = &self.band_names;
+        if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            return usage(format!("--band-names has `{name}` twice; expected a different name for each band"));
+        }
         match self.validation_fraction {
             Some(share) if !(share > 0.0 && share < 1.0) => {
                 usage(format!("validation fraction {share} requested; expected a number above 0 and below 1"))
@@ -244,6 +248,7 @@ mod tests {
             (ConvertOptions { quality: Some(101), ..good.clone() }, "quality 101"),
             (ConvertOptions { quality: Some(90), raw: true, ..good.clone() }, "--quality and --raw"),
             (ConvertOptions { entry_points: true, raw: true, ..good.clone() }, "--entry-points and --raw"),
+            (ConvertOptions { band_names: ["a", "b", "a"].map(String::from).to_vec(), ..good.clone() }, "`a` twice"),
             (ConvertOptions { validation_fraction: Some(1.0), ..good.clone() }, "validation fraction 1"),
             (ConvertOptions { validation_fraction: Some(f64::NAN), ..good.clone() }, "validation fraction NaN"),
         ] {

@@ -339,7 +339,7 @@ pub struct Convert {
     /// Page of a TIFF, from 1, or all: the bands of all pages are one image [default: 1]
     #[arg(long, value_name = "N|all", value_parser = raw::page, conflicts_with = "to_8bit")]
     pub page: Option<raw::Page>,
-    /// Order of the axes in arrays [default: the bands are the axis of length 1 or 3, or else the shortest one]
+    /// Order of the axes in arrays [default: the bands are the axis of length 1 or 3, or one three times shorter than both others]
     #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
     pub layout: Option<raw::Layout>,
     /// HDF5: name of the array of images, such as /data/images. `--labels` then names the array of labels

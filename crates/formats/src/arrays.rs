@@ -26,6 +26,8 @@ pub const FAILED: u64 = u64::MAX;
 const MAX_DEPTH: usize = 8;
 /// Maximum number of arrays.
 const MAX_ARRAYS: usize = 10_000;
+/// Maximum length of all array names together.
+const MAX_NAMES: usize = 1 << 20;
 /// CPU time for the answer to one request.
 const REQUEST_SECONDS: u64 = 120;
 /// Memory for decompressed chunks, so that reading a block of entries one by one decompresses it once.
@@ -40,9 +42,9 @@ pub fn serve(path: &Path, input: impl BufRead, mut output: impl Write) -> io::Re
     limit_time()?;
     let opened = hdf5::File::with_options().with_fapl(|access| access.chunk_cache(521, CHUNK_CACHE, 1.0)).open(path);
     let arrays = opened.and_then(|file| {
-        let mut arrays = Vec::new();
-        find(&*file, "", 0, &mut arrays)?;
-        Ok(arrays)
+        let mut found = Found::default();
+        found.add(&file, "", 0)?;
+        Ok(found.arrays)
     });
     let arrays = match arrays {
         Ok(arrays) => arrays,
@@ -84,36 +86,71 @@ fn limit_time() -> io::Result<()> {
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
 }
 
-/// Adds the arrays below a group.
-fn find(group: &Group, path: &str, depth: usize, found: &mut Vec<(String, Dataset)>) -> hdf5::Result<()> {
-    let mut names = Vec::new();
-    group.iter_visit_default(|name, info| {
-        if info.link_type == LinkType::Hard {
-            names.push(name.to_string());
-        }
-        Ok(())
-    })?;
-    names.sort();
-    for name in names {
-        let full = format!("{path}{name}");
-        if let Ok(array) = group.dataset(&name) {
-            found.push((full, array));
-        } else if let Ok(inner) = group.group(&name)
-            && depth < MAX_DEPTH
-        {
-            find(&inner, &format!("{full}/"), depth + 1, found)?;
-        }
-        if found.len() > MAX_ARRAYS {
-            return Err(format!("the file has more than {MAX_ARRAYS} arrays").into());
-        }
-    }
-    Ok(())
+/// The arrays of a file with their names.
+#[derive(Default)]
+struct Found {
+    arrays: Vec<(String, Dataset)>,
+    /// Length of all names together.
+    names: usize,
 }
 
+impl Found {
+    /// Adds the arrays below a group.
+    fn add(&mut self, group: &Group, path: &str, depth: usize) -> hdf5::Result<()> {
+        let mut names = Vec::new();
+        group.iter_visit_default(|name, info| {
+            if info.link_type == LinkType::Hard {
+                names.push(name.to_string());
+            }
+            Ok(())
+        })?;
+        names.sort();
+        for name in names {
+            let full = format!("{path}{name}");
+            if let Ok(array) = group.dataset(&name) {
+                if is_inside(&array) {
+                    self.names += full.len();
+                    self.arrays.push((full, array));
+                }
+            } else if let Ok(inner) = group.group(&name)
+                && depth < MAX_DEPTH
+            {
+                self.add(&inner, &format!("{full}/"), depth + 1)?;
+            }
+            if self.arrays.len() > MAX_ARRAYS || self.names > MAX_NAMES {
+                let what =
+                    format!("the file has more than {MAX_ARRAYS} arrays, or their names more than {MAX_NAMES} bytes");
+                return Err(what.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if the values are in the file itself. The shape of a virtual data set must not be asked before: libhdf5 opens other
+/// files for it.
+fn is_inside(array: &Dataset) -> bool {
+    matches!(array.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked)
+        && array.dcpl().and_then(|list| list.get_external()).is_ok_and(|files| files.is_empty())
+}
+
+/// Describes an array. An image may be in several chunks, which other images share. Chunks without filters are read in part, so they do
+/// not count.
 fn describe(name: &str, array: &Dataset) -> Value {
-    let chunk = array.chunk().and_then(|chunk| Some((chunk.first().copied()?, chunk.iter().product::<usize>())));
-    let (rows, values) = chunk.unwrap_or((1, 0));
-    json!({"name": name, "shape": array.shape(), "descr": numpy_type(array), "chunk_rows": rows, "chunk_values": values})
+    let shape = array.shape();
+    let chunk = array.chunk().filter(|chunk| !array.filters().is_empty() && chunk.len() == shape.len());
+    let (rows, values, group) = chunk.filter(|chunk| chunk.first().is_some()).map_or((1, 0, 0), |chunk| {
+        // The chunks that an entry along the first axis needs.
+        let needed = |(&length, &side): (&usize, &usize)| length.div_ceil(side.max(1)).saturating_mul(side);
+        let across = shape.iter().zip(&chunk).skip(1).map(needed);
+        (chunk[0], product(chunk.iter().copied()), product(across).saturating_mul(chunk[0]))
+    });
+    let descr = numpy_type(array);
+    json!({"name": name, "shape": shape, "descr": descr, "chunk_rows": rows, "chunk_values": values, "group_values": group})
+}
+
+fn product(numbers: impl Iterator<Item = usize>) -> usize {
+    numbers.fold(1, usize::saturating_mul)
 }
 
 /// Returns the type as NumPy writes it for little-endian values, or HDF5's description of another type.
@@ -133,13 +170,6 @@ fn numpy_type(array: &Dataset) -> String {
 
 /// Returns `count` entries along the first axis as little-endian bytes.
 fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> {
-    let layout = array.layout();
-    let outside = array.dcpl().and_then(|list| list.get_external()).map_or(true, |files| !files.is_empty());
-    if outside || !matches!(layout, Layout::Compact | Layout::Contiguous | Layout::Chunked) {
-        return Err(
-            "the values are stored in other files, which are never read; copy them into one file (h5repack)".into()
-        );
-    }
     let descriptor = array.dtype().and_then(|dtype| dtype.to_descriptor()).map_err(|e| e.to_string())?;
     match descriptor {
         TypeDescriptor::Unsigned(IntSize::U1) => entries(array, first, count, u8::to_le_bytes),
@@ -151,7 +181,8 @@ fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> 
         TypeDescriptor::Integer(IntSize::U4) => entries(array, first, count, i32::to_le_bytes),
         TypeDescriptor::Integer(IntSize::U8) => entries(array, first, count, i64::to_le_bytes),
         TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
-        TypeDescriptor::Boolean => entries(array, first, count, |value: bool| [u8::from(value)]),
+        // The file may have other values than 0 and 1, which `bool` must not have.
+        TypeDescriptor::Boolean => entries(array, first, count, u8::to_le_bytes),
         other => Err(format!("values of the type {other} are not read")),
     }
 }

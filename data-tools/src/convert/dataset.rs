@@ -14,6 +14,7 @@ use super::order::Task;
 use super::shard_writer::explain_full;
 use super::summary::{SKIPPED, SampleStats};
 use crate::error::Error;
+use crate::image::band_stats::Histograms;
 use crate::options::OnBad;
 use crate::source::Source;
 use crate::splits::TRAIN;
@@ -23,6 +24,8 @@ pub(super) struct ConvertedDataset {
     pub manifest: Manifest,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
+    /// A message for each property of files that was ignored.
+    pub notes: Vec<String>,
 }
 
 /// A split with the statistics of its samples.
@@ -37,20 +40,28 @@ impl ConvertedDataset {
     pub fn from_shards(
         source: &dyn Source,
         tasks: &[Task],
-        finished: BTreeMap<String, Finished>,
+        (finished, histograms): (BTreeMap<String, Finished>, Histograms),
         mut bands: Bands,
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
+        if let Some(train) = source.splits().iter().position(|split| split.name == TRAIN) {
+            histograms.put_into(&mut splits[train].tally.bands, TRAIN)?;
+        }
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
-                (mean, std) = match bands.need_version() {
-                    true => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
-                    false => split.tally.moments.finish(),
+                (mean, std) = match split.tally.bands.is_empty() {
+                    true => split.tally.moments.finish(),
+                    false => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
                 };
                 split.manifest.measured = Some(split.tally.measured).filter(|&n| n < split.manifest.count);
             }
+        }
+        let mut ignored = SampleStats::default();
+        for Split { tally, .. } in &splits {
+            ignored.more_pages += tally.more_pages;
+            ignored.unused_nodata += tally.unused_nodata;
         }
         let converted = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped));
         let lines = source.skipped().iter().cloned().chain(converted);
@@ -66,7 +77,7 @@ impl ConvertedDataset {
             std,
             splits: names.zip(splits.into_iter().map(|split| split.manifest)).collect(),
         };
-        Ok(ConvertedDataset { manifest, skipped })
+        Ok(ConvertedDataset { manifest, skipped, notes: ignored.notes() })
     }
 
     /// Writes `dataset.json`, and the list of left-out samples if there are any. `needed` is the size of the output for
@@ -130,14 +141,23 @@ pub(super) struct Finished {
     /// versions have zeros.
     #[serde(default)]
     pub limits: [f64; 4],
+    /// For each band, the value that replaced nodata values. Empty if there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fill: Vec<f64>,
 }
 
 impl Finished {
     /// Describes a shard that was just written to `dir`.
-    pub fn new(dir: &Path, shard: ShardManifest, tally: SampleStats, limits: &Limits) -> Result<Self, Error> {
+    pub fn new(
+        dir: &Path,
+        shard: ShardManifest,
+        tally: SampleStats,
+        limits: &Limits,
+        fill: &[f64],
+    ) -> Result<Self, Error> {
         let index = index_path(&dir.join(&shard.file));
         let index_bytes = size(&index).map_err(|e| Error::io("read", &index, e))?;
-        Ok(Finished { shard, index_bytes, tally, limits: numbers(limits) })
+        Ok(Finished { shard, index_bytes, tally, limits: numbers(limits), fill: fill.to_vec() })
     }
 
     /// Returns true if this shard can be kept with the given options. A shard with left-out images is only kept if
@@ -189,7 +209,7 @@ mod tests {
         let finished = |limits: &Limits, skipped: &[&str]| {
             let skipped = skipped.iter().map(ToString::to_string).collect();
             let tally = SampleStats { skipped, ..SampleStats::default() };
-            Finished { shard: shard.clone(), index_bytes: 0, tally, limits: numbers(limits) }
+            Finished { shard: shard.clone(), index_bytes: 0, tally, limits: numbers(limits), fill: Vec::new() }
         };
         let can_be_kept = |before: &Limits, skipped: &[&str], on_bad, now: &Limits| {
             finished(before, skipped).can_be_kept(on_bad, now).unwrap()

@@ -15,9 +15,11 @@ use super::journal::Journal;
 use super::order::{self, Order, Task};
 use super::staging::Staging;
 use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
+use super::survey::Survey;
 use super::work::Conversion;
 use super::{journal, pipeline, unpack};
 use crate::error::Error;
+use crate::image::recode::Target;
 use crate::options::ConvertOptions;
 use crate::raw::RawOptions;
 use crate::source::Source;
@@ -117,10 +119,16 @@ impl<'a> Attempt<'a> {
         Ok(Attempt { source, out, options, tasks, started, opening })
     }
 
+    fn target(&self) -> Target<'a> {
+        Target::new(self.options, self.source.png_as_jpeg())
+    }
+
     /// Converts everything in a temporary folder, which is removed if the conversion fails.
     fn once(self) -> Result<ConvertSummary, Error> {
         let staging = Staging::new(self.out)?;
-        let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
+        let survey = Survey::run(self.source, self.target(), self.options)?;
+        let work =
+            Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None, survey)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands)?;
@@ -136,25 +144,28 @@ impl<'a> Attempt<'a> {
         let dir = staging.dir().to_path_buf();
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
+        let mut survey = Survey::run(self.source, self.target(), self.options)?;
         let wanted = |shard: &Finished| {
             let is_kept = shard.can_be_kept(self.options.on_bad, &self.options.limits)?;
             let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_kept) else { return Ok(false) };
             let now = journal::shard_stamp(self.source, &orders[task.split], task, self.options.jobs)?;
-            let is_same = now == shard.tally.stamps;
+            // If an image changes, nodata values of all shards get another value.
+            let fill = survey.fill(self.source, self.target(), self.options)?;
+            let is_same = now == shard.tally.stamps && shard.fill == fill;
             changed += usize::from(!is_same);
             Ok(is_same)
         };
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
         let resumed = kept.len();
-        let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
+        let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
-        staging.keep(!finished.is_empty());
+        staging.keep(!finished.0.is_empty());
         if result.is_err() {
             Journal::discard_unfinished(&dir);
         }
-        let kept = finished.len();
+        let kept = finished.0.len();
         let stopped = |source: Error| self.stopped(source, kept, &dir);
         result.map_err(stopped)?;
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;
@@ -184,7 +195,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn converted(&self, dataset: ConvertedDataset, resumed: usize, mut spent: ThreadTimes) -> ConvertSummary {
-        let ConvertedDataset { manifest, skipped } = dataset;
+        let ConvertedDataset { manifest, skipped, notes } = dataset;
         let train = self.source.splits().iter().find(|s| s.name == TRAIN);
         let requested = self.options.shards;
         spent += self.opening;
@@ -195,7 +206,7 @@ impl<'a> Attempt<'a> {
             fewer_shards_than: train.filter(|s| s.len < requested as u64).map(|_| requested),
             resumed,
             skipped,
-            notes: self.source.notes().to_vec(),
+            notes: [self.source.notes(), &notes].concat(),
             spent,
             elapsed: self.started.elapsed(),
         }

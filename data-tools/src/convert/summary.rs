@@ -144,8 +144,18 @@ pub(super) struct SampleStats {
     /// Sum of hashes of the samples' file stamps, which detects changed files. See `sample_stamp` in `journal.rs`.
     #[serde(default)]
     pub stamps: u64,
+    /// Number of TIFF files with more pages than the one that was read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_pages: u64,
+    /// Number of TIFF files with a nodata value that was ignored.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unused_nodata: u64,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl SampleStats {
@@ -164,12 +174,28 @@ impl SampleStats {
         self.bands.merge(&other.bands, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
+        self.more_pages += other.more_pages;
+        self.unused_nodata += other.unused_nodata;
         self.stamps = self.stamps.wrapping_add(other.stamps);
         if let Some(sizes) = other.sizes {
             self.widen(sizes);
         }
         self.skipped.extend(other.skipped);
         Ok(())
+    }
+
+    /// Returns a message for each property of files that was ignored.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let files = |count: u64| text::plural(count, "TIFF file");
+        let pages = (self.more_pages > 0).then(|| {
+            let files = files(self.more_pages);
+            format!("{files} with several pages: only the first page is stored; choose another or all with --page")
+        });
+        let nodata = (self.unused_nodata > 0).then(|| {
+            let files = files(self.unused_nodata);
+            format!("{files} with 8 bits and a nodata value, which was ignored; --nodata V leaves these pixels out")
+        });
+        pages.into_iter().chain(nodata).collect()
     }
 
     /// Returns the height and width if all images have the same size.

@@ -26,6 +26,8 @@ const SURVEY_SAMPLES: u64 = 16;
 const MEASURED_PIXELS: u64 = 1 << 25;
 /// ... but at least this many images.
 const MEASURED_IMAGES: u64 = 256;
+/// When the mean that replaces nodata values is measured, each thread measures this many parts before they are merged.
+const PARTS_PER_THREAD: usize = 4;
 
 /// Estimates from the samples that were converted beforehand.
 pub(super) struct Survey {
@@ -35,6 +37,8 @@ pub(super) struct Survey {
     pub strides: Vec<u64>,
     /// The kind of the first usable image. All others must have it. `None` only if the conversion will fail.
     pub kind: Option<Kind>,
+    /// The result of [`Survey::fill`].
+    fill: Option<Vec<f64>>,
 }
 
 /// The type, number of bands and nodata value that every image of a data set must have.
@@ -44,13 +48,24 @@ pub(super) struct Kind {
     pub channels: u32,
     /// The value of pixels without data.
     pub nodata: Option<f64>,
-    /// The file that has it, for messages.
+    /// The file that has this type and these bands, for messages.
     filename: String,
+    /// The file that has the nodata value. `filename` if there is none.
+    nodata_file: String,
 }
 
 impl Kind {
     pub fn of(sample: &Sample, nodata: Option<f64>) -> Self {
-        Kind { dtype: sample.dtype, channels: sample.channels, nodata, filename: sample.filename.clone() }
+        let (filename, nodata_file) = (sample.filename.clone(), sample.filename.clone());
+        Kind { dtype: sample.dtype, channels: sample.channels, nodata, filename, nodata_file }
+    }
+
+    /// Returns this kind, with the nodata value of `other` if it has none of its own.
+    fn with_nodata_of(self, other: &Kind) -> Self {
+        match (self.nodata, other.nodata) {
+            (None, Some(_)) => Kind { nodata: other.nodata, nodata_file: other.nodata_file.clone(), ..self },
+            _ => self,
+        }
     }
 
     /// Returns true if `dataset.json` describes the bands.
@@ -58,10 +73,23 @@ impl Kind {
         Bands { dtype: self.dtype, channels: Some(self.channels), ..Bands::default() }.need_version()
     }
 
+    /// Returns true if each band is measured with a histogram. Nodata values are only left out this way.
+    pub fn measures_bands(&self) -> bool {
+        self.needs_bands() || self.nodata.is_some()
+    }
+
+    /// Adds the pixels of a recoded sample. Files such as JPEGs have no pixels without data.
+    pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
+        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
+        let nodata = self.nodata.filter(|_| sample.format == Format::Raw);
+        stats.add(values, recoder.pixels(sample)?, nodata);
+        Ok(())
+    }
+
     pub fn check(&self, found: &Kind) -> Result<(), String> {
         let first = &self.filename;
         // Training takes grey images of bytes as RGB next to RGB images.
-        let are_photos = !self.needs_bands() && !found.needs_bands();
+        let are_photos = !self.measures_bands() && !found.needs_bands();
         if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
                 "expected {} of {}, as in {first}, found {} of {}; all images of a data set need the same type and number of bands: \
@@ -77,8 +105,9 @@ impl Kind {
         };
         match found.nodata {
             Some(nodata) if self.nodata.map(f64::to_bits) != Some(nodata.to_bits()) => Err(format!(
-                "found {}, but {first} has {}; give the value for all images with --nodata",
+                "found {}, but {} has {}; give the value for all images with --nodata",
                 word(found.nodata),
+                self.nodata_file,
                 word(self.nodata)
             )),
             _ => Ok(()),
@@ -87,10 +116,14 @@ impl Kind {
 }
 
 impl Survey {
-    /// Surveys a source on `jobs` threads. Ignores unusable samples, because the conversion reports them.
+    /// Surveys a source. Ignores unusable samples, because the conversion reports them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are names of bands, but not one for each.
     pub fn run(source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Self, Error> {
         let ConvertOptions { limits, jobs, on_bad, .. } = *options;
-        let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None };
+        let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None, fill: None };
         for (split, info) in source.splits().iter().enumerate() {
             let count = SURVEY_SAMPLES.min(info.len);
             let index = |i: usize| i as u64 * info.len / count;
@@ -101,7 +134,8 @@ impl Survey {
             let raw = all.iter().flatten().next_back().is_some_and(|last| last.raw);
             survey.needed = survey.needed.saturating_add((sum(|one| one.bytes) / seen).saturating_mul(info.len));
             survey.strides.push(if raw { 1 } else { stride(info.len, sum(|one| one.area) / seen) });
-            survey.kind = survey.kind.or_else(|| all.into_iter().flatten().next().map(|first| first.kind));
+            let kinds = all.into_iter().flatten().map(|sample| sample.kind);
+            survey.kind = survey.kind.into_iter().chain(kinds).reduce(|first, other| first.with_nodata_of(&other));
         }
         let every =
             source.splits().iter().enumerate().flat_map(|(split, info)| (0..info.len).map(move |index| (split, index)));
@@ -111,11 +145,11 @@ impl Survey {
             }
             survey.kind = SurveyedSample::convert(source, split, index, target, limits)?.map(|first| first.kind);
         }
+        survey.check_names(&options.band_names)?;
         Ok(survey)
     }
 
-    /// Returns an error if there are names of bands, but not one for each.
-    pub fn check_names(&self, names: &[String]) -> Result<(), Error> {
+    fn check_names(&self, names: &[String]) -> Result<(), Error> {
         let Some(kind) = self.kind.as_ref().filter(|_| !names.is_empty()) else { return Ok(()) };
         if !kind.needs_bands() {
             let what = "--band-names does not apply to grey or RGB images of bytes, whose channels have no names";
@@ -132,32 +166,67 @@ impl Survey {
         }
     }
 
-    /// Returns the mean of each band over the split `train` without nodata values, if there is such a value. This reads
-    /// the images of `train` once more. Ignores unusable samples, because the conversion reports them.
-    pub fn fill(&self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Vec<f64>, Error> {
+    /// Returns the mean of each band over the split `train` without nodata values. Empty if there is no such value. The first call
+    /// reads the images of `train`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the first unusable sample, unless they are skipped. Images that change later change the mean, so shards
+    /// that were converted before would have other values.
+    pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
+        if self.fill.is_none() {
+            self.fill = Some(self.measure_fill(source, target, options)?);
+        }
+        Ok(self.fill.as_deref().unwrap_or_default())
+    }
+
+    fn measure_fill(
+        &self,
+        source: &dyn Source,
+        target: Target<'_>,
+        options: &ConvertOptions,
+    ) -> Result<Vec<f64>, Error> {
         let Some(kind) = self.kind.as_ref().filter(|kind| kind.nodata.is_some()) else { return Ok(Vec::new()) };
         let splits = source.splits();
         let split = splits.iter().position(|split| split.name == TRAIN).unwrap_or(0);
-        let tasks = splits[split].len.div_ceil(CHUNK_SAMPLES);
-        let progress = Progress::new("measuring", Some(splits[split].len), options.progress);
-        let parts = pool::run(usize::try_from(tasks).unwrap_or(usize::MAX), options.jobs, |task| {
+        let len = splits[split].len;
+        let progress = Progress::new("measuring", Some(len), options.progress);
+        let measure = |start: u64| {
             let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::new());
             let mut stats = BandStats::default();
-            let start = task as u64 * CHUNK_SAMPLES;
-            for index in start..splits[split].len.min(start + CHUNK_SAMPLES) {
-                let read = source.sample(split, index, &mut sample).is_ok() && recoder.recode(&mut sample).is_ok();
-                if read && kind.check(&Kind::of(&sample, recoder.nodata())).is_ok() {
-                    let (channels, width) = (sample.channels as usize, sample.width as usize);
-                    stats.add(Values { dtype: sample.dtype, channels, width }, &sample.encoded, kind.nodata);
+            for index in start..len.min(start + CHUNK_SAMPLES) {
+                let measured = source.sample(split, index, &mut sample).and_then(|()| {
+                    let recoded = recoder.recode(&mut sample);
+                    let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata())));
+                    let measured = checked.and_then(|()| kind.measure(&mut recoder, &sample, &mut stats));
+                    measured.map_err(|what| unusable(source, split, index, &sample, what))
+                });
+                if options.on_bad == OnBad::Fail {
+                    measured?;
                 }
                 progress.add(1);
             }
             Ok(stats)
-        })?;
+        };
+        let starts: Vec<u64> = (0..len).step_by(CHUNK_SAMPLES as usize).collect();
         let mut all = BandStats::default();
-        parts.iter().try_for_each(|part| all.merge(part, Path::new(TRAIN)))?;
-        all.means().map_err(|band| dataset::without_data(&splits[split].name, band))
+        // Histograms are large, so only a few parts exist at the same time.
+        for starts in starts.chunks(PARTS_PER_THREAD * pool::threads(options.jobs)) {
+            let parts = pool::run(starts.len(), options.jobs, |part| measure(starts[part]))?;
+            parts.iter().try_for_each(|part| all.merge(part, Path::new(TRAIN)))?;
+        }
+        let name = &splits[split].name;
+        if all.is_empty() {
+            return Err(Error::input(Path::new(name), "no image of this split can be used"));
+        }
+        all.means().map_err(|band| dataset::without_data(name, band))
     }
+}
+
+/// Returns the error for a sample that was read but cannot be used. It names the sample's file.
+pub(super) fn unusable(source: &dyn Source, split: usize, index: u64, sample: &Sample, what: String) -> Error {
+    let (place, name) = (source.place(split, index), Path::new(&sample.filename));
+    Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
 }
 
 /// A sample that was converted beforehand.

@@ -7,8 +7,9 @@ use super::order::{Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
-use super::survey::{Kind, Survey};
+use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
+use crate::image::band_stats::Histograms;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
@@ -56,6 +57,8 @@ pub(super) struct Conversion<'a> {
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
+    /// The histograms of the shards in `finished`.
+    histograms: Histograms,
     spent: Mutex<ThreadTimes>,
     /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
@@ -103,19 +106,19 @@ impl<'a> Conversion<'a> {
         dir: &'a Path,
         options: &'a ConvertOptions,
         tasks: &[Task],
-        finished: BTreeMap<String, Finished>,
+        mut finished: BTreeMap<String, Finished>,
         journal: Option<&'a Journal>,
+        mut survey: Survey,
     ) -> Result<Self, Error> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
         let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
-        let survey = Survey::run(source, target, options)?;
         limit.check_estimate(dir, survey.needed)?;
-        let band_names = &options.band_names;
-        survey.check_names(band_names)?;
-        let fill = survey.fill(source, target, options)?;
+        let fill = survey.fill(source, target, options)?.to_vec();
+        let histograms = Histograms::default();
+        finished.values_mut().try_for_each(|shard| histograms.take(&mut shard.tally.bands, dir))?;
         Ok(Conversion {
             source,
             dir,
@@ -125,13 +128,14 @@ impl<'a> Conversion<'a> {
             orders: Order::all(source, options.seed),
             survey,
             fill,
-            band_names,
+            band_names: &options.band_names,
             limit,
             reading: options.bands.reading(),
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
             finished: Mutex::new(finished),
+            histograms,
             spent: Mutex::default(),
             spare: Mutex::default(),
         })
@@ -157,10 +161,10 @@ impl<'a> Conversion<'a> {
     /// Returns type, number and names of the bands, if `dataset.json` needs them, and how files are read.
     pub fn bands(&self) -> Bands {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
-        let nodata = kind.nodata.filter(|nodata| nodata.is_finite());
+        let nodata = kind.nodata;
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
         let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
-        let bands = if bands.need_version() { bands } else { Bands::default() };
+        let bands = if bands.need_version() { bands } else { Bands { nodata, ..Bands::default() } };
         Bands { reading: self.reading.clone(), ..bands }
     }
 
@@ -169,9 +173,9 @@ impl<'a> Conversion<'a> {
         *lock(&self.spent)
     }
 
-    /// Returns the finished shards by name.
-    pub fn into_finished(self) -> BTreeMap<String, Finished> {
-        self.finished.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the finished shards by name, and their histograms.
+    pub fn into_finished(self) -> (BTreeMap<String, Finished>, Histograms) {
+        (self.finished.into_inner().unwrap_or_else(PoisonError::into_inner), self.histograms)
     }
 
     /// Runs `part` and adds its duration to the field that `sum` selects.
@@ -207,16 +211,15 @@ impl<'a> Conversion<'a> {
             self.source.splits()[split].name == TRAIN && position.is_multiple_of(self.survey.strides[split]);
         let recoded = self.recode(worker, is_measured, &mut chunk.tally);
         watch.lap(&mut chunk.spent.decoding);
-        recoded.map_err(|what| {
-            let place = self.source.place(split, index);
-            let name = Path::new(&worker.sample.filename);
-            Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
-        })?;
+        recoded.map_err(|what| unusable(self.source, split, index, &worker.sample, what))?;
         let sample = &worker.sample;
         chunk.sizes.push(append_record(&mut chunk.records, |out| shard_writer::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.add_size(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
+        let ignored = worker.recoder.ignored();
+        chunk.tally.more_pages += u64::from(ignored.pages);
+        chunk.tally.unused_nodata += u64::from(ignored.nodata);
         Ok(())
     }
 
@@ -226,12 +229,14 @@ impl<'a> Conversion<'a> {
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
-        let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits));
-        let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
+        let finished =
+            finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits, &self.fill));
+        let mut finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
             journal.add(&finished, self.needed())?;
         }
+        finished.iter_mut().try_for_each(|shard| self.histograms.take(&mut shard.tally.bands, self.dir))?;
         lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
         Ok(())
     }
@@ -244,15 +249,16 @@ impl<'a> Conversion<'a> {
         let Some(kind) = &self.survey.kind else { return Ok(()) };
         let found = Kind::of(sample, recoder.nodata());
         kind.check(&found)?;
-        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         if is_measured {
-            match kind.needs_bands() {
-                true => tally.bands.add(values, &sample.encoded, kind.nodata),
-                false => tally.moments.add(recoder.pixels(sample)?, values.channels)?,
+            match kind.measures_bands() {
+                true => kind.measure(recoder, sample, &mut tally.bands)?,
+                false => tally.moments.add(recoder.pixels(sample)?, sample.channels as usize)?,
             }
             tally.measured += 1;
         }
         if let Some(nodata) = kind.nodata.filter(|_| sample.format == Format::Raw) {
+            let (channels, width) = (sample.channels as usize, sample.width as usize);
+            let values = Values { dtype: sample.dtype, channels, width };
             values.replace(&mut sample.encoded, nodata, &self.fill);
         }
         Ok(())

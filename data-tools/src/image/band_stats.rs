@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use base::text::shown;
 use loaders::{Bands, Dtype};
@@ -33,10 +34,32 @@ pub(crate) struct BandStats {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Band {
     /// Counts by [`position`], in pages that are empty if all their counts are 0.
+    #[serde(with = "sparse")]
     counts: Vec<Vec<u64>>,
     /// Only of floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     floats: Option<Floats>,
+}
+
+/// Stores the counts that are not 0, each after its position.
+mod sparse {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Band;
+
+    pub(super) fn serialize<S: Serializer>(counts: &[Vec<u64>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(Band::filled_in(counts).flat_map(|(position, count)| [position as u64, count]))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u64>>, D::Error> {
+        let mut band = Band::default();
+        for &[position, count] in Vec::<u64>::deserialize(deserializer)?.as_chunks().0 {
+            let position = u16::try_from(position).map_err(D::Error::custom)?;
+            band.count(position.into(), count);
+        }
+        Ok(band.counts)
+    }
 }
 
 /// Moments of float values.
@@ -71,7 +94,7 @@ impl BandStats {
         let (bands, dtype) = (&mut self.bands, values.dtype);
         let mut image = vec![Floats { count: 0, mean: 0.0, squares: 0.0, min: f32::MAX, max: f32::MIN }; bands.len()];
         values.for_each(bytes, nodata, |band, value| {
-            bands[band].count(position(dtype, value));
+            bands[band].count(position(dtype, value), 1);
             if let Value::Float(value) = value {
                 let own = &mut image[band];
                 (own.count, own.mean) = (own.count + 1, own.mean + f64::from(value));
@@ -134,7 +157,7 @@ impl BandStats {
         self.bands.iter().enumerate().map(mean).collect()
     }
 
-    /// Sets the statistics of `bands`, and returns mean and deviation as `dataset.json` stores them.
+    /// Returns mean and deviation as `dataset.json` stores them. Sets the other statistics of `bands` if it describes the bands.
     ///
     /// # Errors
     ///
@@ -142,16 +165,51 @@ impl BandStats {
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
-        bands.min = measured.iter().map(|band| band.min).collect();
-        bands.max = measured.iter().map(|band| band.max).collect();
-        let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
-        bands.percentiles =
-            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+        if bands.need_version() {
+            Self::describe(&measured, bands);
+        }
         let unit = if self.dtype == Dtype::U8 { 255.0 } else { 1.0 };
         Ok((
             measured.iter().map(|band| band.mean / unit).collect(),
             measured.iter().map(|band| band.std / unit).collect(),
         ))
+    }
+
+    fn describe(measured: &[Measured], bands: &mut Bands) {
+        bands.min = measured.iter().map(|band| band.min).collect();
+        bands.max = measured.iter().map(|band| band.max).collect();
+        let list = |at: usize| measured.iter().map(|band| band.percentiles[at]).collect();
+        bands.percentiles =
+            PERCENTILES.iter().enumerate().map(|(at, percent)| (percent.to_string(), list(at))).collect();
+    }
+}
+
+/// The sum of the histograms of many shards. A histogram is large, and histograms can be added in any order, unlike moments of floats.
+/// So each thread moves the histograms of a finished shard here.
+#[derive(Default)]
+pub(crate) struct Histograms {
+    all: Mutex<BandStats>,
+}
+
+impl Histograms {
+    /// Moves the histograms of a shard here. The rest of `stats` stays.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`BandStats::merge`].
+    pub fn take(&self, stats: &mut BandStats, shard: &Path) -> Result<(), Error> {
+        let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
+        let counts = BandStats { dtype: stats.dtype, bands: stats.bands.iter_mut().map(take).collect() };
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
+    }
+
+    /// Adds all histograms to the merged statistics of these shards.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`BandStats::merge`].
+    pub fn put_into(self, stats: &mut BandStats, split: &str) -> Result<(), Error> {
+        stats.merge(&self.all.into_inner().unwrap_or_else(PoisonError::into_inner), Path::new(split))
     }
 }
 
@@ -191,7 +249,7 @@ struct Measured {
 }
 
 impl Band {
-    fn count(&mut self, position: usize) {
+    fn count(&mut self, position: usize, count: u64) {
         if self.counts.is_empty() {
             self.counts.resize(65_536 / PAGE, Vec::new());
         }
@@ -199,7 +257,7 @@ impl Band {
         if page.is_empty() {
             page.resize(PAGE, 0);
         }
-        page[position % PAGE] += 1;
+        page[position % PAGE] += count;
     }
 
     fn merge(&mut self, other: &Band) {
@@ -224,7 +282,11 @@ impl Band {
 
     /// Returns position and count of all positions that have values, in ascending order.
     fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
-        let pages = self.counts.iter().enumerate();
+        Self::filled_in(&self.counts)
+    }
+
+    fn filled_in(counts: &[Vec<u64>]) -> impl Iterator<Item = (usize, u64)> {
+        let pages = counts.iter().enumerate();
         let all = pages.flat_map(|(page, counts)| counts.iter().enumerate().map(move |(at, &n)| (page * PAGE + at, n)));
         all.filter(|(_, count)| *count > 0)
     }
@@ -316,6 +378,8 @@ fn short(value: f64) -> String {
 /// Returns the lists as an object, for `--json`.
 pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
     let percentiles: &BTreeMap<String, Vec<f64>> = &bands.percentiles;
+    // NaN is a text.
+    let stored = serde_json::to_value(bands).unwrap_or_default();
     serde_json::json!({
         "dtype": bands.dtype.name(),
         "channels": bands.channels,
@@ -323,7 +387,7 @@ pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
         "min": bands.min,
         "max": bands.max,
         "percentiles": percentiles,
-        "nodata": bands.nodata,
+        "nodata": stored["nodata"],
     })
 }
 
@@ -333,15 +397,17 @@ mod tests {
 
     fn measured(dtype: Dtype, channels: usize, images: &[Vec<u8>], nodata: Option<f64>) -> (Bands, Vec<f64>, Vec<f64>) {
         let values = Values { dtype, channels, width: 1 };
-        let mut all = BandStats::default();
+        let (mut all, histograms) = (BandStats::default(), Histograms::default());
         for image in images {
             let mut one = BandStats::default();
             one.add(values, image, nodata);
+            histograms.take(&mut one, Path::new("shard")).unwrap();
             all.merge(&one, Path::new("shard")).unwrap();
         }
+        histograms.put_into(&mut all, "train").unwrap();
         let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
-        let mut bands = Bands::default();
+        let mut bands = Bands { dtype, channels: Some(channels as u32), ..Bands::default() };
         let (mean, std) = all.finish(&mut bands).unwrap();
         (bands, mean, std)
     }
@@ -361,8 +427,11 @@ mod tests {
         let percentiles = ["1", "5", "50", "99"].map(|key| bands.percentiles[key][0]);
         let expected = [-1.96, -1.8, 0.0, 1.96];
         assert!(percentiles.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{percentiles:?}");
-        let (bands, mean, std) = measured(Dtype::U8, 1, &[vec![0, 255]], None);
-        assert_eq!((mean[0], std[0], bands.max[0]), (0.5, 0.5, 255.0));
+        let (bands, mean, std) = measured(Dtype::U8, 2, &[vec![0, 7, 255, 9]], None);
+        assert_eq!((mean[0], std[0], bands.max), (0.5, 0.5, vec![255.0, 9.0]));
+        // These bands are not described in dataset.json.
+        let (bands, mean, _) = measured(Dtype::U8, 1, &[vec![0, 255, 7]], Some(7.0));
+        assert_eq!((mean[0], bands.max, bands.percentiles.len()), (0.5, vec![], 0));
     }
 
     #[test]

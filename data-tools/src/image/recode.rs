@@ -15,7 +15,7 @@ use super::foreign::ForeignFormat;
 use super::pixels::{Planes, Resizer, Rgb, SUBSAMPLING, Size};
 use crate::error::Error;
 use crate::options::{ConvertOptions, To8Bit};
-use crate::raw::{RawFormat, RawImage, RawOptions};
+use crate::raw::{self, Page, RawFormat, RawImage, RawOptions};
 use crate::source::Sample;
 
 /// An image that is decoded at reduced size must have at least this many times the target's pixels per side, so that
@@ -40,6 +40,16 @@ pub(crate) struct Recoder<'a> {
     png: Vec<u8>,
     /// The value of pixels without data in the last image.
     nodata: Option<f64>,
+    ignored: Ignored,
+}
+
+/// Properties of a TIFF file that were ignored.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ignored {
+    /// Pages after the first one.
+    pub pages: bool,
+    /// A nodata value.
+    pub nodata: bool,
 }
 
 /// An image file with its parsed header.
@@ -74,6 +84,7 @@ impl<'a> Recoder<'a> {
             planes: Planes::new(),
             png: Vec::new(),
             nodata: None,
+            ignored: Ignored::default(),
         })
     }
 
@@ -86,7 +97,7 @@ impl<'a> Recoder<'a> {
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
-            self.nodata = None;
+            (self.nodata, self.ignored) = (None, Ignored::default());
             self.make_record(sample)?;
             if self.target.entry_points && sample.format == Format::Jpeg {
                 sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
@@ -101,17 +112,23 @@ impl<'a> Recoder<'a> {
         if sample.format == Format::Raw && sample.height > 0 {
             let &mut Sample { dtype, height, width, channels, .. } = sample;
             let bytes = std::mem::take(&mut sample.encoded);
-            return self.store_raw(RawImage { dtype, height, width, channels, bytes, nodata: None }, sample);
+            return self.store_raw(RawImage { dtype, height, width, channels, bytes, nodata: None }, 0, sample);
         }
         sample.dtype = Dtype::U8;
-        let of_bands = RawFormat::detect(&sample.encoded, self.target.bands.given().is_some());
+        if sample.encoded.starts_with(b"\x89HDF\r\n\x1a\n") {
+            return Err(
+                "an HDF5 file is only read from a folder and with an ending such as .h5; unpack or rename it".into()
+            );
+        }
+        let of_bands = RawFormat::detect(&sample.encoded, self.target.bands.need_values());
+        let chooses_page = self.target.bands.page != Page::default();
+        self.ignored.pages = !chooses_page && raw::has_more_pages(&sample.encoded, &self.limits);
         if let Some(format) = of_bands.filter(|&format| self.target.to_8bit.is_none() || format == RawFormat::Npy) {
             let image = format.decode(&sample.encoded, self.target.bands, &self.limits)?;
-            return self.store_raw(image, sample);
+            return self.store_raw(image, sample.encoded.len(), sample);
         }
-        if let Some(name) = self.target.bands.given() {
-            return Err(format!("--{name} does not apply to this file, but to TIFF, PNG with 16 bits, .npy and HDF5"));
-        }
+        self.target.bands.refuse_except(&[])?;
+        self.ignored.nodata = raw::has_nodata(&sample.encoded);
         let bytes = std::mem::take(&mut sample.encoded);
         let made = self.choose_content(&bytes, sample);
         let (made, file) = match made {
@@ -132,9 +149,17 @@ impl<'a> Recoder<'a> {
         made
     }
 
-    /// Stores the pixels of a raw image in the record.
-    fn store_raw(&mut self, image: RawImage, sample: &mut Sample) -> Result<(), String> {
+    /// Stores the pixels of a raw image in the record. `length` is the size of its file, or 0 if the file has many images.
+    fn store_raw(&mut self, image: RawImage, length: usize, sample: &mut Sample) -> Result<(), String> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
+        if self.target.to_8bit.is_some() && !is_bytes {
+            return Err(format!(
+                "--to-8bit converts TIFF and PNG files, but not this image with {} of {}; scale its values first, or leave out --to-8bit, \
+                 which keeps them",
+                crate::text::plural(image.channels.into(), "band"),
+                image.dtype
+            ));
+        }
         if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
             return Err(format!(
                 "--{name} applies to grey and RGB images of bytes, but this one has {} bands of {}; the transforms of training resize it",
@@ -144,7 +169,7 @@ impl<'a> Recoder<'a> {
         let bytes = (image.bytes.len() as u64).saturating_mul(COPIES);
         let spec = ImageSpec::new(image.height, image.width, image.channels);
         let cost = Cost { spec, memory: bytes, scans: 1, seconds: 0.0 };
-        self.limits.check("RAW image", image.bytes.len() as u64, &cost).map_err(text)?;
+        self.limits.check("RAW image", length as u64, &cost).map_err(text)?;
         let image = image.prepared(self.target.bands)?;
         self.nodata = image.nodata;
         (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
@@ -155,6 +180,11 @@ impl<'a> Recoder<'a> {
     /// Returns the value of pixels without data in the last image, which still has them.
     pub(crate) fn nodata(&self) -> Option<f64> {
         self.nodata
+    }
+
+    /// Returns the properties of the last image's file that were ignored.
+    pub(crate) fn ignored(&self) -> Ignored {
+        self.ignored
     }
 
     /// Determines the content of the record, and sets its format and size.

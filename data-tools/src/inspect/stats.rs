@@ -15,7 +15,7 @@ use super::shard_files::ShardIndex;
 use super::verify::ShardFault;
 use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
-use crate::image::band_stats::{self, BandStats};
+use crate::image::band_stats::{self, BandStats, Histograms};
 use crate::image::moments::{Moments, Sizes};
 use crate::image::pixels::{self, PixelDecoder};
 use crate::progress::{Counter, Progress};
@@ -72,8 +72,12 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let manifest = Manifest::read(dir)?;
     let found = find(dir, &manifest, split)?;
     let progress = Progress::new("measuring", Some(found.count), true);
+    let histograms = Histograms::default();
     let parts = pool::run(found.shards.len(), jobs, |i| {
-        Measurement::shard(dir, &found.shards[i], &manifest, &mut progress.counter())
+        let shard = &found.shards[i];
+        let mut part = Measurement::shard(dir, shard, &manifest, &mut progress.counter())?;
+        histograms.take(&mut part.bands, &dir.join(&shard.file))?;
+        Ok(part)
     })?;
     drop(progress);
     let mut total = Measurement::new(manifest.classes.len());
@@ -81,6 +85,7 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         total.bands.merge(&part.bands, &dir.join(&shard.file))?;
         total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
+    histograms.put_into(&mut total.bands, split)?;
     let mut bands = manifest.bands.clone();
     let (mean, std) = match total.bands.is_empty() {
         true => total.finish(),

@@ -10,6 +10,7 @@ use super::{Kind, Open, Opened};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::raw::Page;
 use crate::raw::hdf5::{Described, Hdf5File};
 use crate::raw::layout::Axes;
 use crate::raw::npy::StoredType;
@@ -72,15 +73,18 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
             "--images {images} applies to HDF5 files; name the arrays x_train, y_train, ..."
         )));
     }
+    check_page(options)?;
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
         check_exists(src)?;
         return open(src, options, arrays::read_archive(src, &mut budget)?);
     }
-    let names = dir::entries(src)?.into_iter().filter(|entry| !entry.is_dir && entry.name.ends_with(".npy"));
     let mut found = Vec::new();
-    for name in names {
-        found.push(arrays::open_npy(&src.join(name.name), &mut budget)?);
+    for entry in dir::entries(src)? {
+        // Other arrays need not be readable.
+        if !entry.is_dir && entry.name.strip_suffix(".npy").is_some_and(has_known_word) {
+            found.push(arrays::open_npy(&src.join(entry.name), &mut budget)?);
+        }
     }
     match found.is_empty() {
         true => Err(Error::Missing { path: src.join("x_train.npy"), hint: format!("SRC is a folder; {HINT}") }),
@@ -89,6 +93,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
 }
 
 fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
+    check_page(options)?;
     check_exists(src)?;
     let file = Arc::new(Hdf5File::open(src)?);
     let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
@@ -110,6 +115,14 @@ fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
         }
     }
     build(src, options, [((splits::rank(TRAIN), TRAIN.to_string()), pair)].into())
+}
+
+/// Returns an error if the options choose a page, which arrays do not have.
+fn check_page(options: &ConvertOptions) -> Result<(), Error> {
+    match options.bands.page == Page::default() {
+        true => Ok(()),
+        false => Err(Error::Usage("--page applies to TIFF files; use --images or --split-map to choose arrays".into())),
+    }
 }
 
 /// Returns an error if `src` is missing or a folder. Special files are rejected when they are opened.
@@ -169,12 +182,8 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
 /// Splits an array name into the data set part and the kind. The flag is true for images and false for labels. The part is `train` if the
 /// name has no other word.
 fn classify_array(array: &Array) -> Option<(String, bool)> {
-    let words: Vec<&str> = array.name.split('_').collect();
-    // `arr_0` is a single word.
-    let words = if array.name.starts_with("arr_") { vec![array.name.as_str()] } else { words };
-    let is_in = |list: &[&str], word: &str| list.contains(&word.to_lowercase().as_str());
     let (rest, part): (Vec<&str>, Vec<&str>) =
-        words.into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
+        words(&array.name).into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
     let [word] = rest.as_slice() else { return None };
     let is_images = is_in(IMAGES, word);
     let part = part.join("_");
@@ -182,6 +191,20 @@ fn classify_array(array: &Array) -> Option<(String, bool)> {
     // Arrays with other names must have the shape of images or single labels.
     let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
     (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
+}
+
+fn words(name: &str) -> Vec<&str> {
+    // `arr_0` is a single word.
+    if name.starts_with("arr_") { vec![name] } else { name.split('_').collect() }
+}
+
+fn is_in(list: &[&str], word: &str) -> bool {
+    list.contains(&word.to_lowercase().as_str())
+}
+
+/// Returns true if an array with this name can have images or labels.
+fn has_known_word(name: &str) -> bool {
+    words(name).into_iter().any(|word| is_in(IMAGES, word) || is_in(LABELS, word))
 }
 
 fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pair>) -> Opened {

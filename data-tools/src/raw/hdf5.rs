@@ -19,6 +19,10 @@ use crate::error::Error;
 
 /// The size of an answer that is an error.
 const FAILED: u64 = u64::MAX;
+/// Memory of the reading process for decompressed chunks.
+const CHUNK_CACHE: u64 = 64 << 20;
+/// Lower bound for the speed of decompression in bytes per second.
+const BYTES_PER_SECOND: f64 = 5e7;
 /// The limit for a line that lists arrays, and for a message.
 const MAX_TEXT: u64 = 16 << 20;
 
@@ -31,16 +35,21 @@ pub(crate) struct Described {
     pub descr: String,
     /// Entries along the first axis that are stored together.
     pub chunk_rows: usize,
-    /// Number of values that are stored together. 0 if all are.
+    /// Number of values in a compressed chunk. 0 if the values are not compressed.
     pub chunk_values: usize,
+    /// Number of values to decompress for one entry along the first axis. They belong to `chunk_rows` entries.
+    pub group_values: usize,
 }
 
 impl Described {
     /// Returns the number of bytes of `rows` entries along the first axis.
     fn bytes(&self, rows: usize) -> u64 {
-        let size = self.descr.get(2..).and_then(|size| size.parse::<u64>().ok()).unwrap_or(8);
         let rest = self.shape.iter().skip(1).map(|&axis| axis as u64);
-        rest.fold((rows as u64).saturating_mul(size), u64::saturating_mul)
+        rest.fold((rows as u64).saturating_mul(self.value_bytes()), u64::saturating_mul)
+    }
+
+    fn value_bytes(&self) -> u64 {
+        self.descr.get(2..).and_then(|size| size.parse().ok()).unwrap_or(8)
     }
 }
 
@@ -80,7 +89,7 @@ impl Hdf5File {
             let name = name.trim_start_matches('/');
             let found = self.arrays.iter().position(|array| array.name == name);
             return found.ok_or_else(|| {
-                let what = "links to other files are not followed";
+                let what = "links to other files are not followed, and arrays with values in other files are left out";
                 failed(format!("there is no array `{name}` in this file ({what}); it has {}", list()))
             });
         }
@@ -117,6 +126,8 @@ impl Hdf5File {
 
 /// Reads the image in a file, or the one in the array that the options name.
 pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+    let used = ["bands", "nodata", "nan", "layout", "images"];
+    options.refuse_except(&used).map_err(|what| Error::input(path, what))?;
     let file = Hdf5File::open(path)?;
     let is_image = |array: &Described| (2..=3).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
     let number = file.array(options.images.as_deref(), "images", is_image)?;
@@ -134,11 +145,22 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
     let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
-    let chunk = (array.chunk_values as u64).saturating_mul(8);
+    let [chunk, group] =
+        [array.chunk_values, array.group_values].map(|values| array.value_bytes().saturating_mul(values as u64));
     let memory = array.bytes(rows).saturating_mul(2).saturating_add(chunk);
-    let cost = Cost { spec, memory, scans: 1, seconds: 0.0 };
-    let checked = limits.check("HDF5 array", length, &cost);
-    checked.map_err(|fault| Error::input(path, format!("`{}`: {fault}", array.name)))
+    let seconds = group.saturating_mul(rows.div_ceil(array.chunk_rows.max(1)) as u64) as f64 / BYTES_PER_SECOND;
+    let cost = Cost { spec, memory, scans: 1, seconds };
+    let failed = |what: String| Error::input(path, format!("`{}`: {what}", array.name));
+    limits.check("HDF5 array", length, &cost).map_err(|fault| failed(fault.to_string()))?;
+    if rows < array.chunk_rows.min(array.shape[0]) && group > CHUNK_CACHE {
+        return Err(failed(format!(
+            "{} entries are compressed together, {} in all, and would be decompressed again for each of them; store it in smaller \
+             chunks (h5repack -l CHUNK=...)",
+            array.chunk_rows,
+            crate::text::bytes(group)
+        )));
+    }
+    Ok(())
 }
 
 /// A running `trireme read-arrays`.
@@ -165,12 +187,15 @@ impl Process {
         let mut process = Process { child, requests, answers: BufReader::new(answers), messages };
         let mut line = String::new();
         let read = (&mut process.answers).take(MAX_TEXT).read_line(&mut line);
+        let is_cut = line.len() as u64 == MAX_TEXT || line.ends_with('\n');
         match (read, serde_json::from_str(&line)) {
             (Ok(_), Ok(Opened::Arrays(arrays))) => Ok((process, arrays)),
             (Ok(_), Ok(Opened::Error(what))) => {
                 Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what))))
             }
-            (read, _) => Err(process.ended(path, &read.err().unwrap_or(io::ErrorKind::UnexpectedEof.into()))),
+            (Err(error), _) => Err(process.ended(path, &error)),
+            (Ok(_), Err(_)) if is_cut => Err(process.ended(path, &io::ErrorKind::InvalidData.into())),
+            (Ok(_), Err(_)) => Err(process.ended(path, &io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
@@ -193,13 +218,16 @@ impl Process {
 
     /// Ends a process that no longer answers, and returns the error.
     fn ended(&mut self, path: &Path, error: &io::Error) -> Error {
-        // At the end of its output, it is about to end by itself, and its status says why.
-        if error.kind() == io::ErrorKind::InvalidData {
+        // At the end of its output, it is about to end by itself, and its status says why. Otherwise it may wait for a reader of its
+        // output forever.
+        if error.kind() != io::ErrorKind::UnexpectedEof {
             let _ = self.child.kill();
         }
+        let mut said = Vec::new();
+        let _ = (&mut self.messages).take(MAX_TEXT).read_to_end(&mut said);
+        let said = String::from_utf8_lossy(&said);
+        let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-        let mut said = String::new();
-        let _ = (&mut self.messages).take(MAX_TEXT).read_to_string(&mut said);
         let said = if said.trim().is_empty() { format!("{status}, {error}") } else { said.trim().to_string() };
         let what = format!("libhdf5 failed on this file ({}); it may be damaged: copy it again", printable(&said));
         Error::input(path, what)

@@ -2,6 +2,9 @@
 
 use loaders::channels;
 
+/// If no axis has length 1 or 3, the bands are an axis that is this many times shorter than both others.
+const MUCH_SHORTER: usize = 3;
+
 /// The order in which an array stores an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -35,7 +38,7 @@ pub(crate) struct Axes {
 
 impl Axes {
     /// Finds the axes of images with the shape `image`. Without a layout, the bands are the axis of length 1 or 3, or
-    /// else the shortest one.
+    /// else one that is [`MUCH_SHORTER`].
     pub fn find(image: &[usize], layout: Option<Layout>) -> Result<Self, String> {
         let (height, width, bands, layout) = match (image, layout) {
             (&[h, w], _) => (h, w, 1, Layout::Interleaved),
@@ -43,11 +46,12 @@ impl Axes {
             (&[c, h, w], Some(Layout::Planes)) => (h, w, c, Layout::Planes),
             (&[a, b, c], None) => {
                 let is_usual = |n: usize| n == 1 || n == 3;
+                let is_short = |bands: usize, other: usize| bands.saturating_mul(MUCH_SHORTER) <= other.min(b);
                 match (a, c) {
                     (_, c) if is_usual(c) => (a, b, c, Layout::Interleaved),
                     (a, _) if is_usual(a) => (b, c, a, Layout::Planes),
-                    (a, c) if c < a.min(b) => (a, b, c, Layout::Interleaved),
-                    (a, c) if a < b.min(c) => (b, c, a, Layout::Planes),
+                    (a, c) if is_short(c, a) => (a, b, c, Layout::Interleaved),
+                    (a, c) if is_short(a, c) => (b, c, a, Layout::Planes),
                     _ => {
                         return Err(format!(
                             "images of the shape {image:?} have no axis that is clearly the bands; say which it is with --layout NHWC \
@@ -99,14 +103,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_axis_is_the_bands() {
+    fn a_much_shorter_axis_is_the_bands() {
         let found = |shape: &[usize]| Axes::find(shape, None).map(|axes| (axes.height, axes.width, axes.bands));
         assert_eq!(found(&[64, 48]), Ok((64, 48, 1)));
         assert_eq!(found(&[64, 48, 13]), Ok((64, 48, 13)));
         assert_eq!(found(&[13, 64, 48]), Ok((64, 48, 13)));
         assert_eq!(found(&[3, 2, 2]), Ok((2, 2, 3)));
         assert_eq!(found(&[2, 2, 3]), Ok((2, 2, 3)));
-        assert!(found(&[8, 64, 8]).unwrap_err().contains("--layout"));
+        for unclear in [[8, 64, 8], [4, 5, 6], [6, 4, 5], [20, 64, 40], [40, 64, 20], [5, 13, 64]] {
+            assert!(found(&unclear).unwrap_err().contains("--layout"), "{unclear:?}");
+        }
         assert!(found(&[8]).is_err() && found(&[0, 4]).is_err() && found(&[4, 4, 5, 6]).is_err());
         let planes = Axes::find(&[8, 8, 8], Some(Layout::Planes)).unwrap();
         assert_eq!(planes.layout, Layout::Planes);

@@ -96,18 +96,54 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
+    /// Returns the options that are set, and the formats that each applies to.
+    fn set(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let all = "TIFF, PNG with 16 bits, .npy and HDF5";
+        let options = [
+            ("bands", !self.bands.is_empty(), all),
+            ("nodata", self.nodata.is_some(), all),
+            ("nan", self.nan_as_zero, all),
+            ("page", self.page != Page::default(), "TIFF"),
+            ("layout", self.layout.is_some(), ".npy, .npz and HDF5"),
+            ("images", self.images.is_some(), "HDF5"),
+        ];
+        options.into_iter().filter(|(_, set, _)| *set).map(|(name, _, formats)| (name, formats))
+    }
+
     /// Returns the option that only raw images accept, if one is set.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        let set = [
-            ("bands", !self.bands.is_empty()),
-            ("nodata", self.nodata.is_some()),
-            ("nan", self.nan_as_zero),
-            ("page", self.page != Page::default()),
-            ("layout", self.layout.is_some()),
-            ("images", self.images.is_some()),
-        ];
-        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+        self.set().next().map(|(name, _)| name)
     }
+
+    /// Returns true if grey and RGB TIFFs of bytes are stored as they are, because the decoder of photos does not have these options.
+    pub(crate) fn need_values(&self) -> bool {
+        self.set().any(|(name, _)| OF_VALUES.contains(&name) || name == "page")
+    }
+
+    /// Returns an error if an option is set that is not in `used`.
+    pub(crate) fn refuse_except(&self, used: &[&str]) -> Result<(), String> {
+        match self.set().find(|(name, _)| !used.contains(name)) {
+            None => Ok(()),
+            Some((name, formats)) => Err(format!("--{name} does not apply to this file, but to {formats}")),
+        }
+    }
+}
+
+/// The options for all raw images.
+const OF_VALUES: [&str; 3] = ["bands", "nodata", "nan"];
+
+/// Returns true if the file is a TIFF with more pages than the first, apart from smaller copies and masks.
+pub(crate) fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
+    is_tiff(file) && tiff::has_more_pages(file, limits)
+}
+
+/// Returns true if the file is a TIFF whose first page names a nodata value.
+pub(crate) fn has_nodata(file: &[u8]) -> bool {
+    is_tiff(file) && tiff::has_nodata(file)
+}
+
+fn is_tiff(file: &[u8]) -> bool {
+    [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|magic| file.starts_with(*magic))
 }
 
 /// A file format with raw images.
@@ -122,8 +158,7 @@ impl RawFormat {
     /// Returns the format of a file whose pixels are stored as they are. Returns `None` for images of bytes in grey or
     /// RGB, unless `all` is true.
     pub fn detect(file: &[u8], all: bool) -> Option<Self> {
-        let is_tiff = [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|magic| file.starts_with(*magic));
-        if is_tiff {
+        if is_tiff(file) {
             return (all || !tiff::is_ordinary(file)).then_some(Self::Tiff);
         }
         if png::is_wide(file) {
@@ -138,8 +173,14 @@ impl RawFormat {
     ///
     /// Returns a message if the file is damaged, unsupported, or exceeds the limits.
     pub fn decode(self, file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
+        let own: &[&str] = match self {
+            Self::Tiff => &["page"],
+            Self::WidePng => &[],
+            Self::Npy => &["layout"],
+        };
+        options.refuse_except(&[&OF_VALUES[..], own].concat())?;
         match self {
-            Self::Tiff => tiff::decode(file, options.page, limits),
+            Self::Tiff => tiff::decode(file, options, limits),
             Self::WidePng => png::decode(file, limits),
             Self::Npy => npy::decode(file, options.layout, limits),
         }

@@ -53,8 +53,9 @@ impl StoredType {
 }
 
 pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Result<RawImage, String> {
-    let Header { descr, shape, fortran_order, start } = Header::read(file)?;
+    let Header { descr, shape, fortran_order, start, is_own_image } = Header::read(file)?;
     let stored = StoredType::parse(descr)?;
+    let layout = layout.or(is_own_image.then_some(Layout::Interleaved));
     // An array of one image.
     let image = if shape.len() == 4 && shape[0] == 1 { &shape[1..] } else { &shape[..] };
     let axes = Axes::find(image, layout)?;

@@ -3,15 +3,18 @@
 //! that are not part of RGB, inverts grey, and misplaces tiles at the border of planar images. The samples here are
 //! those of the file.
 
+mod pages;
+
 use std::io::Cursor;
 
 use half::f16;
-use loaders::{Cost, Dtype, ImageSpec, Limits};
+use loaders::{Cost, Dtype, ImageSpec, Limits, printable};
 use tiff::TiffError;
 use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
 
-use super::{Page, RawImage};
+use super::RawImage;
+pub(super) use pages::{decode, has_more_pages};
 
 /// Lower bound for the speed of decompression in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
@@ -22,8 +25,6 @@ const MASK: u16 = 4;
 const INKS: u16 = 5;
 const YCBCR: u16 = 6;
 const CIELAB: [u16; 3] = [8, 9, 10];
-/// The bits of NewSubfileType for a smaller copy of another page and for a mask.
-const COPY_OR_MASK: u32 = 0b101;
 
 /// The names of the compressions that are refused.
 const UNSUPPORTED: &[(u16, &str)] = &[
@@ -125,78 +126,14 @@ pub(super) fn is_ordinary(file: &[u8]) -> bool {
     is_byte && formats.iter().all(|&format| format == 1 || format == 4) && bands <= own + opacity
 }
 
-/// Decodes one page, or all pages as bands of one image.
-pub(super) fn decode(file: &[u8], page: Page, limits: &Limits) -> Result<RawImage, String> {
-    let mut decoder = Decoder::new(Cursor::new(file)).map_err(fault)?;
-    match page {
-        Page::Number(number) => {
-            for _ in 1..number {
-                if !decoder.more_images() {
-                    let pages = count_pages(file)?;
-                    return Err(format!("page {number} does not exist: the TIFF has {pages}; choose one with --page"));
-                }
-                decoder.next_image().map_err(fault)?;
-            }
-            Layout::read(&mut decoder, file)?.decode(file, limits, 1)
-        }
-        Page::All => {
-            let mut pages = Vec::new();
-            loop {
-                let kind = decoder.find_tag_unsigned::<u32>(Tag::NewSubfileType).map_err(fault)?.unwrap_or(0);
-                if kind & COPY_OR_MASK == 0 {
-                    pages.push(Layout::read(&mut decoder, file)?);
-                }
-                if !decoder.more_images() {
-                    break;
-                }
-                decoder.next_image().map_err(fault)?;
-            }
-            stack(file, &pages, limits)
-        }
-    }
-}
-
-fn count_pages(file: &[u8]) -> Result<usize, String> {
-    let (mut decoder, mut pages) = (Decoder::new(Cursor::new(file)).map_err(fault)?, 1);
-    while decoder.more_images() {
-        decoder.next_image().map_err(fault)?;
-        pages += 1;
-    }
-    Ok(pages)
-}
-
-/// Decodes pages of the same size to the bands of one image.
-fn stack(file: &[u8], pages: &[Layout], limits: &Limits) -> Result<RawImage, String> {
-    let [first, others @ ..] = pages else { return Err("a TIFF without a page at full resolution".into()) };
-    let shape = |page: &Layout| (page.height, page.width, page.samples.dtype());
-    for (number, page) in (2..).zip(others) {
-        if shape(page) != shape(first) {
-            let [(h, w, t), (height, width, dtype)] = [shape(page), shape(first)];
-            return Err(format!(
-                "page {number} has {h}x{w} pixels of {t}, but the first one has {height}x{width} of {dtype}; choose one page with \
-                 --page N"
-            ));
-        }
-    }
-    let bands = pages.iter().map(|page| page.bands).sum();
-    super::check_bands(bands)?;
-    let size = first.samples.dtype().bytes();
-    let mut whole = RawImage { bytes: Vec::new(), ..first.image(bands) };
-    let mut start = 0;
-    for page in pages {
-        let part = page.decode(file, limits, bands.div_ceil(page.bands))?;
-        whole.bytes.resize(first.height * first.width * bands * size, 0);
-        let (from, to) = (page.bands * size, bands * size);
-        for (pixel, out) in part.bytes.chunks_exact(from).zip(whole.bytes.chunks_exact_mut(to)) {
-            out[start..start + from].copy_from_slice(pixel);
-        }
-        start += from;
-    }
-    Ok(whole)
+/// Returns true if the first page names a nodata value.
+pub(super) fn has_nodata(file: &[u8]) -> bool {
+    Decoder::new(Cursor::new(file)).is_ok_and(|mut tiff| tiff.find_tag(Tag::GdalNodata).is_ok_and(|tag| tag.is_some()))
 }
 
 impl Layout {
-    fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8]) -> Result<Self, String> {
+    /// Reads the directory of the current page. Without `reads_nodata`, an unreadable nodata value is no error.
+    fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8], reads_nodata: bool) -> Result<Self, String> {
         let (width, height) = decoder.dimensions().map_err(fault)?;
         let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(fault);
         let mut one =
@@ -217,6 +154,7 @@ impl Layout {
         };
         let (offsets, sizes) = (numbers(offsets)?.unwrap_or_default(), numbers(sizes)?.unwrap_or_default());
         let nodata = decoder.find_tag(Tag::GdalNodata).ok().flatten().and_then(|tag| tag.into_string().ok());
+        let nodata = nodata.filter(|_| reads_nodata).map_or(Ok(None), |text| parse_nodata(&text))?;
         super::check_bands(bands)?;
         let refused = |what: String| Err(format!("a TIFF {what}, which cannot be read; save it with another program"));
         match colours as u16 {
@@ -262,7 +200,7 @@ impl Layout {
             chunk: if is_tiled { tile.map(|side| side as usize) } else { [rows as usize, width as usize] },
             is_tiled,
             places: offsets.into_iter().zip(sizes).collect(),
-            nodata: nodata.and_then(|text| text.trim_matches(['\0', ' ']).parse().ok()),
+            nodata,
         };
         // The crate has checked this for each page that it opened.
         match layout.places.len() == layout.chunks_per_plane() * if is_planar { bands } else { 1 } {
@@ -291,17 +229,36 @@ impl Layout {
         }
     }
 
-    /// Decodes the page. `copies` is the size of all that the caller keeps, in images.
-    fn decode(&self, file: &[u8], limits: &Limits, copies: usize) -> Result<RawImage, String> {
+    /// Returns the number of bands in each strip or tile.
+    fn bands_in_chunk(&self) -> usize {
+        if self.is_planar { 1 } else { self.bands }
+    }
+
+    /// Returns the number of values in a whole strip or tile.
+    fn values_in_chunk(&self) -> usize {
+        self.chunk.iter().fold(self.bands_in_chunk(), |product, &side| product.saturating_mul(side))
+    }
+
+    /// Returns the estimated time for decoding the page.
+    fn seconds(&self, file: &[u8]) -> f64 {
+        let values = (self.values_in_chunk() as u64).saturating_mul(self.places.len() as u64);
+        // If strips or tiles overlap in the file, the shared bytes are decompressed more than once.
+        let stored = self.places.iter().fold(0u64, |sum, (_, length)| sum.saturating_add(*length));
+        let repeated = stored.saturating_sub(file.len() as u64);
+        let bytes = values.saturating_mul(self.samples.dtype().bytes() as u64).saturating_add(repeated);
+        bytes as f64 / BYTES_PER_SECOND
+    }
+
+    /// Decodes the page. `copies` is the size of all that the caller keeps, in images, and `seconds` the estimated time for the file.
+    fn decode(&self, file: &[u8], limits: &Limits, copies: usize, seconds: f64) -> Result<RawImage, String> {
         let mut image = self.image(self.bands);
-        let in_chunk = if self.is_planar { 1 } else { self.bands };
+        let in_chunk = self.bands_in_chunk();
         let spec = ImageSpec::new(image.height, image.width, image.channels);
         let size = image.dtype.bytes();
-        let chunk = self.chunk.iter().fold(in_chunk, |product, &side| product.saturating_mul(side));
+        let chunk = self.values_in_chunk();
         let values = (spec.values() as u64).saturating_mul(copies as u64);
-        let all = (chunk as u64).saturating_mul(self.places.len() as u64).saturating_mul(size as u64);
         let memory = values.saturating_add(3 * (chunk as u64).min(u64::MAX / 64)).saturating_mul(size as u64);
-        let cost = Cost { spec, memory, scans: 1, seconds: all as f64 / BYTES_PER_SECOND };
+        let cost = Cost { spec, memory, scans: 1, seconds };
         limits.check("TIFF", file.len() as u64, &cost).map_err(|fault| fault.to_string())?;
         image.bytes = self.background(spec.values());
         let pixel = self.bands * size;
@@ -450,6 +407,22 @@ impl Layout {
     }
 }
 
+/// Parses a nodata value. C libraries write NaN and infinities in many ways.
+fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
+    let text = text.trim_matches(['\0', ' ', '\t', '\n', '\r']);
+    let lower = text.to_lowercase();
+    let has = |part: &str| lower.contains(part);
+    match text.parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if text.is_empty() => Ok(None),
+        Err(_) if has("nan") || has("#ind") => Ok(Some(f64::NAN)),
+        Err(_) if has("#inf") => Ok(Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY })),
+        Err(_) => {
+            Err(format!("a TIFF whose nodata value `{}` is not a number; give it with --nodata", printable(text)))
+        }
+    }
+}
+
 /// Returns `count` values of `bits` bits each. The first one is in the highest bits.
 fn unpack(row: &[u8], count: usize, bits: u32) -> Vec<u8> {
     let (mut values, mut buffer, mut filled) = (Vec::with_capacity(2 * count), 0u32, 0);
@@ -484,6 +457,16 @@ fn fault(error: TiffError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodata_values_of_c_libraries() {
+        let parsed = |text| parse_nodata(text).map(|value| value.map(|value| value.to_string()));
+        let found = ["-9999\0", " 1e3 ", "nan", "-nan(ind)", "1.#QNAN", "-1.#IND", "-1.#INF", "\0"]
+            .map(|text| parsed(text).unwrap());
+        let expected = ["-9999", "1000", "NaN", "NaN", "NaN", "NaN", "-inf"].map(|text| Some(text.to_string()));
+        assert_eq!((&found[..7], &found[7]), (&expected[..], &None));
+        assert!(parsed("none").unwrap_err().contains("`none` is not a number"));
+    }
 
     #[test]
     fn packed_values_are_unpacked() {

@@ -73,15 +73,17 @@ impl Values {
     /// Replaces pixels without data by `fill`, the value of each band.
     pub fn replace(self, bytes: &mut [u8], nodata: f64, fill: &[f64]) {
         let Some(nodata) = Value::nodata(self.dtype, nodata) else { return };
-        let nodata = nodata.encode(self.dtype);
         let size = self.dtype.bytes();
-        let is_nan =
-            self.dtype == Dtype::F32 && f32::from_le_bytes([nodata[0], nodata[1], nodata[2], nodata[3]]).is_nan();
+        let encoded = match nodata {
+            Value::Integer(value) => value.to_le_bytes()[..size].to_vec(),
+            Value::Float(_) => Vec::new(),
+        };
         let fill: Vec<Vec<u8>> = fill.iter().map(|&value| encode(self.dtype, value)).collect();
         for (at, value) in bytes.chunks_exact_mut(size).enumerate() {
             let is_missing = match &*value {
-                &[a, b, c, d] if is_nan => f32::from_le_bytes([a, b, c, d]).is_nan(),
-                value => *value == nodata[..],
+                // Several floats are the same number: NaN, and 0 with both signs.
+                &[a, b, c, d] => nodata.is_same(Value::Float(f32::from_le_bytes([a, b, c, d]))),
+                value => *value == encoded[..],
             };
             if is_missing {
                 value.copy_from_slice(&fill[at % self.channels]);
@@ -113,13 +115,6 @@ impl Value {
         match (self, other) {
             (Value::Float(nodata), Value::Float(value)) => same(value, nodata),
             _ => self == other,
-        }
-    }
-
-    fn encode(self, dtype: Dtype) -> Vec<u8> {
-        match self {
-            Value::Integer(value) => value.to_le_bytes()[..dtype.bytes()].to_vec(),
-            Value::Float(value) => value.to_le_bytes().to_vec(),
         }
     }
 }
@@ -179,5 +174,8 @@ mod tests {
         values.replace(&mut bytes, f64::NAN, &[2.0]);
         values.replace(&mut bytes, -3.402_823_466_385_288_6e38, &[3.0]);
         assert_eq!(bytes, floats(&[2.0, 3.0, 1.0]));
+        let mut bytes = floats(&[-0.0, 0.0, 1.0]);
+        values.replace(&mut bytes, 0.0, &[5.0]);
+        assert_eq!(bytes, floats(&[5.0, 5.0, 1.0]));
     }
 }

@@ -103,16 +103,23 @@ fn check_distinct_names(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Er
     Ok(())
 }
 
-/// Returns an error unless all sets have images of the same type, number and names of bands.
+/// Returns an error unless all sets have images of the same type, number and names of bands, and the same nodata value.
 fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
     let kind = |set: &SourceDataset| {
         let bands = &set.manifest.bands;
-        (bands.need_version(), bands.dtype, bands.channels.filter(|_| bands.need_version()), bands.names.clone())
+        let channels = bands.channels.filter(|_| bands.need_version());
+        // NaN equals nothing, so this compares texts.
+        let nodata = bands.nodata.map_or("no nodata value".into(), |nodata| format!("nodata value {nodata}"));
+        (bands.need_version(), bands.dtype, channels, bands.names.clone(), nodata)
     };
-    let word = |set: &SourceDataset| match kind(set) {
-        (true, dtype, channels, names) if names.is_empty() => format!("{} bands of {dtype}", channels.unwrap_or(0)),
-        (true, dtype, _, names) => format!("{dtype} bands {}", names.join(", ")),
-        _ => "grey or RGB images of bytes".to_string(),
+    let word = |set: &SourceDataset| {
+        let (has_bands, dtype, channels, names, nodata) = kind(set);
+        let images = match has_bands {
+            true if names.is_empty() => format!("{} bands of {dtype}", channels.unwrap_or(0)),
+            true => format!("{dtype} bands {}", names.join(", ")),
+            false => "grey or RGB images of bytes".to_string(),
+        };
+        format!("{images}, {nodata}")
     };
     match sets.iter().position(|set| kind(set) != kind(&sets[0])) {
         None => Ok(()),

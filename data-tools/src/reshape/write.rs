@@ -14,7 +14,7 @@ use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
-use crate::image::band_stats::BandStats;
+use crate::image::band_stats::{BandStats, Histograms};
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
@@ -125,17 +125,21 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
         lengths.flat_map(|(split, (name, len))| split_tasks(split, name, len, options.shards)).collect();
     let samples = plan.targets.iter().map(|target| target.picks.len() as u64).sum();
     let progress = Progress::new("copying", Some(samples), options.progress);
+    let histograms = Histograms::default();
     let done = pool::run(tasks.len(), options.jobs, |i| {
         let (counter, pixels, framed, learnt) =
             (progress.counter(), PixelDecoder::default(), Vec::new(), ImageStats::default());
-        Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt }.run(staging.dir())
+        let writer = Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt };
+        let mut written = writer.run(staging.dir())?;
+        histograms.take(&mut written.learnt.bands, Path::new(&tasks[i].name))?;
+        Ok(written)
     })?;
     drop(progress);
-    let manifest = manifest(plan, &tasks, done)?;
+    let (manifest, note) = manifest(plan, &tasks, done, histograms)?;
     manifest.write(staging.dir())?;
     staging.publish()?;
     let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
-    Ok(ReshapeSummary { out: out.to_path_buf(), manifest, bytes, elapsed: started.elapsed() })
+    Ok(ReshapeSummary { out: out.to_path_buf(), manifest, note, bytes, elapsed: started.elapsed() })
 }
 
 /// Returns n if one in n samples of `train` is measured. Returns `None` if the mean of the first set is kept or there
@@ -282,7 +286,13 @@ impl ImageStats {
     }
 }
 
-fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Result<Manifest, Error> {
+/// Returns the content of `dataset.json`, and a note if it no longer names the nodata value.
+fn manifest(
+    plan: &ReshapePlan,
+    tasks: &[Task],
+    done: Vec<WrittenShard>,
+    histograms: Histograms,
+) -> Result<(Manifest, Option<String>), Error> {
     let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
     for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
         let (split, all) = &mut splits[task.split];
@@ -290,9 +300,12 @@ fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Resu
         split.count += shard.count;
         split.shards.push(shard);
     }
+    if let Some(train) = plan.targets.iter().position(|target| target.name == TRAIN) {
+        histograms.put_into(&mut splits[train].1.bands, TRAIN)?;
+    }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
-    let mut named = BTreeMap::new();
+    let (mut named, mut note) = (BTreeMap::new(), None);
     for (Target { name, .. }, (mut split, learnt)) in plan.targets.iter().zip(splits) {
         learnt.describe(&mut split);
         if name == TRAIN {
@@ -304,13 +317,19 @@ fn manifest(plan: &ReshapePlan, tasks: &[Task], done: Vec<WrittenShard>) -> Resu
                     false => learnt.moments.finish(),
                 };
                 split.measured = Some(learnt.measured).filter(|&measured| measured < split.count);
+                note = bands.nodata.take().map(|nodata| {
+                    format!(
+                        "pixels with the nodata value {nodata} were stored as the mean of their band, and the new statistics include \
+                         them; convert the images again to leave them out"
+                    )
+                });
             }
         }
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
     let version = Manifest::version_for(multi_label, &bands);
-    Ok(Manifest { version, multi_label, classes, label_offset, bands, mean, std, splits: named })
+    Ok((Manifest { version, multi_label, classes, label_offset, bands, mean, std, splits: named }, note))
 }
 
 /// Options of the commands that rewrite a data set.
@@ -338,6 +357,8 @@ pub struct ReshapeSummary {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
+    /// A message if the new statistics include pixels without data.
+    pub note: Option<String>,
     /// Total size of the shards in bytes.
     pub bytes: u64,
     pub elapsed: Duration,
@@ -355,6 +376,7 @@ impl ReshapeSummary {
             "bytes": self.bytes,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
+            "note": self.note,
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -374,6 +396,7 @@ impl fmt::Display for ReshapeSummary {
             text::classes(self.manifest.classes.len()),
             text::bytes(self.bytes),
             self.elapsed.as_secs_f64()
-        )
+        )?;
+        self.note.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
 }

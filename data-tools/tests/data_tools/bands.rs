@@ -1,40 +1,38 @@
 //! Tests images of any number of bands, and of 16-bit or float values.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use data_tools::raw::{self, Page, RawOptions};
 use data_tools::{
-    ConvertOptions, ReshapeOptions, ShowOptions, convert, export_webdataset, extract, info, merge, reshard, show,
-    stats, verify,
+    ConvertOptions, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info, merge,
+    reshard, show, stats, verify,
 };
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use loaders::{Dataset, Dtype, Format, Limits, Manifest};
 
 use crate::common::pictures::*;
 use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
 use crate::common::*;
+use support::mentions;
 
-fn options() -> ConvertOptions {
+pub fn options() -> ConvertOptions {
     ConvertOptions { shards: 3, jobs: 1, progress: false, ..ConvertOptions::default() }
 }
 
-fn with(bands: RawOptions) -> ConvertOptions {
+pub fn with(bands: RawOptions) -> ConvertOptions {
     ConvertOptions { bands, ..options() }
 }
 
 /// Returns the values of tile `number`: 4 x 5 pixels, 6 bands.
-fn tile(number: u16) -> Vec<u16> {
+pub fn tile(number: u16) -> Vec<u16> {
     (0..120).map(|i| (i % 6 * 1000 + i * 7 + number * 311) % 9973).collect()
 }
 
-fn bytes16(values: &[u16]) -> Vec<u8> {
+pub fn bytes16(values: &[u16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn floats(values: &[f32]) -> Vec<u8> {
+pub fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
@@ -48,14 +46,14 @@ fn tiles(src: &Path) {
 
 /// Converts a folder with only these files and returns the error.
 #[track_caller]
-fn refused(files: &[(&str, Vec<u8>)], options: &ConvertOptions) -> String {
+pub fn refused(files: &[(&str, Vec<u8>)], options: &ConvertOptions) -> String {
     let temp = Temp::new();
     files.iter().for_each(|(name, file)| write(&temp.path("src/a").join(name), file));
     convert("folder", &temp.path("src"), &temp.path("out"), options).unwrap_err().to_string()
 }
 
 /// Reads one file with the library's function for a single image.
-fn one(name: &str, file: &[u8], options: &RawOptions) -> Result<raw::RawImage, String> {
+pub fn one(name: &str, file: &[u8], options: &RawOptions) -> Result<raw::RawImage, String> {
     let temp = Temp::new();
     write(&temp.path(name), file);
     raw::read(&temp.path(name), options, &Limits::DEFAULT).map_err(|e| e.to_string())
@@ -142,7 +140,7 @@ fn a_stopped_conversion_ends_with_the_same_statistics() {
     for number in 0..24u16 {
         let values: Vec<f32> = tile(number).iter().map(|&v| f32::from(v) / 7.0).collect();
         let path = src.join(format!("{}/{number:02}.tif", ["a", "b"][usize::from(number) % 2]));
-        write(&path, &strip(4, 5, 6, 32, 3, &floats(&values), &[(42113, "0")]));
+        write(&path, &strip(4, 5, 6, 32, 3, &floats(&values), &[]));
     }
     convert("folder", &src, &temp.path("whole"), &options()).unwrap();
     let data = Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
@@ -220,133 +218,17 @@ fn values_that_are_not_finite_are_named() {
     write(&temp.path("src/a/0.tif"), &file);
     let masked = with(RawOptions { nodata: Some(f64::NAN), ..RawOptions::default() });
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &masked).unwrap().manifest;
-    assert_eq!((made.mean, made.bands.nodata), (vec![2.0], None));
+    assert_eq!(made.mean, [2.0]);
+    // JSON has no NaN.
+    assert!(Manifest::read(&temp.path("out")).unwrap().bands.nodata.unwrap().is_nan());
     assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
-}
-
-#[test]
-fn strips_tiles_planes_and_pages() {
-    let zlib = |bytes: &[u8]| {
-        let mut stream = ZlibEncoder::new(Vec::new(), Compression::default());
-        stream.write_all(bytes).unwrap();
-        stream.finish().unwrap()
-    };
-    // 3 x 4 pixels of two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
-    let value = |y: u16, x: u16, band: u16| if y < 3 && x < 4 { y * 4 + x + 100 * band } else { 7 };
-    let expected = bytes16(&(0..24).map(|i| value(i / 8, i / 2 % 4, i % 2)).collect::<Vec<_>>());
-    let plane = |band: u16, top: u16, left: u16| {
-        zlib(&bytes16(&(0..4).map(|i| value(top + i / 2, left + i % 2, band)).collect::<Vec<_>>()))
-    };
-    let tiles: Vec<Vec<u8>> = (0..8).map(|i: u16| plane(i / 4, i / 2 % 2 * 2, i % 2 * 2)).collect();
-    let tags = |more: Vec<(u16, Tag<'static>)>| -> Vec<(u16, Tag<'static>)> {
-        let shape: Vec<(u16, Tag<'static>)> = vec![
-            (256, Tag::Long(&[4])),
-            (257, Tag::Long(&[3])),
-            (258, Tag::Short(&[16, 16])),
-            (262, Tag::Short(&[1])),
-            (277, Tag::Short(&[2])),
-        ];
-        shape.into_iter().chain(more).collect()
-    };
-    let tiled =
-        tags(vec![(259, Tag::Short(&[8])), (284, Tag::Short(&[2])), (322, Tag::Short(&[2])), (323, Tag::Short(&[2]))]);
-    let file = tiff(&[TiffPage { tags: &tiled, chunks: &tiles, is_tiled: true }], None);
-    assert_eq!(one("t.tif", &file, &RawOptions::default()).unwrap().bytes, expected);
-    // An empty tile of a sparse GeoTIFF has no bytes.
-    let mut sparse = tiles.clone();
-    sparse[7].clear();
-    let file = tiff(&[TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
-    let image = one("s.tif", &file, &RawOptions::default()).unwrap();
-    assert_eq!((image.bytes[..40] == expected[..40], &image.bytes[42..44]), (true, &[0, 0][..]));
-
-    // Predictor 2 in two strips of two rows.
-    let predicted = |rows: std::ops::Range<u16>| {
-        let value =
-            |y: u16, x: u16, band: u16| value(y, x, band).wrapping_sub(if x > 0 { value(y, x - 1, band) } else { 0 });
-        zlib(&bytes16(&rows.flat_map(|y| (0..8).map(move |i| value(y, i / 2, i % 2))).collect::<Vec<_>>()))
-    };
-    let striped = tags(vec![(259, Tag::Short(&[8])), (278, Tag::Short(&[2])), (317, Tag::Short(&[2]))]);
-    let chunks = [predicted(0..2), predicted(2..3)];
-    let page = || TiffPage { tags: &striped, chunks: &chunks, is_tiled: false };
-    assert_eq!(one("p.tif", &tiff(&[page()], None), &RawOptions::default()).unwrap().bytes, expected);
-
-    let pages = tiff(&[page(), TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
-    let of = |page| one("pages.tif", &pages, &RawOptions { page, ..RawOptions::default() });
-    assert_eq!(of(Page::Number(2)).unwrap().bytes, image.bytes);
-    let all = of(Page::All).unwrap();
-    assert_eq!((all.channels, &all.bytes[..8]), (4, &[0, 0, 100, 0, 0, 0, 100, 0][..]));
-    let error = of(Page::Number(3)).unwrap_err();
-    assert!(error.contains("page 3 does not exist: the TIFF has 2"), "{error}");
-    let last = RawOptions { bands: vec![2, 1, 2], ..RawOptions::default() };
-    assert_eq!(one("p.tif", &tiff(&[page()], None), &last).unwrap().bytes[..6], [100, 0, 0, 0, 100, 0]);
-    let error =
-        one("p.tif", &tiff(&[page()], None), &RawOptions { bands: vec![3], ..RawOptions::default() }).unwrap_err();
-    assert!(error.contains("band 3 was requested, but the image has 2"), "{error}");
-}
-
-#[test]
-fn hostile_files_are_refused() {
-    let page = |tags: &[(u16, Tag<'static>)], chunk: usize| {
-        tiff(&[TiffPage { tags, chunks: &[vec![0; chunk]], is_tiled: false }], None)
-    };
-    let short = |value: &'static [u16]| Tag::Short(value);
-    let base = || vec![(258, short(&[16])), (262, short(&[1])), (277, short(&[1])), (278, Tag::Long(&[4_000_000_000]))];
-    // A small file that claims 10^15 pixels.
-    let mut bomb = base();
-    bomb.extend([(256, Tag::Long(&[4_000_000])), (257, Tag::Long(&[300_000_000])), (259, short(&[8]))]);
-    let error = one("bomb.tif", &page(&bomb, 10), &RawOptions::default()).unwrap_err();
-    assert!(error.contains("limit"), "{error}");
-    // One pixel in a tile of 10^15.
-    let tile: Vec<(u16, Tag<'static>)> = vec![
-        (256, Tag::Long(&[1])),
-        (257, Tag::Long(&[1])),
-        (258, short(&[16])),
-        (259, short(&[8])),
-        (262, short(&[1])),
-        (322, Tag::Long(&[40_000_000])),
-        (323, Tag::Long(&[40_000_000])),
-    ];
-    let file = tiff(&[TiffPage { tags: &tile, chunks: &[vec![0; 10]], is_tiled: true }], None);
-    let error = one("tile.tif", &file, &RawOptions::default()).unwrap_err();
-    assert!(error.contains("limit"), "{error}");
-    let mut small = base();
-    small.extend([(256, Tag::Long(&[3])), (257, Tag::Long(&[2])), (259, short(&[1]))]);
-    // The list of pages is a circle.
-    let circle = tiff(&[TiffPage { tags: &small, chunks: &[vec![0; 12]], is_tiled: false }], Some(0));
-    for page in [Page::All, Page::Number(9)] {
-        let error = one("c.tif", &circle, &RawOptions { page, ..RawOptions::default() }).unwrap_err();
-        assert!(error.contains("TIFF"), "{error}");
-    }
-    let whole = page(&small, 12);
-    assert!(one("w.tif", &whole, &RawOptions::default()).is_ok());
-    for cut in 0..whole.len() {
-        assert!(one("cut.tif", &whole[..cut], &RawOptions::default()).is_err(), "{cut}");
-    }
-    // Any wrong byte gives an image or an error.
-    for at in 0..whole.len() {
-        for value in [0, 1, 127, 255] {
-            let mut wrong = whole.clone();
-            wrong[at] = value;
-            drop(one("wrong.tif", &wrong, &RawOptions::default()));
-        }
-    }
-    for (tags, what) in [
-        (vec![(258, short(&[64])), (339, short(&[3]))], "floats of 64 bits"),
-        (vec![(258, short(&[32])), (339, short(&[1]))], "unsigned integers of 32 bits"),
-        (vec![(258, short(&[16])), (262, short(&[3]))], "palette"),
-        (vec![(258, short(&[16])), (259, short(&[34925]))], "LZMA compression"),
-    ] {
-        let has = |tag: u16| tags.iter().any(|(own, _)| *own == tag);
-        let usual = [(256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (259, short(&[1])), (262, short(&[1]))];
-        let all: Vec<(u16, Tag<'static>)> = usual.into_iter().filter(|(tag, _)| !has(*tag)).collect();
-        let all: Vec<(u16, Tag<'static>)> = all.into_iter().chain(tags).collect();
-        let error = refused(&[("x.tif", page(&all, 8))], &options());
-        assert!(error.contains(what), "{error}");
-    }
+    let measured = stats(&temp.path("out"), "train", 1).unwrap();
+    assert_eq!(measured.to_json()["bands"]["nodata"], "nan");
+    mentions(measured.write().unwrap_err(), &["NaN", "convert the images again"]);
 }
 
 /// Returns a `.npy` file.
-fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
     [b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), values].concat()
 }
@@ -362,8 +244,16 @@ fn arrays_of_any_type_are_taken() {
         &temp.path("src/y_train.npy"),
         &npy("<i8", "4", &[0u64, 1, 0, 1].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()),
     );
+    // An array that is neither images nor labels need not be readable.
+    write(&temp.path("src/notes.npy"), b"text");
     let one_shard = ConvertOptions { shards: 1, ..options() };
-    let made = convert("npz", &temp.path("src"), &temp.path("out"), &one_shard).unwrap().manifest;
+    let unclear = convert("npz", &temp.path("src"), &temp.path("out"), &one_shard).unwrap_err();
+    mentions(unclear, &["x_train", "[2, 3, 4]", "--layout"]);
+    let paged = ConvertOptions { bands: RawOptions { page: Page::All, ..RawOptions::default() }, ..one_shard.clone() };
+    mentions(convert("npz", &temp.path("src"), &temp.path("out"), &paged).unwrap_err(), &["--page", "TIFF"]);
+    let planes = RawOptions { layout: Some(raw::Layout::Planes), ..RawOptions::default() };
+    let planes = ConvertOptions { bands: planes, ..one_shard.clone() };
+    let made = convert("npz", &temp.path("src"), &temp.path("out"), &planes).unwrap().manifest;
     assert_eq!((made.bands.dtype, made.bands.channels, made.bands.max[1]), (Dtype::U16, Some(2), 95.0 * 501.0));
     let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
     let mut copy = Vec::new();
@@ -384,6 +274,9 @@ fn arrays_of_any_type_are_taken() {
     // Single images in a table.
     write(&temp.path("list/one.npy"), &npy("<i2", "2, 3", &[1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]));
     write(&temp.path("list/labels.csv"), b"path,label\none.npy,a\n");
+    let bytes = ConvertOptions { to_8bit: Some(To8Bit::Whole), ..one_shard.clone() };
+    let error = convert("csv", &temp.path("list/labels.csv"), &temp.path("bytes"), &bytes).unwrap_err();
+    mentions(error, &["one.npy", "--to-8bit", "1 band of int16"]);
     let made = convert("csv", &temp.path("list/labels.csv"), &temp.path("listed"), &one_shard).unwrap().manifest;
     assert_eq!((made.bands.dtype, made.mean), (Dtype::I16, vec![3.5]));
 }
@@ -397,5 +290,145 @@ fn data_sets_of_bytes_stay_as_they_were() {
     let manifest = Manifest::read(&temp.path("out")).unwrap();
     assert_eq!((manifest.version, manifest.bands.need_version()), (1, false));
     let text = fs::read_to_string(temp.path("out/dataset.json")).unwrap();
-    assert!(!text.contains("dtype") && !text.contains("percentiles"), "{text}");
+    let json: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let keys: Vec<&str> = json.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["classes", "label_offset", "mean", "splits", "std", "version"]);
+    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
+    for id in 0..2 {
+        let mut copy = Vec::new();
+        let example = split.record(id, &mut copy).unwrap().0;
+        assert_eq!(example.encoded, fs::read(temp.path("src").join(example.filename)).unwrap());
+    }
+}
+
+#[test]
+fn bytes_without_data_are_masked() {
+    let temp = Temp::new();
+    // RGB. The values 0 are missing.
+    let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
+    for (number, image) in images.iter().enumerate() {
+        let tags =
+            [(256, Tag::Long(&[2])), (257, Tag::Long(&[1])), (258, Tag::Short(&[8, 8, 8])), (259, Tag::Short(&[1]))];
+        let tags: Vec<_> = tags
+            .into_iter()
+            .chain([(262, Tag::Short(&[2])), (277, Tag::Short(&[3])), (42113, Tag::Text("255"))])
+            .collect();
+        let file = tiff(&[TiffPage { tags: &tags, chunks: &[image.to_vec()], is_tiled: false }], None);
+        write(&temp.path("src/a").join(format!("{number}.tif")), &file);
+    }
+    let made = convert("folder", &temp.path("src"), &temp.path("photos"), &options()).unwrap();
+    mentions(made.notes.concat(), &["2 TIFF files", "nodata", "--nodata"]);
+    let masked = with(RawOptions { nodata: Some(0.0), ..RawOptions::default() });
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &masked).unwrap();
+    let manifest = made.manifest;
+    assert_eq!((manifest.version, manifest.bands.nodata, made.notes.len()), (1, Some(0.0), 0));
+    // The values are 1, 3, 5, then 10, 20, 60, then 100, 100, 250.
+    assert_eq!(manifest.mean, [3.0 / 255.0, 30.0 / 255.0, 150.0 / 255.0]);
+    let deviation = [(8.0f64 / 3.0).sqrt(), (1400.0f64 / 3.0).sqrt(), 5000f64.sqrt()];
+    assert!(manifest.std.iter().zip(deviation).all(|(found, std)| (found - std / 255.0).abs() < 1e-12));
+    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
+    let mut stored: Vec<Vec<u8>> =
+        (0..2).map(|id| split.record(id, &mut Vec::new()).unwrap().0.encoded.to_vec()).collect();
+    stored.sort();
+    assert_eq!(stored, [[1, 10, 100, 3, 20, 100], [3, 30, 150, 5, 60, 250]]);
+    mentions(
+        stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err(),
+        &["value 0", "convert the images again"],
+    );
+
+    // Commands that measure again do not know the missing pixels.
+    let copy = ReshapeOptions { shards: 1, jobs: 1, progress: false, ..ReshapeOptions::default() };
+    let [out, photos, both] = ["out", "photos", "both"].map(|name| temp.path(name));
+    let copied = reshard(&out, &temp.path("copy"), false, &copy).unwrap();
+    assert_eq!((copied.manifest.bands.nodata, copied.note), (Some(0.0), None));
+    mentions(merge(&[&out, &photos], &both, &copy).unwrap_err(), &["photos", "no nodata value", "nodata value 0"]);
+    let merged = merge(&[&out, &temp.path("copy")], &both, &copy).unwrap();
+    mentions(merged.note.as_deref().unwrap_or_default(), &["nodata value 0"]);
+    assert_eq!((merged.manifest.bands.nodata, merged.manifest.mean[0]), (None, 3.0 / 255.0));
+    stats(&both, "train", 1).unwrap().write().unwrap();
+}
+
+/// Writes `count` tiles to a folder. Each has missing values and the nodata tag, with the first value `first`.
+fn tiles_with_gaps(folder: &Path, count: u16, first: impl Fn(u16) -> f32) {
+    for number in 0..count {
+        let mut values: Vec<f32> = tile(number).iter().map(|&v| f32::from(v) / 7.0 + 1.0).collect();
+        (values[0], values[usize::from(number) + 20]) = (first(number), -1.0);
+        let path = folder.join(format!("{}/{number:02}.tif", ["a", "b"][usize::from(number) % 2]));
+        write(&path, &strip(4, 5, 6, 32, 3, &floats(&values), &[(42113, "-1")]));
+    }
+}
+
+#[test]
+fn resumed_shards_have_the_same_fill_value() {
+    let temp = Temp::new();
+    let [src, out] = [temp.path("src"), temp.path("out")];
+    tiles_with_gaps(&src.join("train"), 24, |_| 5.0);
+    tiles_with_gaps(&src.join("test"), 4, |_| 5.0);
+    let bad = src.join("test/a/02.tif");
+    let good = fs::read(&bad).unwrap();
+    fs::write(&bad, &good[..good.len() / 2]).unwrap();
+    // The shards of train are finished before the unusable file stops the conversion.
+    mentions(convert("folder", &src, &out, &options()).unwrap_err(), &["02.tif", "run the same command again"]);
+    let again = convert("folder", &src, &out, &options()).unwrap_err();
+    mentions(again, &["02.tif", "run the same command again"]);
+    fs::write(&bad, &good).unwrap();
+    assert!(temp.path("out.partial").is_dir());
+    let made = convert("folder", &src, &out, &options()).unwrap();
+    assert_eq!(made.resumed, 3);
+    convert("folder", &src, &temp.path("whole"), &options()).unwrap();
+    assert_eq!(contents(&out), contents(&temp.path("whole")));
+
+    // One changed image changes the mean, and with it all shards.
+    fs::remove_dir_all(&out).unwrap();
+    fs::write(&bad, &good[..good.len() / 2]).unwrap();
+    convert("folder", &src, &out, &options()).unwrap_err();
+    tiles_with_gaps(&src.join("train"), 1, |_| 50_000.0);
+    fs::write(&bad, &good).unwrap();
+    let made = convert("folder", &src, &out, &options()).unwrap();
+    assert_eq!(made.resumed, 0);
+    convert("folder", &src, &temp.path("changed"), &options()).unwrap();
+    assert_eq!(contents(&out), contents(&temp.path("changed")));
+
+    // An unusable image of train stops the conversion before anything is written.
+    let bad = src.join("train/a/00.tif");
+    let good = fs::read(&bad).unwrap();
+    fs::write(&bad, &good[..good.len() / 2]).unwrap();
+    let error = convert("folder", &src, &temp.path("none"), &options()).unwrap_err().to_string();
+    assert!(error.contains("00.tif") && !error.contains("run the same command again"), "{error}");
+    let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
+    assert_eq!(convert("folder", &src, &temp.path("skipped"), &skip).unwrap().skipped.len(), 1);
+}
+
+#[test]
+fn the_nodata_value_may_be_in_any_file() {
+    let temp = Temp::new();
+    let values = |last: f32| floats(&[1.0, 2.0, last]);
+    write(&temp.path("src/a/0.tif"), &strip(1, 3, 1, 32, 3, &values(3.0), &[]));
+    write(&temp.path("src/a/1.tif"), &strip(1, 3, 1, 32, 3, &values(-1.0), &[(42113, "-1")]));
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap().manifest;
+    assert_eq!((made.bands.nodata, made.mean), (Some(-1.0), vec![9.0 / 5.0]));
+    write(&temp.path("src/a/2.tif"), &strip(1, 3, 1, 32, 3, &values(-2.0), &[(42113, "-2")]));
+    let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err();
+    mentions(error, &["2.tif: found the nodata value -2", "1.tif has the nodata value -1"]);
+}
+
+#[test]
+fn exported_arrays_are_read_back_whatever_their_shape() {
+    let temp = Temp::new();
+    // 1 x 5 pixels with 4 bands look like a plane of 5 x 4, and 4 x 5 with 6 bands like 4 planes.
+    for (name, height, width, bands) in [("thin", 1, 5, 4), ("deep", 4, 5, 6), ("flat", 7, 2, 5)] {
+        let values: Vec<u16> = (0..height * width * bands).map(|i| (i * 37) as u16).collect();
+        let file = strip(height, width, bands as u16, 16, 1, &bytes16(&values), &[]);
+        write(&temp.path(&format!("{name}/a/0.tif")), &file);
+        let [src, out, tars, back] = ["", ".out", ".tars", ".back"].map(|end| temp.path(&format!("{name}{end}")));
+        convert("folder", &src, &out, &options()).unwrap();
+        let array = temp.path(&format!("{name}.npy"));
+        extract(&out, "train", 0, &array).unwrap();
+        let read = raw::read(&array, &RawOptions::default(), &Limits::DEFAULT).unwrap();
+        assert_eq!((read.height, read.width, read.channels, &read.bytes), (height, width, bands, &bytes16(&values)));
+        export_webdataset(&out, &tars, 1, false).unwrap();
+        convert("webdataset", &tars, &back, &options()).unwrap();
+        let split = Dataset::open(&back).unwrap().split("train").unwrap();
+        assert_eq!(split.record(0, &mut Vec::new()).unwrap().0.encoded, bytes16(&values));
+    }
 }

@@ -19,6 +19,7 @@ mod labels;
 mod links;
 mod multi_label;
 mod odd;
+mod raw_files;
 mod reshape;
 mod resume;
 mod show;

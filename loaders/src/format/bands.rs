@@ -56,8 +56,40 @@ pub struct Bands {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub percentiles: BTreeMap<String, Vec<f64>>,
     /// The value that marked pixels without data. The statistics leave these pixels out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nodata")]
     pub nodata: Option<f64>,
+}
+
+/// Stores NaN and infinities as texts, because JSON has no such numbers.
+mod nodata {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Number(f64),
+        Text(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        let stored = value.map(|value| match value.is_finite() {
+            true => Stored::Number(value),
+            false => Stored::Text(value.to_string().to_lowercase()),
+        });
+        stored.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        let stored = Option::<Stored>::deserialize(deserializer)?;
+        let number = |stored| match stored {
+            Stored::Number(number) => Ok(number),
+            Stored::Text(text) => text.parse().map_err(|_| {
+                D::Error::custom(format!("`nodata`: expected a number, \"nan\", \"inf\" or \"-inf\", got {text:?}"))
+            }),
+        };
+        stored.map(number).transpose()
+    }
 }
 
 fn is_bytes(dtype: &Dtype) -> bool {
@@ -164,6 +196,13 @@ mod tests {
         let text = r#"{"reading":{"bands":[3,1],"page":"all"}}"#;
         assert_eq!((serde_json::to_string(&read).unwrap().as_str(), serde_json::from_str(text).unwrap()), (text, read));
         assert_eq!(serde_json::to_string(&Bands::default()).unwrap(), "{}");
+        for (nodata, text) in [(f64::NAN, r#"{"nodata":"nan"}"#), (f64::NEG_INFINITY, r#"{"nodata":"-inf"}"#)] {
+            assert_eq!(serde_json::to_string(&Bands { nodata: Some(nodata), ..Bands::default() }).unwrap(), text);
+            let back = serde_json::from_str::<Bands>(text).unwrap().nodata.unwrap();
+            assert_eq!(back.to_bits(), nodata.to_bits());
+        }
+        let error = serde_json::from_str::<Bands>(r#"{"nodata":"none"}"#).unwrap_err().to_string();
+        assert!(error.contains("expected a number, \"nan\""), "{error}");
         let of = |dtype, channels| Bands { dtype, channels, ..Bands::default() }.need_version();
         assert!(!of(Dtype::U8, None) && !of(Dtype::U8, Some(1)) && !of(Dtype::U8, Some(3)));
         assert!(of(Dtype::U8, Some(4)) && of(Dtype::U16, Some(3)) && of(Dtype::F32, None));

@@ -111,7 +111,7 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
 fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MAX_VALUES_START as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
-    let Header { descr, shape, fortran_order, start } = Header::read(&head)?;
+    let Header { descr, shape, fortran_order, start, .. } = Header::read(&head)?;
     let Some(width) = width(descr) else {
         return Err(format!("the type is {descr}; expected images of numbers and integer labels"));
     };
@@ -164,12 +164,12 @@ impl Array {
         Ok(())
     }
 
-    /// Returns how many images the file stores together, if it has such groups.
+    /// Returns how many images are compressed together, and how many values these have. Returns `None` if each is compressed alone.
     pub(crate) fn group(&self) -> Option<(usize, usize)> {
         match &self.values {
             ArrayValues::Hdf5 { file, number } => {
                 let described = &file.arrays[*number];
-                (described.chunk_rows > 1).then_some((described.chunk_rows, described.chunk_values))
+                (described.chunk_rows > 1).then_some((described.chunk_rows, described.group_values))
             }
             ArrayValues::Npy { .. } => None,
         }

@@ -1,0 +1,160 @@
+//! Decodes the chosen page of a TIFF, or all pages as bands of one image.
+
+use std::io::Cursor;
+
+use loaders::{Cost, ImageSpec, Limits};
+use tiff::decoder::Decoder;
+use tiff::tags::Tag;
+
+use super::{Layout, fault};
+use crate::raw::{Page, RawImage, RawOptions, check_bands};
+
+/// Upper bound for the time to read a directory entry, or the offset of a strip or tile.
+const SECONDS_PER_ENTRY: f64 = 1e-7;
+/// The bits of NewSubfileType for a smaller copy of another page and for a mask.
+const COPY_OR_MASK: u32 = 0b101;
+
+/// Returns true if there are more pages than the first, apart from smaller copies and masks. Examines only a few.
+pub fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
+    /// More copies than any program writes: each has half the size of the one before.
+    const COPIES: usize = 32;
+    let Ok(mut pages) = Pages::open(file, limits) else { return false };
+    let is_page = |_| Some(pages.next().ok()? && !pages.is_copy().ok()?);
+    (0..COPIES).map_while(is_page).any(|is_page| is_page)
+}
+
+/// Decodes one page, or all pages as bands of one image.
+pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
+    let mut pages = Pages::open(file, limits)?;
+    match options.page {
+        Page::Number(number) => {
+            while pages.number < number {
+                if !pages.next()? {
+                    let last = pages.number;
+                    return Err(format!("page {number} does not exist: the TIFF has {last}; choose one with --page"));
+                }
+            }
+            let layout = pages.layout(options)?;
+            let seconds = pages.seconds + layout.seconds(file);
+            layout.decode(file, limits, 1, seconds)
+        }
+        Page::All => {
+            let (mut layouts, mut bands) = (Vec::new(), 0);
+            loop {
+                if !pages.is_copy()? {
+                    let layout = pages.layout(options)?;
+                    bands += layout.bands;
+                    check_bands(bands)?;
+                    layouts.push((pages.number, layout));
+                }
+                if !pages.next()? {
+                    break;
+                }
+            }
+            stack(file, &layouts, limits, pages.seconds)
+        }
+    }
+}
+
+/// Reads the directories of a file one by one. A small file can have millions, because directories may share bytes.
+struct Pages<'a> {
+    file: &'a [u8],
+    limits: &'a Limits,
+    decoder: Decoder<Cursor<&'a [u8]>>,
+    /// Number of the current page, from 1.
+    number: u32,
+    /// Estimated time for reading the directories.
+    seconds: f64,
+    /// Memory of the layouts that were returned.
+    memory: u64,
+}
+
+impl<'a> Pages<'a> {
+    fn open(file: &'a [u8], limits: &'a Limits) -> Result<Self, String> {
+        let decoder = Decoder::new(Cursor::new(file)).map_err(fault)?;
+        let mut pages = Pages { file, limits, decoder, number: 1, seconds: 0.0, memory: 0 };
+        pages.charge()?;
+        Ok(pages)
+    }
+
+    /// Goes to the next page. Returns false if there is none.
+    fn next(&mut self) -> Result<bool, String> {
+        if !self.decoder.more_images() {
+            return Ok(false);
+        }
+        self.decoder.next_image().map_err(fault)?;
+        self.number += 1;
+        self.charge()?;
+        Ok(true)
+    }
+
+    /// Returns true if the page is a smaller copy or a mask of another page.
+    fn is_copy(&mut self) -> Result<bool, String> {
+        let kind = self.decoder.find_tag_unsigned::<u32>(Tag::NewSubfileType).map_err(fault)?;
+        Ok(kind.unwrap_or(0) & COPY_OR_MASK != 0)
+    }
+
+    fn layout(&mut self, options: &RawOptions) -> Result<Layout, String> {
+        let layout = Layout::read(&mut self.decoder, self.file, options.nodata.is_none())?;
+        self.memory += (layout.places.len() * size_of::<(u64, u64)>()) as u64;
+        self.check()?;
+        Ok(layout)
+    }
+
+    /// Adds the time for reading the directory of the current page.
+    fn charge(&mut self) -> Result<(), String> {
+        let chunks = [Tag::StripOffsets, Tag::TileOffsets].map(|tag| {
+            let offsets = self.decoder.find_tag_unsigned_vec::<u64>(tag);
+            offsets.ok().flatten().map_or(0, |offsets| offsets.len())
+        });
+        let entries = self.decoder.ifd_pointer().and_then(|start| entries(self.file, start.0)).unwrap_or(0);
+        self.seconds += SECONDS_PER_ENTRY * (entries as f64 + (chunks[0] + chunks[1]) as f64);
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let cost = Cost { spec: ImageSpec::new(1, 1, 1), memory: self.memory, scans: 1, seconds: self.seconds };
+        self.limits.check("TIFF", self.file.len() as u64, &cost).map_err(|fault| fault.to_string())
+    }
+}
+
+/// Decodes pages of the same size to the bands of one image. Each page has its number. `seconds` is the time spent so far.
+fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) -> Result<RawImage, String> {
+    let [(_, first), others @ ..] = pages else { return Err("a TIFF without a page at full resolution".into()) };
+    let shape = |page: &Layout| (page.height, page.width, page.samples.dtype());
+    for (number, page) in others {
+        if shape(page) != shape(first) {
+            let [(h, w, t), (height, width, dtype)] = [shape(page), shape(first)];
+            return Err(format!(
+                "page {number} has {h}x{w} pixels of {t}, but the first one has {height}x{width} of {dtype}; choose one page with \
+                 --page N"
+            ));
+        }
+    }
+    let bands: usize = pages.iter().map(|(_, page)| page.bands).sum();
+    let seconds = seconds + pages.iter().map(|(_, page)| page.seconds(file)).sum::<f64>();
+    let size = first.samples.dtype().bytes();
+    let mut whole = RawImage { bytes: Vec::new(), ..first.image(bands) };
+    let mut start = 0;
+    for (_, page) in pages {
+        let part = page.decode(file, limits, bands.div_ceil(page.bands), seconds)?;
+        whole.bytes.resize(first.height * first.width * bands * size, 0);
+        let (from, to) = (page.bands * size, bands * size);
+        for (pixel, out) in part.bytes.chunks_exact(from).zip(whole.bytes.chunks_exact_mut(to)) {
+            out[start..start + from].copy_from_slice(pixel);
+        }
+        start += from;
+    }
+    Ok(whole)
+}
+
+/// Returns how many entries the directory at this offset has.
+fn entries(file: &[u8], start: u64) -> Option<u64> {
+    let directory = file.get(usize::try_from(start).ok()?..)?;
+    Some(match file {
+        [b'I', _, 43, ..] => u64::from_le_bytes(*directory.first_chunk()?),
+        [b'M', _, _, 43, ..] => u64::from_be_bytes(*directory.first_chunk()?),
+        [b'I', ..] => u16::from_le_bytes(*directory.first_chunk()?).into(),
+        _ => u16::from_be_bytes(*directory.first_chunk()?).into(),
+    })
+}

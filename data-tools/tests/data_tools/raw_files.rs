@@ -1,0 +1,232 @@
+//! Tests the readers of raw images: strips, tiles and pages of TIFFs, hostile files, and options that do not apply.
+
+use std::io::Write;
+
+use data_tools::convert;
+use data_tools::raw::{self, Page, RawOptions};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use loaders::Limits;
+use support::mentions;
+
+use crate::bands::*;
+use crate::common::pictures::*;
+use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
+use crate::common::*;
+
+#[test]
+fn strips_tiles_planes_and_pages() {
+    let zlib = |bytes: &[u8]| {
+        let mut stream = ZlibEncoder::new(Vec::new(), Compression::default());
+        stream.write_all(bytes).unwrap();
+        stream.finish().unwrap()
+    };
+    // 3 x 4 pixels of two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
+    let value = |y: u16, x: u16, band: u16| if y < 3 && x < 4 { y * 4 + x + 100 * band } else { 7 };
+    let expected = bytes16(&(0..24).map(|i| value(i / 8, i / 2 % 4, i % 2)).collect::<Vec<_>>());
+    let plane = |band: u16, top: u16, left: u16| {
+        zlib(&bytes16(&(0..4).map(|i| value(top + i / 2, left + i % 2, band)).collect::<Vec<_>>()))
+    };
+    let tiles: Vec<Vec<u8>> = (0..8).map(|i: u16| plane(i / 4, i / 2 % 2 * 2, i % 2 * 2)).collect();
+    let tags = |more: Vec<(u16, Tag<'static>)>| -> Vec<(u16, Tag<'static>)> {
+        let shape: Vec<(u16, Tag<'static>)> = vec![
+            (256, Tag::Long(&[4])),
+            (257, Tag::Long(&[3])),
+            (258, Tag::Short(&[16, 16])),
+            (262, Tag::Short(&[1])),
+            (277, Tag::Short(&[2])),
+        ];
+        shape.into_iter().chain(more).collect()
+    };
+    let tiled =
+        tags(vec![(259, Tag::Short(&[8])), (284, Tag::Short(&[2])), (322, Tag::Short(&[2])), (323, Tag::Short(&[2]))]);
+    let file = tiff(&[TiffPage { tags: &tiled, chunks: &tiles, is_tiled: true }], None);
+    assert_eq!(one("t.tif", &file, &RawOptions::default()).unwrap().bytes, expected);
+    // An empty tile of a sparse GeoTIFF has no bytes.
+    let mut sparse = tiles.clone();
+    sparse[7].clear();
+    let file = tiff(&[TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
+    let image = one("s.tif", &file, &RawOptions::default()).unwrap();
+    assert_eq!((image.bytes[..40] == expected[..40], &image.bytes[42..44]), (true, &[0, 0][..]));
+
+    // Predictor 2 in two strips of two rows.
+    let predicted = |rows: std::ops::Range<u16>| {
+        let value =
+            |y: u16, x: u16, band: u16| value(y, x, band).wrapping_sub(if x > 0 { value(y, x - 1, band) } else { 0 });
+        zlib(&bytes16(&rows.flat_map(|y| (0..8).map(move |i| value(y, i / 2, i % 2))).collect::<Vec<_>>()))
+    };
+    let striped = tags(vec![(259, Tag::Short(&[8])), (278, Tag::Short(&[2])), (317, Tag::Short(&[2]))]);
+    let chunks = [predicted(0..2), predicted(2..3)];
+    let page = || TiffPage { tags: &striped, chunks: &chunks, is_tiled: false };
+    assert_eq!(one("p.tif", &tiff(&[page()], None), &RawOptions::default()).unwrap().bytes, expected);
+
+    let pages = tiff(&[page(), TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
+    let of = |page| one("pages.tif", &pages, &RawOptions { page, ..RawOptions::default() });
+    assert_eq!(of(Page::Number(2)).unwrap().bytes, image.bytes);
+    let all = of(Page::All).unwrap();
+    assert_eq!((all.channels, &all.bytes[..8]), (4, &[0, 0, 100, 0, 0, 0, 100, 0][..]));
+    let error = of(Page::Number(3)).unwrap_err();
+    assert!(error.contains("page 3 does not exist: the TIFF has 2"), "{error}");
+    let last = RawOptions { bands: vec![2, 1, 2], ..RawOptions::default() };
+    assert_eq!(one("p.tif", &tiff(&[page()], None), &last).unwrap().bytes[..6], [100, 0, 0, 0, 100, 0]);
+    let error =
+        one("p.tif", &tiff(&[page()], None), &RawOptions { bands: vec![3], ..RawOptions::default() }).unwrap_err();
+    assert!(error.contains("band 3 was requested, but the image has 2"), "{error}");
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    let page = |tags: &[(u16, Tag<'static>)], chunk: usize| {
+        tiff(&[TiffPage { tags, chunks: &[vec![0; chunk]], is_tiled: false }], None)
+    };
+    let short = |value: &'static [u16]| Tag::Short(value);
+    let base = || vec![(258, short(&[16])), (262, short(&[1])), (277, short(&[1])), (278, Tag::Long(&[4_000_000_000]))];
+    // A small file that claims 10^15 pixels.
+    let mut bomb = base();
+    bomb.extend([(256, Tag::Long(&[4_000_000])), (257, Tag::Long(&[300_000_000])), (259, short(&[8]))]);
+    let error = one("bomb.tif", &page(&bomb, 10), &RawOptions::default()).unwrap_err();
+    assert!(error.contains("limit"), "{error}");
+    // One pixel in a tile of 10^15.
+    let tile: Vec<(u16, Tag<'static>)> = vec![
+        (256, Tag::Long(&[1])),
+        (257, Tag::Long(&[1])),
+        (258, short(&[16])),
+        (259, short(&[8])),
+        (262, short(&[1])),
+        (322, Tag::Long(&[40_000_000])),
+        (323, Tag::Long(&[40_000_000])),
+    ];
+    let file = tiff(&[TiffPage { tags: &tile, chunks: &[vec![0; 10]], is_tiled: true }], None);
+    let error = one("tile.tif", &file, &RawOptions::default()).unwrap_err();
+    assert!(error.contains("limit"), "{error}");
+    let mut small = base();
+    small.extend([(256, Tag::Long(&[3])), (257, Tag::Long(&[2])), (259, short(&[1]))]);
+    // The list of pages is a circle.
+    let circle = tiff(&[TiffPage { tags: &small, chunks: &[vec![0; 12]], is_tiled: false }], Some(0));
+    for page in [Page::All, Page::Number(9)] {
+        let error = one("c.tif", &circle, &RawOptions { page, ..RawOptions::default() }).unwrap_err();
+        assert!(error.contains("TIFF"), "{error}");
+    }
+    let whole = page(&small, 12);
+    assert!(one("w.tif", &whole, &RawOptions::default()).is_ok());
+    for cut in 0..whole.len() {
+        assert!(one("cut.tif", &whole[..cut], &RawOptions::default()).is_err(), "{cut}");
+    }
+    // Any wrong byte gives an image or an error.
+    for at in 0..whole.len() {
+        for value in [0, 1, 127, 255] {
+            let mut wrong = whole.clone();
+            wrong[at] = value;
+            if let Err(error) = one("wrong.tif", &wrong, &RawOptions::default()) {
+                assert!(!error.contains("decoder failed"), "byte {at} = {value}: {error}");
+            }
+        }
+    }
+    for (tags, what) in [
+        (vec![(258, short(&[64])), (339, short(&[3]))], "floats of 64 bits"),
+        (vec![(258, short(&[32])), (339, short(&[1]))], "unsigned integers of 32 bits"),
+        (vec![(258, short(&[16])), (262, short(&[3]))], "palette"),
+        (vec![(258, short(&[16])), (259, short(&[34925]))], "LZMA compression"),
+    ] {
+        let has = |tag: u16| tags.iter().any(|(own, _)| *own == tag);
+        let usual = [(256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (259, short(&[1])), (262, short(&[1]))];
+        let all: Vec<(u16, Tag<'static>)> = usual.into_iter().filter(|(tag, _)| !has(*tag)).collect();
+        let all: Vec<(u16, Tag<'static>)> = all.into_iter().chain(tags).collect();
+        let error = refused(&[("x.tif", page(&all, 8))], &options());
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn options_that_do_not_apply_are_refused() {
+    let layout = RawOptions { layout: Some(raw::Layout::Planes), ..RawOptions::default() };
+    let images = RawOptions { images: Some("x".into()), ..RawOptions::default() };
+    let page = RawOptions { page: Page::Number(2), ..RawOptions::default() };
+    let wide = strip(1, 2, 1, 16, 1, &[1, 0, 2, 0], &[]);
+    let rgb = strip(1, 1, 3, 8, 1, &[1, 2, 3], &[]);
+    for (name, file) in [("0.tif", &wide), ("1.tif", &rgb), ("2.png", &png(4, 5, 1))] {
+        mentions(refused(&[(name, file.clone())], &with(layout.clone())), &[name, "--layout", ".npy"]);
+        mentions(refused(&[(name, file.clone())], &with(images.clone())), &[name, "--images", "HDF5"]);
+    }
+    let array = npy("<u2", "1, 2", &[1, 0, 2, 0]);
+    for (name, file) in [("0.npy", array.clone()), ("1.png", png(4, 5, 1))] {
+        mentions(refused(&[(name, file)], &with(page.clone())), &[name, "--page", "TIFF"]);
+    }
+    mentions(refused(&[("0.npy", array)], &with(images)), &["--images", "HDF5"]);
+    let mut hdf5 = b"\x89HDF\r\n\x1a\n".to_vec();
+    hdf5.resize(1000, 0);
+    mentions(refused(&[("0.jpg", hdf5)], &options()), &["HDF5"]);
+}
+
+/// Returns a grey TIFF of 16 bits. Each page has one row of one pixel.
+fn pages(values: &[Vec<u8>], next: Option<usize>, kinds: &[u32]) -> Vec<u8> {
+    let kinds: Vec<[u32; 1]> = kinds.iter().map(|&kind| [kind]).collect();
+    let tags: Vec<Vec<(u16, Tag<'_>)>> = kinds
+        .iter()
+        .map(|kind| {
+            let shape =
+                [(254, Tag::Long(kind)), (256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (258, Tag::Short(&[16]))];
+            shape
+                .into_iter()
+                .chain([(259, Tag::Short(&[1])), (262, Tag::Short(&[1])), (277, Tag::Short(&[1]))])
+                .collect()
+        })
+        .collect();
+    let chunks: Vec<[Vec<u8>; 1]> = values.iter().map(|value| [value.clone()]).collect();
+    let pages = tags.iter().zip(&chunks).map(|(tags, chunks)| TiffPage { tags, chunks, is_tiled: false });
+    tiff(&pages.collect::<Vec<_>>(), next)
+}
+
+#[test]
+fn pages_are_bounded_and_noted() {
+    let value = |value: u16| value.to_le_bytes().to_vec();
+    // The second page is a smaller copy.
+    let file = pages(&[value(1), value(2), value(3)], None, &[0, 1, 0]);
+    let all = RawOptions { page: Page::All, ..RawOptions::default() };
+    assert_eq!(one("x.tif", &file, &all).unwrap().bytes, bytes16(&[1, 3]));
+    let temp = Temp::new();
+    write(&temp.path("src/a/0.tif"), &file);
+    write(&temp.path("src/a/1.tif"), &pages(&[value(1), value(2)], None, &[0, 1]));
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    mentions(made.notes.concat(), &["1 TIFF file ", "--page"]);
+
+    let many = |count: u16| pages(&(0..count).map(value).collect::<Vec<_>>(), None, &vec![0; count.into()]);
+    assert_eq!(one("m.tif", &many(1024), &all).unwrap().channels, 1024);
+    mentions(one("m.tif", &many(1025), &all).unwrap_err(), &["1025 bands"]);
+    let last = RawOptions { page: Page::Number(1025), ..RawOptions::default() };
+    assert_eq!(one("m.tif", &many(1025), &last).unwrap().bytes, bytes16(&[1024]));
+    let seconds = |limit: f64, options: &RawOptions| {
+        write(&temp.path("m.tif"), &many(1025));
+        raw::read(&temp.path("m.tif"), options, &Limits { seconds: limit, ..Limits::DEFAULT })
+    };
+    // 1,025 directories of ten entries.
+    assert!(seconds(0.01, &last).is_ok());
+    mentions(seconds(1e-4, &last).unwrap_err(), &["m.tif", "limit"]);
+}
+
+#[test]
+fn strips_that_share_bytes_count_each_time() {
+    const STRIPS: u32 = 3000;
+    const LENGTH: u32 = 200_000;
+    let tags = [
+        (256, Tag::Long(&[1])),
+        (257, Tag::Long(&[STRIPS])),
+        (258, Tag::Short(&[16])),
+        (259, Tag::Short(&[1])),
+        (262, Tag::Short(&[1])),
+        (277, Tag::Short(&[1])),
+        (278, Tag::Long(&[1])),
+    ];
+    let chunks: Vec<Vec<u8>> = (0..STRIPS).map(|i| vec![7; if i == 0 { LENGTH as usize } else { 2 }]).collect();
+    let mut file = tiff(&[TiffPage { tags: &tags, chunks: &chunks, is_tiled: false }], None);
+    assert_eq!(one("x.tif", &file, &RawOptions::default()).unwrap().bytes, vec![7; 2 * STRIPS as usize]);
+    let list = |values: &dyn Fn(u32) -> u32| (0..STRIPS).flat_map(|i| values(i).to_le_bytes()).collect::<Vec<u8>>();
+    let start = |i: u32| if i == 0 { 8 } else { 8 + LENGTH + 2 * (i - 1) };
+    let length = |i: u32| if i == 0 { LENGTH } else { 2 };
+    for (before, after) in [(list(&start), list(&|_| 8)), (list(&length), list(&|_| LENGTH))] {
+        let at = file.windows(before.len()).position(|part| part == before).unwrap();
+        file[at..at + after.len()].copy_from_slice(&after);
+    }
+    // Six hundred million bytes to read.
+    mentions(one("x.tif", &file, &RawOptions::default()).unwrap_err(), &["limit"]);
+}
