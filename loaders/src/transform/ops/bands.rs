@@ -12,7 +12,6 @@ use crate::transform::call::{self, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
-use base::text::did_you_mean;
 
 /// `select_bands(4, 3, 2)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Names are those of
 /// dataset.json, and numbers count from 1. A text that is a name and a number is the name. A band may be repeated.

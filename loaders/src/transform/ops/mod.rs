@@ -23,8 +23,6 @@ use crate::spec::Dtype;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers, Texts};
 use crate::transform::op::{Build, BuildResult, Context};
-use base::text::did_you_mean;
-use base::text::with_advice;
 
 /// Name, usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
