@@ -7,8 +7,9 @@ mod pages;
 
 use std::io::Cursor;
 
+use base::text::printable;
 use half::f16;
-use loaders::{Cost, Dtype, ImageSpec, Limits, printable};
+use loaders::{Cost, Dtype, ImageSpec, Limits};
 use tiff::TiffError;
 use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
