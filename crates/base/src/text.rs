@@ -109,10 +109,10 @@ pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
 /// Formats a number with its noun, such as `1 rank`, `2 ranks` or `3 classes`.
 pub fn plural(number: impl Display, noun: &str) -> String {
     let number = number.to_string();
-    let end = match noun.ends_with("ss") || noun.ends_with("ch") {
+    let end = match noun {
         _ if number == "1" => "",
-        true => "es",
-        false => "s",
+        noun if noun.ends_with("ss") || noun.ends_with("tch") => "es",
+        _ => "s",
     };
     format!("{number} {noun}{end}")
 }
@@ -212,7 +212,7 @@ mod nearest_tests {
     #[test]
     fn one_thing_has_no_plural() {
         assert_eq!([plural(1, "rank"), plural(2, "rank")], ["1 rank", "2 ranks"]);
-        assert_eq!([plural("1", "class"), plural(0, "batch")], ["1 class", "0 batches"]);
+        assert_eq!([plural("1", "class"), plural(0, "batch"), plural(3, "epoch")], ["1 class", "0 batches", "3 epochs"]);
     }
 
     #[test]

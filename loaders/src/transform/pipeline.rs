@@ -373,7 +373,7 @@ mod tests {
             assert_mentions(&problem_at(1, &["flip", op], GREY), parts);
         }
         let problem = problem_at(0, &["normalize"], ImageSpec::new(2, 2, 3));
-        assert_mentions(&problem, &["dataset.json", "1", "3 channels"]);
+        assert_mentions(&problem, &["dataset.json", "1", "3"]);
     }
 
     fn apply(p: &Pipeline, pixels: &[u8], id: u64, epoch: u32) -> Vec<f32> {

@@ -385,6 +385,6 @@ mod shift_tests {
             assert!(built(call).is_err(), "{call}");
         }
         let refused = built("shift(0, -3)").unwrap().output(CONTEXT.input).unwrap_err();
-        assert_mentions(&refused, &["2x3x1", "0 x -3"]);
+        assert_mentions(&refused, &["2x3x1", "0 rows", "-3 columns"]);
     }
 }

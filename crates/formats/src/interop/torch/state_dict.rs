@@ -339,7 +339,7 @@ mod tensor_tests {
                 true => assert!(read.is_ok() && reads == 1),
                 false => {
                     let Err(Fault::Damaged(text)) = read else { panic!("{read:?}") };
-                    assert!(["storage 0", "10 values", "F32"].iter().all(|part| text.contains(part)), "{text}");
+                    assert!(["storage 0", "10 values", "float32"].iter().all(|part| text.contains(part)), "{text}");
                 }
             }
         }
