@@ -4,9 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::why;
-
-use loaders::Bands;
+use loaders::{Bands, why};
 
 use crate::checkpoint;
 use crate::checkpoint::Tensor;
