@@ -102,7 +102,10 @@ mod tests {
         let weights = Weights {
             path: "a.pth".into(),
             format: "PyTorch",
-            tensors: vec![("conv.weight".into(), vec![2, 3, 1, 1], vec![1.0, 2.0, 6.0, 3.0, 6.0, 9.0])],
+            tensors: vec![
+                ("conv.weight".into(), vec![2, 3, 1, 1], vec![1.0, 2.0, 6.0, 3.0, 6.0, 9.0]),
+                ("fc.bias".into(), vec![5], vec![0.5; 5]),
+            ],
             model: None,
             warning: None,
             keras: false,
