@@ -168,7 +168,7 @@ fn predict_selects_the_bands_that_the_conversion_selected() {
     let tenth = |at: At, draws: &mut Draws| band_nine(At { band: [9, 0][at.band as usize], ..at }, draws);
     let spec = ImageSpec::new(28, 28, 2);
     let setting = Setting::with(RECIPE, |dir| images(dir, (spec, Dtype::U16), [400, 20], tenth));
-    let reading = Reading { bands: vec![10, 1], ..Reading::default() };
+    let reading = Reading { bands: vec![10, 1], layout: "NHWC".into(), ..Reading::default() };
     let read = setting.described("read", |manifest| manifest.bands.reading = Some(reading));
     let out = setting.trained("out", 0, &["--data", &read]);
     for (label, expected) in [(0, "left"), (1, "right")] {
@@ -211,7 +211,9 @@ fn teachers_of_other_bands_are_refused() {
 #[test]
 fn files_of_bands_are_classified_and_models_exported() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [200, 20], band_nine));
-    let out = setting.trained("out", 0, &["--set", "epochs=2"]);
+    let reading = Reading { layout: "NHWC".into(), ..Reading::default() };
+    let read = setting.described("read", |manifest| manifest.bands.reading = Some(reading));
+    let out = setting.trained("out", 0, &["--data", &read, "--set", "epochs=2"]);
     for label in [0, 1] {
         let path = array(&setting, &format!("{label}.npy"), label, 13);
         let found = run(0, &["predict", &out, &path, "--json"]).succeeded().stdout;

@@ -172,7 +172,8 @@ fn read(path: &Path) -> Result<Weights, Error> {
         let name = layer.name;
         layer.tensors.into_iter().map(move |(field, shape, values)| (format!("{name}.{field}"), shape, values))
     });
-    let model = Model { network: file.network, classes: file.classes, preprocess: file.preprocess };
+    let (network, classes, preprocess, bands) = (file.network, file.classes, file.preprocess, file.bands);
+    let model = Model { network, classes, preprocess, bands };
     Ok(Weights {
         path: path.to_path_buf(),
         format: HDF5_FORMAT.name,

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::why;
+use loaders::{Bands, why};
 
 use crate::checkpoint;
 use crate::checkpoint::Tensor;
@@ -33,6 +33,8 @@ pub struct Model {
     pub classes: Vec<String>,
     /// Transforms from a decoded image to the network's input.
     pub preprocess: Vec<String>,
+    /// Type, names and statistics of the bands of the images that it was trained on.
+    pub bands: Bands,
 }
 
 /// A weight file that cannot be used. Each message names the file and says what to try.

@@ -178,7 +178,7 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 /// Returns a warning if this run normalizes images differently from the run that trained the model.
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
     let bands = &source.manifest.bands;
-    if bands.need_version() {
+    if bands.need_version() || model.bands.need_version() {
         // The values of other types have no common range.
         return None;
     }
