@@ -7,7 +7,7 @@ mod pages;
 
 use std::io::Cursor;
 
-use base::text::printable;
+use base::text::{plural, printable};
 use half::f16;
 use loaders::{Cost, Dtype, ImageSpec, Limits};
 use tiff::TiffError;
@@ -167,7 +167,8 @@ impl Layout {
         if compression != PLAIN && !SUPPORTED.contains(&compression) {
             let name = UNSUPPORTED.iter().find(|(number, _)| *number == compression).map(|(_, name)| *name);
             let name = name.map_or_else(|| format!("compression {compression}"), |name| format!("{name} compression"));
-            return refused(format!("with {bands} bands of {bits} bits and {name}"));
+            let bands = plural(bands as u64, "band");
+            return refused(format!("with {bands} of {} and {name}", plural(bits, "bit")));
         }
         let samples = match (sample_format, bits) {
             (1 | 4, 1..=16) => Samples::Unsigned(bits as u32),

@@ -149,7 +149,7 @@ fn bad_lines_are_all_listed() {
     let with = ConvertOptions { classes: Some(src.join("classes.txt")), ..options() };
     let error = refused("csv", &list, &with, &["--on-bad skip"]);
     let expected: [&[&str]; 6] = [
-        &["line 2: label `dgo`", "2 classes", "\"dog\"", "abel `cow`"],
+        &["line 2: label `dgo`", "2 classes", "\"dog\"", "`cow`"],
         &["line 3: ", "`cat`", "twice"],
         &["line 4: ", "missing.png", "not found"],
         &["line 5: a.png", "on line 2"],

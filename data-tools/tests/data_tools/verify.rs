@@ -125,11 +125,11 @@ fn a_shard_cut_short() {
         let report = verify(&out, 0).unwrap();
         has_fault(&report, &["dataset.json", &format!(" {} bytes", bytes.len()), &format!(" {keep}")]);
         has_fault(&report, &["record 20 ", &format!("byte {offset}: "), "cut short"]);
-        has_fault(&report, &["dataset.json", "26 records", " 21"]);
+        has_fault(&report, &["dataset.json", "26 records", "found 21"]);
     }
     fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records, so only the counts differ.
     let report = verify(&out, 0).unwrap();
-    has_fault(&report, &["dataset.json", "26 records", " 20"]);
+    has_fault(&report, &["dataset.json", "26 records", " 20 "]);
     has_fault(&report, &["index", "from record 20 "]);
 }
 
@@ -145,7 +145,7 @@ fn without_an_index_a_lost_record_ends_the_shard() {
     has_fault(&report, &["record 3 ", &format!("byte {offset}: "), "checksum"]);
     let left = fs::metadata(&shard).unwrap().len() - offset as u64;
     has_fault(&report, &["record 3 ", &format!("{left} bytes"), "not be checked"]);
-    has_fault(&report, &["dataset.json", "26 records", " 4"]);
+    has_fault(&report, &["dataset.json", "26 records", "found 4"]);
 }
 
 #[test]

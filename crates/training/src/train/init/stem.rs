@@ -104,6 +104,7 @@ mod tests {
             format: "PyTorch",
             tensors: vec![
                 ("conv.weight".into(), vec![2, 3, 1, 1], vec![1.0, 2.0, 6.0, 3.0, 6.0, 9.0]),
+                ("fc.weight".into(), vec![5, 32], vec![0.5; 160]),
                 ("fc.bias".into(), vec![5], vec![0.5; 5]),
             ],
             model: None,
