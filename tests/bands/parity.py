@@ -92,7 +92,10 @@ def files_of_others(folders):
 def png16(path):
     import imagecodecs
 
-    return imagecodecs.png_decode(path.read_bytes())
+    file = path.read_bytes()
+    image = imagecodecs.png_decode(file)
+    # imagecodecs adds opacity if the file names a transparent value. This is not a band of the file.
+    return image[..., :-1] if b"tRNS" in file else image
 
 
 def values(dtype, shape, seed=0):

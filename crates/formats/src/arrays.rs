@@ -139,7 +139,7 @@ fn is_inside(array: &Dataset) -> bool {
 fn describe(name: &str, array: &Dataset) -> Value {
     let shape = array.shape();
     let chunk = array.chunk().filter(|chunk| !array.filters().is_empty() && chunk.len() == shape.len());
-    let (rows, values, group) = chunk.filter(|chunk| chunk.first().is_some()).map_or((1, 0, 0), |chunk| {
+    let (rows, values, group) = chunk.filter(|chunk| !chunk.is_empty()).map_or((1, 0, 0), |chunk| {
         // The chunks that an entry along the first axis needs.
         let needed = |(&length, &side): (&usize, &usize)| length.div_ceil(side.max(1)).saturating_mul(side);
         let across = shape.iter().zip(&chunk).skip(1).map(needed);

@@ -344,12 +344,12 @@ pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &
     writeln!(f, "  {} of {}, in units of the stored values:", text::plural(mean.len() as u64, "band"), bands.dtype)?;
     let title = ["mean", "std", "min", "2 %", "50 %", "98 %", "max"].map(|word| format!("{word:>12}")).concat();
     writeln!(f, "    {:width$}{title}", "")?;
-    for at in 0..mean.len() {
+    for (at, mean) in mean.iter().enumerate() {
         let percentile = |key| bands.percentiles.get(key).and_then(|list| list.get(at)).copied();
         let of = |list: &[f64]| list.get(at).copied();
         let (low, middle, high) = (percentile("2"), percentile("50"), percentile("98"));
         let all = [
-            Some(mean[at] * unit),
+            Some(mean * unit),
             std.get(at).map(|std| std * unit),
             of(&bands.min),
             low,

@@ -386,11 +386,8 @@ impl Layout {
             (Tag::Predictor, SHORT, self.predictor.into()),
             (Tag::SampleFormat, SHORT, format.into()),
         ];
-        let (short, long): (fn(u16) -> [u8; 2], fn(u32) -> [u8; 4]) = if self.is_big_endian {
-            (u16::to_be_bytes, u32::to_be_bytes)
-        } else {
-            (u16::to_le_bytes, u32::to_le_bytes)
-        };
+        let short = |value: u16| if self.is_big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        let long = |value: u32| if self.is_big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
         let mut head = if self.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
         head.extend(short(42));
         head.extend(long(8));
