@@ -348,15 +348,8 @@ pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &
         let percentile = |key| bands.percentiles.get(key).and_then(|list| list.get(at)).copied();
         let of = |list: &[f64]| list.get(at).copied();
         let (low, middle, high) = (percentile("2"), percentile("50"), percentile("98"));
-        let all = [
-            Some(mean * unit),
-            std.get(at).map(|std| std * unit),
-            of(&bands.min),
-            low,
-            middle,
-            high,
-            of(&bands.max),
-        ];
+        let all =
+            [Some(mean * unit), std.get(at).map(|std| std * unit), of(&bands.min), low, middle, high, of(&bands.max)];
         let numbers = all.map(|value| value.map_or_else(String::new, short)).map(|word| format!("{word:>12}")).concat();
         writeln!(f, "    {:width$}{numbers}", name(at))?;
     }
