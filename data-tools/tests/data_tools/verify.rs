@@ -129,7 +129,7 @@ fn a_shard_cut_short() {
     }
     fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records, so only the counts differ.
     let report = verify(&out, 0).unwrap();
-    has_fault(&report, &["dataset.json", "26 records", " 20 "]);
+    has_fault(&report, &["dataset.json", "26 records", "found 20"]);
     has_fault(&report, &["index", "from record 20 "]);
 }
 
