@@ -40,7 +40,7 @@ pub struct Args {
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Make a data set of TFRecord shards from files in another format
-    Convert(Convert),
+    Convert(Box<Convert>),
     /// Describe a data set: splits, shards, classes, image size
     #[command(after_help = "Example:\n  trireme data info data/cifar10")]
     Info(Folder),
