@@ -212,7 +212,10 @@ mod nearest_tests {
     #[test]
     fn one_thing_has_no_plural() {
         assert_eq!([plural(1, "rank"), plural(2, "rank")], ["1 rank", "2 ranks"]);
-        assert_eq!([plural("1", "class"), plural(0, "batch"), plural(3, "epoch")], ["1 class", "0 batches", "3 epochs"]);
+        assert_eq!(
+            [plural("1", "class"), plural(0, "batch"), plural(3, "epoch")],
+            ["1 class", "0 batches", "3 epochs"]
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use list::{ParamGroup, Rule, Update};
 pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
-/// The factors of a step that all its updates share, and their indices in a buffer. From [`FIRST`] on, it has each
+/// The factors of a step that all its updates share, and their indices in a buffer. From `FIRST` on, it has each
 /// tensor's factor on the learning rate, including the trust ratio, in the order of
 /// [`Norms::tensors`](Norms::tensors).
 pub mod rates {

@@ -162,9 +162,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
                 true => (file.to_string(), data.to_string()),
                 false => (data.to_string(), file.to_string()),
             };
-            Ok(Some(format!(
-                "note: only {named} has band names, not {other}, so their order cannot be compared"
-            )))
+            Ok(Some(format!("note: only {named} has band names, not {other}, so their order cannot be compared")))
         }
         None => Ok(None),
     }
