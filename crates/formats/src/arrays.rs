@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use hdf5::dataset::Layout;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
-use hdf5::{Dataset, Group, H5Type, Hyperslab, LinkType, SliceOrIndex};
+use hdf5::{Dataset, Group, H5Type, Hyperslab, SliceOrIndex};
 use hdf5_metno as hdf5;
 use ndarray::IxDyn;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+
+use crate::checkpoint::foreign::links;
 
 /// The size of an answer that is an error.
 pub const FAILED: u64 = u64::MAX;
@@ -97,15 +99,7 @@ struct Found {
 impl Found {
     /// Adds the arrays below a group.
     fn add(&mut self, group: &Group, path: &str, depth: usize) -> hdf5::Result<()> {
-        let mut names = Vec::new();
-        group.iter_visit_default(|name, info| {
-            if info.link_type == LinkType::Hard {
-                names.push(name.to_string());
-            }
-            Ok(())
-        })?;
-        names.sort();
-        for name in names {
+        for name in links(group)? {
             let full = format!("{path}{name}");
             if let Ok(array) = group.dataset(&name) {
                 if is_inside(&array) {

@@ -12,6 +12,9 @@ use crate::error::Error;
 use crate::source::{Blocks, Source};
 use crate::splits::TRAIN;
 
+/// Threads work on at most this many consecutive samples at a time.
+pub(super) const CHUNK_SAMPLES: u64 = 256;
+
 pub(super) enum Order {
     /// All samples are shuffled together.
     Full(Permutation),

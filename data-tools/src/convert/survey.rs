@@ -6,7 +6,7 @@ use std::path::Path;
 use loaders::record::OVERHEAD;
 use loaders::{Bands, Dtype, Format, Limits};
 
-use super::work::CHUNK_SAMPLES;
+use super::order::CHUNK_SAMPLES;
 use super::{dataset, shard_writer};
 use crate::error::Error;
 use crate::image::band_stats::BandStats;

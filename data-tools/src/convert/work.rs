@@ -1,9 +1,8 @@
 //! The work of a conversion: reads, recodes, measures and writes all samples of the unfinished shards.
 
 use super::dataset::Finished;
-use super::journal;
-use super::journal::Journal;
-use super::order::{Order, Task};
+use super::journal::{self, Journal};
+use super::order::{CHUNK_SAMPLES, Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
@@ -28,8 +27,6 @@ use std::time::{Duration, Instant};
 /// Target size of a chunk of records in bytes. Large enough that threads rarely wait for each other and that each write
 /// call is worthwhile.
 const CHUNK_BYTES: u64 = 1 << 18;
-/// The highest number of samples in a chunk.
-pub(super) const CHUNK_SAMPLES: u64 = 256;
 /// From this number of samples per chunk on, only one sample in [`TIMED_EVERY`] is timed, because reading the clock takes as
 /// long as summing a small image.
 const FEW_SAMPLES: u64 = 32;

@@ -56,7 +56,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// Returns the names of the hard links in a group, sorted. Soft and external links are left out.
-pub(super) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
+pub(crate) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
     let mut names = Vec::new();
     group.iter_visit_default(|name, info| {
         if info.link_type == LinkType::Hard {

@@ -1,7 +1,20 @@
 //! An image as planes of bytes or floats, with working memory for changing it.
 
-use super::values::{nearest, select};
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
+
+/// Rounds to the nearest byte, with ties to even.
+#[inline]
+pub(in crate::transform) fn nearest(value: f32) -> u8 {
+    // The lowest bits of a float that is at least 2^23 are an integer.
+    (value.clamp(0.0, 255.0) + (1 << 23) as f32).to_bits() as u8
+}
+
+/// Returns `a` if `condition` is true, otherwise `b`, without a branch.
+#[inline]
+pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
+    let mask = u32::from(condition).wrapping_neg();
+    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
+}
 
 /// A value of a plane: a byte or a float.
 pub(crate) trait Pixel: Copy + Default {

@@ -10,9 +10,9 @@ mod values;
 mod warp;
 
 pub(super) use filters::{blur, sharpness, shift_reflected};
-pub(super) use image::{ByteImage, Planes};
+pub(super) use image::{ByteImage, Planes, nearest, select};
 pub(super) use values::{
-    add_to_sum, autocontrast, blend, brightness, contrast, equalize, fused, grayscale, grey, invert, nearest, one_if,
-    posterize, rest, saturation, select, solarize, start_sum, take_sum, whole,
+    add_to_sum, autocontrast, blend, brightness, contrast, equalize, fused, grayscale, grey, invert, one_if, posterize,
+    rest, saturation, solarize, start_sum, take_sum, whole,
 };
 pub(super) use warp::{Affine, Edge, Grid, Quad, Sampling, coefficients, rotation, warp};

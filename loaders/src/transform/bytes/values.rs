@@ -24,24 +24,10 @@ pub(in crate::transform) fn floor(value: f32) -> f32 {
     rounded - one_if(rounded > value)
 }
 
-/// Rounds to the nearest byte, with ties to even.
-#[inline]
-pub(in crate::transform) fn nearest(value: f32) -> u8 {
-    // The lowest bits of a float that is at least 2^23 are an integer.
-    (value.clamp(0.0, 255.0) + (1 << 23) as f32).to_bits() as u8
-}
-
 /// Returns 1 or 0, without a branch.
 #[inline]
 pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
-}
-
-/// Returns `a` if `condition` is true, otherwise `b`, without a branch.
-#[inline]
-pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
-    let mask = u32::from(condition).wrapping_neg();
-    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
 /// Computes a * b + c with one rounding.
