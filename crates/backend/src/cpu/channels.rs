@@ -1,5 +1,5 @@
-//! A range of channels, and the channel shuffle. Each block of channels is written pixel by pixel, with its channels
-//! gathered from anywhere in the other tensor.
+//! A range of channels, and the channel shuffle. Both copy one channel after another, because adjacent channels in one
+//! tensor can be in different blocks in the other.
 
 use net::Channels;
 
