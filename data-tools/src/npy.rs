@@ -11,8 +11,8 @@ const MAX_HEADER: usize = 1 << 16;
 /// How many bytes to read from a file so that they include any header up to [`MAX_HEADER`] bytes.
 pub(crate) const MAX_VALUES_START: usize = MAX_HEADER + 12;
 
-/// How the header of an image begins. NumPy writes this key last, and readers must accept any order. So the program knows the order of
-/// the axes of its own files, whatever their lengths are.
+/// The start of an image header. NumPy writes this key last, and readers must accept any order. So the program
+/// recognizes its own files and knows their axis order, whatever the axis lengths are.
 const OWN_IMAGE: &str = "{'shape'";
 
 /// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
@@ -66,7 +66,7 @@ pub fn f32_header(rows: usize, columns: usize) -> Vec<u8> {
     padded(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"))
 }
 
-/// Returns the file of an image (H, W, C) with these little-endian values.
+/// Returns a `.npy` file that contains an image (H, W, C) with these little-endian values.
 pub(crate) fn image_file(dtype: Dtype, spec: ImageSpec, values: &[u8]) -> Vec<u8> {
     let descr = match dtype {
         Dtype::U8 => "|u1",
@@ -79,7 +79,7 @@ pub(crate) fn image_file(dtype: Dtype, spec: ImageSpec, values: &[u8]) -> Vec<u8
     [&padded(&text), values].concat()
 }
 
-/// Returns the [`HEADER_BYTES`] bytes before the values of an array.
+/// Returns the [`HEADER_BYTES`] bytes before an array's values.
 fn padded(text: &str) -> Vec<u8> {
     let mut head = [MAGIC, &[1, 0]].concat();
     head.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());

@@ -68,7 +68,7 @@ pub struct ConvertOptions {
     pub to_8bit: Option<To8Bit>,
     /// How to read raw images: TIFF, PNG with 16 bits, `.npy` and HDF5.
     pub bands: RawOptions,
-    /// Names of the bands in `dataset.json`. Empty if they have none.
+    /// Band names for `dataset.json`. Empty if the bands have no names.
     pub band_names: Vec<String>,
     /// True to store entry points with each JPEG, so that training decodes only the part that a crop needs.
     pub entry_points: bool,
@@ -191,7 +191,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Returns an error if an option for raw images is set. `kind` has none.
+    /// Returns an error if an option for raw images is set, because `kind` contains no raw images.
     fn check_bands(&self, kind: &str) -> Result<(), Error> {
         let name = self.bands.given().or((!self.band_names.is_empty()).then_some("band-names"));
         name.map_or(Ok(()), |name| {

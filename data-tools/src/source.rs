@@ -57,7 +57,7 @@ pub struct Sample {
     pub width: u32,
     /// Values per pixel: 1 for grey, 3 for RGB, any other number for other images.
     pub channels: u32,
-    /// The type of the values of [`Format::Raw`]. Image files have bytes.
+    /// Value type in [`Format::Raw`]. Image files contain bytes.
     pub dtype: Dtype,
     /// Class as an index into [`Source::classes`].
     pub label: u32,

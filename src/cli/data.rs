@@ -388,7 +388,7 @@ pub struct Convert {
     pub json: bool,
 }
 
-/// Band numbers, as one value of an option.
+/// Band numbers in a single option value.
 #[derive(Clone, Debug)]
 pub struct Bands(Vec<u32>);
 

@@ -193,7 +193,7 @@ pub struct ArraysArgs {
     pub file: PathBuf,
 }
 
-/// Answers requests on standard input for values of arrays.
+/// Answers requests for array values on standard input.
 pub fn read_arrays(args: &ArraysArgs) -> Result<(), Failure> {
     let serve = || {
         foreign::limit_memory(&args.file)?;

@@ -24,7 +24,7 @@ pub(super) struct ConvertedDataset {
     pub manifest: Manifest,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
-    /// A message for each property of files that was ignored.
+    /// A message per ignored file property.
     pub notes: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Finished {
     /// versions have zeros.
     #[serde(default)]
     pub limits: [f64; 4],
-    /// For each band, the value that replaced nodata values. Empty if there were none.
+    /// The value per band that replaced nodata values. Empty without nodata values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<f64>,
 }

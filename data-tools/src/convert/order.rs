@@ -111,7 +111,7 @@ impl Task {
     }
 }
 
-/// Plans the shards of all splits of a source.
+/// Plans the shards of every split.
 pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
     for (split, info) in source.splits().iter().enumerate() {
@@ -123,8 +123,8 @@ pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Erro
     Ok(tasks)
 }
 
-/// Plans the shards of a split of `len` samples: `shards` for `train` and a quarter as many for other splits, but at
-/// most one per sample.
+/// Plans the shards of a split with `len` samples. `train` gets `shards`, and other splits get a quarter. No split gets
+/// more shards than samples.
 pub(crate) fn split_tasks(split: usize, name: &str, len: u64, shards: usize) -> impl Iterator<Item = Task> {
     let requested = if name == TRAIN { shards } else { (shards / 4).max(1) };
     let count = (requested as u64).min(len);

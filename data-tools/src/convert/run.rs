@@ -149,7 +149,7 @@ impl<'a> Attempt<'a> {
             let is_kept = shard.can_be_kept(self.options.on_bad, &self.options.limits)?;
             let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_kept) else { return Ok(false) };
             let now = journal::shard_stamp(self.source, &orders[task.split], task, self.options.jobs)?;
-            // If an image changes, nodata values of all shards get another value.
+            // If an image changes, the value that replaces nodata changes in all shards.
             let fill = survey.fill(self.source, self.target(), self.options)?;
             let is_same = now == shard.tally.stamps && shard.fill == fill;
             changed += usize::from(!is_same);

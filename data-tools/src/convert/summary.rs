@@ -125,16 +125,15 @@ impl ConvertSummary {
     }
 }
 
-/// Statistics of a set of samples. Merging two of them is exact except for float values. They are merged in the order of
-/// the samples.
+/// Statistics for a set of samples. Merges are exact except for float values, so they follow the sample order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// Statistics of the measured raw images. `moments` is then empty.
+    /// Statistics for raw images. If set, `moments` is empty.
     #[serde(default, skip_serializing_if = "BandStats::is_empty")]
     pub bands: BandStats,
-    /// How many images were measured.
+    /// Number of measured images.
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
@@ -144,10 +143,10 @@ pub(super) struct SampleStats {
     /// Sum of hashes of the samples' file stamps, which detects changed files. See `sample_stamp` in `journal.rs`.
     #[serde(default)]
     pub stamps: u64,
-    /// Number of TIFF files with more pages than the one that was read.
+    /// Number of TIFF files with unread pages.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_pages: u64,
-    /// Number of TIFF files with a nodata value that was ignored.
+    /// Number of TIFF files with an ignored nodata value.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unused_nodata: u64,
     /// A message for each sample that was left out.
@@ -184,7 +183,7 @@ impl SampleStats {
         Ok(())
     }
 
-    /// Returns a message for each property of files that was ignored.
+    /// Returns a message per ignored file property.
     pub(super) fn notes(&self) -> Vec<String> {
         let files = |count: u64| text::plural(count, "TIFF file");
         let pages = (self.more_pages > 0).then(|| {

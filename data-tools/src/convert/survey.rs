@@ -1,5 +1,5 @@
-//! Converts a few samples of each split beforehand to estimate the output size, to choose which samples are measured,
-//! and to find the type and number of bands.
+//! Converts a few samples per split beforehand to estimate the output size, to choose which samples are measured, and
+//! to find the value type and band count.
 
 use std::path::Path;
 
@@ -31,26 +31,26 @@ const PARTS_PER_THREAD: usize = 4;
 
 /// Estimates from the samples that were converted beforehand.
 pub(super) struct Survey {
-    /// Size of the output in bytes. For raw pixels it is exact except for the class names.
+    /// Output size in bytes. For raw pixels it is exact except for the class names.
     pub needed: u64,
-    /// For each split: one in this many samples is measured.
+    /// The sampling interval per split: 10 means that every tenth sample is measured.
     pub strides: Vec<u64>,
-    /// The kind of the first usable image. All others must have it. `None` only if the conversion will fail.
+    /// The first usable image's kind, which all images must share. `None` only if the conversion will fail.
     pub kind: Option<Kind>,
     /// The result of [`Survey::fill`].
     fill: Option<Vec<f64>>,
 }
 
-/// The type, number of bands and nodata value that every image of a data set must have.
+/// The properties that all images in a data set must share: value type, band count and nodata value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kind {
     pub dtype: Dtype,
     pub channels: u32,
-    /// The value of pixels without data.
+    /// The value that marks pixels without data.
     pub nodata: Option<f64>,
     /// The file that has this type and these bands, for messages.
     filename: String,
-    /// The file that has the nodata value. `filename` if there is none.
+    /// The file that has the nodata value. Equal to `filename` without a nodata value.
     nodata_file: String,
 }
 
@@ -60,7 +60,7 @@ impl Kind {
         Kind { dtype: sample.dtype, channels: sample.channels, nodata, filename, nodata_file }
     }
 
-    /// Returns this kind, with the nodata value of `other` if it has none of its own.
+    /// Returns this kind. If it has no nodata value, it gets the nodata value from `other`.
     fn with_nodata_of(self, other: &Kind) -> Self {
         match (self.nodata, other.nodata) {
             (None, Some(_)) => Kind { nodata: other.nodata, nodata_file: other.nodata_file.clone(), ..self },
@@ -78,7 +78,7 @@ impl Kind {
         self.needs_bands() || self.nodata.is_some()
     }
 
-    /// Adds the pixels of a recoded sample. Files such as JPEGs have no pixels without data.
+    /// Adds a recoded sample's pixels. In files such as JPEGs, every pixel has data.
     pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
         let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         let nodata = self.nodata.filter(|_| sample.format == Format::Raw);
@@ -88,7 +88,7 @@ impl Kind {
 
     pub fn check(&self, found: &Kind) -> Result<(), String> {
         let first = &self.filename;
-        // Training takes grey images of bytes as RGB next to RGB images.
+        // If a data set mixes 8-bit grey and RGB images, training converts the grey images to RGB.
         let are_photos = !self.measures_bands() && !found.needs_bands();
         if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
@@ -120,7 +120,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are names of bands, but not one for each.
+    /// Returns an error if the band names do not match the bands.
     pub fn run(source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Self, Error> {
         let ConvertOptions { limits, jobs, on_bad, .. } = *options;
         let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None, fill: None };
@@ -166,13 +166,13 @@ impl Survey {
         }
     }
 
-    /// Returns the mean of each band over the split `train` without nodata values. Empty if there is no such value. The first call
-    /// reads the images of `train`.
+    /// Returns the band means in the split `train`, without nodata values. Empty if the data set has no nodata value.
+    /// The first call reads all `train` images.
     ///
     /// # Errors
     ///
-    /// Returns the error of the first unusable sample, unless they are skipped. Images that change later change the mean, so shards
-    /// that were converted before would have other values.
+    /// Returns the error for the first unusable sample, unless such samples are skipped. If an image changes later, the
+    /// mean changes too, and finished shards would contain a different value.
     pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
             self.fill = Some(self.measure_fill(source, target, options)?);
@@ -259,7 +259,7 @@ impl SurveyedSample {
     }
 }
 
-/// Returns n so that measuring one in n of `samples` images with `area` pixels is enough.
+/// Returns the sampling interval n for `samples` images with `area` pixels each: measuring every n-th image is enough.
 fn stride(samples: u64, area: u64) -> u64 {
     let images = MEASURED_PIXELS / area.max(1);
     samples.div_ceil(images.max(MEASURED_IMAGES)).max(1)

@@ -32,7 +32,7 @@ const HINT: &str = "expected a folder with TFRecord shards, named like train-000
 /// together.
 const MAX_UNSYNCED: usize = 16;
 
-/// Bytes of a record after its payload.
+/// Number of record bytes after the payload.
 const FOOTER: usize = OVERHEAD as usize - HEADER;
 
 struct Shard {

@@ -44,7 +44,7 @@ pub(super) struct Conversion<'a> {
     /// The shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
-    /// The mean of each band, which replaces nodata values. Empty if there are none.
+    /// The band means, which replace nodata values. Empty without nodata values.
     fill: Vec<f64>,
     band_names: &'a [String],
     limit: OutputLimit,
@@ -155,7 +155,7 @@ impl<'a> Conversion<'a> {
         self.survey.needed
     }
 
-    /// Returns type, number and names of the bands, if `dataset.json` needs them, and how files are read.
+    /// Returns the bands' type, count and names if `dataset.json` needs them, and the options for reading files.
     pub fn bands(&self) -> Bands {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
         let nodata = kind.nodata;

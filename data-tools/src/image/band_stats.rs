@@ -1,10 +1,9 @@
-//! Statistics of the bands of raw images, in the units of the stored values: mean, deviation, smallest and largest
-//! value, and percentiles.
+//! Band statistics for raw images, in stored units: mean, deviation, minimum, maximum and percentiles.
 //!
-//! Each band has a histogram. For integers it has a count for each value, so all statistics are exact. For float32 it
-//! counts the values by their sign, exponent and highest seven bits of the mantissa, and a percentile is the middle of
-//! such a group: its relative error is at most 1/256. Mean and deviation of floats are computed per image in f64, and
-//! merged with the formula of Chan, Golub and LeVeque.
+//! Each band has a histogram. For integers it counts every value separately, so all statistics are exact. For float32
+//! it groups values by sign, exponent and the highest seven mantissa bits. A percentile is the middle of a group, so
+//! its relative error is at most 1/256. Float means and deviations are computed per image in f64 and merged with the
+//! formula by Chan, Golub and LeVeque.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,12 +35,12 @@ struct Band {
     /// Counts by [`position`], in pages that are empty if all their counts are 0.
     #[serde(with = "sparse")]
     counts: Vec<Vec<u64>>,
-    /// Only of floats.
+    /// Only for floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     floats: Option<Floats>,
 }
 
-/// Stores the counts that are not 0, each after its position.
+/// Stores the nonzero counts, each after its position.
 mod sparse {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -114,11 +113,11 @@ impl BandStats {
         bands.iter_mut().zip(image).for_each(|(band, own)| band.merge_floats(Some(own)));
     }
 
-    /// Adds the statistics of more images. `shard` is for messages.
+    /// Adds statistics from more images. `shard` is for messages.
     ///
     /// # Errors
     ///
-    /// Returns an error if these images have another type or another number of bands.
+    /// Returns an error if these images differ in type or band count.
     pub fn merge(&mut self, other: &BandStats, shard: &Path) -> Result<(), Error> {
         if other.bands.is_empty() {
             return Ok(());
@@ -147,21 +146,22 @@ impl BandStats {
         self.bands.is_empty()
     }
 
-    /// Returns the mean of each band in the units of the stored values.
+    /// Returns the band means in stored units.
     ///
     /// # Errors
     ///
-    /// Returns the number of a band, from 1, that has no value.
+    /// Returns a band that has no values, counted from 1.
     pub fn means(&self) -> Result<Vec<f64>, usize> {
         let mean = |(number, band): (usize, &Band)| Ok(band.measured(self.dtype).ok_or(number + 1)?.mean);
         self.bands.iter().enumerate().map(mean).collect()
     }
 
-    /// Returns mean and deviation as `dataset.json` stores them. Sets the other statistics of `bands` if it describes the bands.
+    /// Returns mean and deviation as `dataset.json` stores them. If `bands` describes the bands, also fills in its
+    /// other statistics.
     ///
     /// # Errors
     ///
-    /// Returns the number of a band, from 1, that has no value.
+    /// Returns a band that has no values, counted from 1.
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
@@ -184,36 +184,36 @@ impl BandStats {
     }
 }
 
-/// The sum of the histograms of many shards. A histogram is large, and histograms can be added in any order, unlike moments of floats.
-/// So each thread moves the histograms of a finished shard here.
+/// The sum of all shard histograms. Histograms are large and, unlike float moments, can be added in any order. So each
+/// thread moves a finished shard's histograms here.
 #[derive(Default)]
 pub(crate) struct Histograms {
     all: Mutex<BandStats>,
 }
 
 impl Histograms {
-    /// Moves the histograms of a shard here. The rest of `stats` stays.
+    /// Moves the histograms from `stats` here. Its other fields stay.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`BandStats::merge`].
+    /// Returns an error if [`BandStats::merge`] does.
     pub fn take(&self, stats: &mut BandStats, shard: &Path) -> Result<(), Error> {
         let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
         let counts = BandStats { dtype: stats.dtype, bands: stats.bands.iter_mut().map(take).collect() };
         self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
     }
 
-    /// Adds all histograms to the merged statistics of these shards.
+    /// Adds all histograms to the shards' merged statistics.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`BandStats::merge`].
+    /// Returns an error if [`BandStats::merge`] does.
     pub fn put_into(self, stats: &mut BandStats, split: &str) -> Result<(), Error> {
         stats.merge(&self.all.into_inner().unwrap_or_else(PoisonError::into_inner), Path::new(split))
     }
 }
 
-/// Returns the position of a value in the histogram of its type. Larger values have larger positions.
+/// Returns a value's position in the histogram. Larger values have larger positions.
 fn position(dtype: Dtype, value: Value) -> usize {
     match value {
         Value::Integer(value) if dtype == Dtype::I16 => (value + 32_768) as usize,
@@ -226,7 +226,7 @@ fn position(dtype: Dtype, value: Value) -> usize {
     }
 }
 
-/// Returns the value of a position, for floats the middle of the values that have it.
+/// Returns the value at a position. For floats, returns the middle of the group.
 fn value(dtype: Dtype, position: usize) -> f64 {
     match dtype {
         Dtype::U8 | Dtype::U16 => position as f64,
@@ -239,7 +239,7 @@ fn value(dtype: Dtype, position: usize) -> f64 {
     }
 }
 
-/// The statistics of one band.
+/// Statistics for a band.
 struct Measured {
     mean: f64,
     std: f64,
@@ -280,7 +280,7 @@ impl Band {
         }
     }
 
-    /// Returns position and count of all positions that have values, in ascending order.
+    /// Returns all positions that have values, with their counts, in ascending order.
     fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
         Self::filled_in(&self.counts)
     }
@@ -335,7 +335,7 @@ impl Band {
     }
 }
 
-/// Writes a line with the statistics of each band.
+/// Writes a line per band with its statistics.
 pub(crate) fn write(f: &mut impl fmt::Write, bands: &Bands, mean: &[f64], std: &[f64]) -> fmt::Result {
     let unit = if bands.dtype == Dtype::U8 { 255.0 } else { 1.0 };
     let name =

@@ -1,5 +1,5 @@
-//! Makes pictures of bytes from raw images: three bands as red, green and blue, or one as grey. Each band is
-//! stretched, so that a low percentile becomes black and a high one white.
+//! Draws raw images as 8-bit pictures: three bands as red, green and blue, or a single band as grey. Each band is
+//! stretched so that a low percentile becomes black and a high percentile white.
 
 use loaders::{Bands, Dtype, Example, Format};
 
@@ -13,7 +13,7 @@ const RANGE: [&str; 2] = ["2", "98"];
 pub(crate) struct FalseColours {
     /// Bands from 0. Empty shows the first three, or the first if there are fewer.
     picks: Vec<usize>,
-    /// For each band, the values that become black and white. If empty, each image has its own: its minimum and maximum.
+    /// The values per band that become black and white. If empty, each image uses its own minimum and maximum.
     ranges: Vec<(f64, f64)>,
 }
 
@@ -23,7 +23,8 @@ pub(crate) fn is_photo(example: &Example<'_>) -> bool {
 }
 
 impl FalseColours {
-    /// Creates false colours for a data set. `chosen` has three bands, one band, or none for the default. Bands count from 1.
+    /// Creates false colours for a data set. `chosen` lists three bands or a single band, counted from 1. It is empty
+    /// for the default.
     pub fn new(bands: &Bands, chosen: &[u32]) -> Result<Self, String> {
         let channels = bands.channels.unwrap_or(0);
         if ![0, 1, 3].contains(&chosen.len()) {
@@ -42,7 +43,7 @@ impl FalseColours {
         Ok(FalseColours { picks, ranges: low.iter().copied().zip(high.iter().copied()).collect() })
     }
 
-    /// Returns the bands that are shown of an image with this number of bands: one or three.
+    /// Returns the bands to draw, one or three, for an image with this band count.
     fn picks(&self, channels: usize) -> Vec<usize> {
         match channels {
             _ if !self.picks.is_empty() && self.picks.iter().all(|&pick| pick < channels) => self.picks.clone(),
@@ -51,15 +52,15 @@ impl FalseColours {
         }
     }
 
-    /// Returns the picture as interleaved bytes, and its number of channels: 1 or 3.
+    /// Returns the picture as interleaved bytes, and its channel count: 1 or 3.
     pub fn picture(&self, values: Values, bytes: &[u8]) -> (Vec<u8>, usize) {
         let channels = values.channels;
         let count = bytes.len() / values.dtype.bytes() / channels;
         self.stretched(channels, count, |pixel, band| values.at(bytes, pixel * channels + band))
     }
 
-    /// Works like [`FalseColours::picture`], but for planar floats, and always stretches from minimum to maximum. Transforms have
-    /// changed the units, so the ranges of the data set do not apply.
+    /// Works like [`FalseColours::picture`], but for planar floats, and always stretches from minimum to maximum.
+    /// Transforms have changed the units, so the data set's ranges do not apply.
     pub fn picture_of_planes(&self, planes: &[f32], channels: usize) -> (Vec<u8>, usize) {
         let count = planes.len() / channels;
         let own = FalseColours { picks: self.picks.clone(), ranges: Vec::new() };

@@ -38,12 +38,12 @@ pub(crate) struct Recoder<'a> {
     small: Rgb,
     planes: Planes,
     png: Vec<u8>,
-    /// The value of pixels without data in the last image.
+    /// The value that marks pixels without data in the last image.
     nodata: Option<f64>,
     ignored: Ignored,
 }
 
-/// Properties of a TIFF file that were ignored.
+/// TIFF properties that were ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ignored {
     /// Pages after the first one.
@@ -149,7 +149,7 @@ impl<'a> Recoder<'a> {
         made
     }
 
-    /// Stores the pixels of a raw image in the record. `length` is the size of its file, or 0 if the file has many images.
+    /// Stores a raw image's pixels in the record. `length` is the file size, or 0 if the file has more than one image.
     fn store_raw(&mut self, image: RawImage, length: usize, sample: &mut Sample) -> Result<(), String> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
         if self.target.to_8bit.is_some() && !is_bytes {
@@ -177,12 +177,12 @@ impl<'a> Recoder<'a> {
         Ok(())
     }
 
-    /// Returns the value of pixels without data in the last image, which still has them.
+    /// Returns the value that marks pixels without data in the last image. The image still contains them.
     pub(crate) fn nodata(&self) -> Option<f64> {
         self.nodata
     }
 
-    /// Returns the properties of the last image's file that were ignored.
+    /// Returns the ignored properties in the last image's file.
     pub(crate) fn ignored(&self) -> Ignored {
         self.ignored
     }

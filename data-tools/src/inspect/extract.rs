@@ -1,4 +1,5 @@
-//! Writes one image of a data set to a PNG, JPEG or `.npy` file, as its name says. Also writes contact sheets.
+//! Writes one image from a data set to a PNG, JPEG or `.npy` file, depending on the extension. Also writes contact
+//! sheets.
 
 use std::fmt;
 use std::io::Cursor;
@@ -31,8 +32,8 @@ pub struct ExtractSummary {
 }
 
 /// Writes image `sample` of a split of the data set in `dir` to `out`. If the record has the format of the file name,
-/// its bytes are copied. Otherwise the image is decoded and encoded. A `.npy` file has the exact values (H, W, C). A
-/// picture of an image that is not grey or RGB has false colours, as [`show`](super::show()) draws them.
+/// its bytes are copied. Otherwise the image is decoded and encoded. A `.npy` file has the exact values (H, W, C).
+/// Images that are not grey or RGB get false colours, as [`show`](super::show()) draws them.
 ///
 /// # Errors
 ///

@@ -40,8 +40,7 @@ pub(super) fn make(
     Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits, ..Manifest::default() })
 }
 
-/// Returns an error if a record's image does not have the type and number of bands that `dataset.json` states, or if it
-/// has values that are not finite.
+/// Returns an error if an image's type or band count differs from `dataset.json`, or if a value is NaN or infinite.
 pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<(), String> {
     let bands = &manifest.bands;
     if !bands.need_version() && example.dtype == Dtype::U8 {

@@ -30,8 +30,8 @@ pub struct ShowOptions {
     pub epochs: u32,
     /// Seed of the random draws, as in a recipe.
     pub seed: u64,
-    /// Three bands, from 1, to show as red, green and blue, or one to show as grey. If empty, the first three, or the
-    /// first if there are fewer. Only for images that are not grey or RGB.
+    /// Three bands to show as red, green and blue, or a single band to show as grey, counted from 1. If empty, the
+    /// first three, or the first if there are fewer. Only for images that are not grey or RGB.
     pub bands: Vec<u32>,
 }
 

@@ -29,11 +29,11 @@ pub struct Stats {
     pub split: String,
     /// Number of images that could be measured.
     pub count: u64,
-    /// Mean per channel: of `value / 255` for bytes, otherwise of the stored values.
+    /// Mean per channel. Bytes count as `value / 255`, and other types in stored units.
     pub mean: Vec<f64>,
     /// Population standard deviation per channel, in the same units.
     pub std: Vec<f64>,
-    /// Type, number and statistics of the bands, if `dataset.json` describes them.
+    /// The bands' type, count and statistics, if `dataset.json` describes them.
     pub bands: Bands,
     pub sizes: Sizes,
     /// Name of each class and number of its images, in label order.

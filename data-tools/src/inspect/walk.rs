@@ -119,7 +119,7 @@ impl Walk {
         })
     }
 
-    /// Reads the rest of a record of `size` bytes with framing.
+    /// Reads the rest of a record. `size` is the record's length in bytes, including the framing.
     fn read_payload(&mut self, size: usize) -> Result<Result<&[u8], RecordFault>, Error> {
         if self.buffer.len() < size {
             self.buffer.resize(size, 0);

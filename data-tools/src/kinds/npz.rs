@@ -34,8 +34,7 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of values in compressed groups of an HDF5 file that are read together. The process that reads the file keeps
-/// 64 MiB of them.
+/// Number of compressed HDF5 values that are read together. The reading process keeps 64 MiB in memory.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
@@ -134,7 +133,7 @@ fn check_exists(src: &Path) -> Result<(), Error> {
     }
 }
 
-/// Finds the images and labels of each split by the names of the arrays.
+/// Finds each split's images and labels by the array names.
 fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut others = Vec::new();

@@ -305,7 +305,7 @@ impl Reader<'_> {
             self.group.fault = Some(format!("contains {} twice", printable(name)));
         }
         if ending == "npy" {
-            // Next to a picture, an array is something else, such as its features.
+            // If the sample has a picture, an array is not the image. It may contain features.
             self.group.image.get_or_insert((name.to_string(), range));
         } else if is_picture(&format!("x.{ending}")) && !ending.contains('.') {
             if let Some((first, _)) = &self.group.image
@@ -332,7 +332,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Counts memory against the budget of all archives.
+    /// Counts memory against the archives' budget.
     fn take(&self, bytes: u64) -> Result<(), Error> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(self.path, bytes)
     }

@@ -1,5 +1,5 @@
-//! Arrays in HDF5 files, NetCDF-4 included. Another process reads them, `trireme read-arrays`, because libhdf5 crashes
-//! on some malicious files. See `crates/formats/src/arrays.rs` for the protocol.
+//! Arrays in HDF5 and NetCDF-4 files. A separate process, `trireme read-arrays`, reads them because libhdf5 crashes on
+//! some malicious files. See `crates/formats/src/arrays.rs` for the protocol.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,11 +17,11 @@ use super::npy::StoredType;
 use super::{RawImage, RawOptions};
 use crate::error::Error;
 
-/// The size of an answer that is an error.
+/// The size field in an answer that reports an error.
 const FAILED: u64 = u64::MAX;
-/// Memory of the reading process for decompressed chunks.
+/// The reading process's memory for decompressed chunks.
 const CHUNK_CACHE: u64 = 64 << 20;
-/// Lower bound for the speed of decompression in bytes per second.
+/// Lower bound for decompression speed, in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
 /// The limit for a line that lists arrays, and for a message.
 const MAX_TEXT: u64 = 16 << 20;
@@ -31,7 +31,7 @@ const MAX_TEXT: u64 = 16 << 20;
 pub(crate) struct Described {
     pub name: String,
     pub shape: Vec<usize>,
-    /// Type of the values as NumPy writes it.
+    /// Value type in NumPy notation.
     pub descr: String,
     /// Entries along the first axis that are stored together.
     pub chunk_rows: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Returns the number of bytes of `rows` entries along the first axis.
+    /// Returns the size of `rows` entries along the first axis, in bytes.
     fn bytes(&self, rows: usize) -> u64 {
         let rest = self.shape.iter().skip(1).map(|&axis| axis as u64);
         rest.fold((rows as u64).saturating_mul(self.value_bytes()), u64::saturating_mul)
@@ -53,7 +53,7 @@ impl Described {
     }
 }
 
-/// The first line of the reading process.
+/// The first line that the reading process writes.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Opened {
@@ -124,7 +124,7 @@ impl Hdf5File {
     }
 }
 
-/// Reads the image in a file, or the one in the array that the options name.
+/// Reads the only image in a file, or the array that the options name.
 pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let used = ["bands", "nodata", "nan", "layout", "images"];
     options.refuse_except(&used).map_err(|what| Error::input(path, what))?;
@@ -141,7 +141,7 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
     Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
 }
 
-/// Returns an error if images of this shape, in blocks of `rows` entries, need more memory than the limits allow.
+/// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the memory limits.
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
     let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
@@ -199,7 +199,7 @@ impl Process {
         }
     }
 
-    /// Returns the values, or the message of the process.
+    /// Returns the values, or the process's error message.
     fn ask(&mut self, array: usize, first: usize, count: usize, expected: u64) -> io::Result<Result<Vec<u8>, String>> {
         writeln!(self.requests, "{array} {first} {count}")?;
         let mut number = || {
@@ -218,8 +218,8 @@ impl Process {
 
     /// Ends a process that no longer answers, and returns the error.
     fn ended(&mut self, path: &Path, error: &io::Error) -> Error {
-        // At the end of its output, it is about to end by itself, and its status says why. Otherwise it may wait for a reader of its
-        // output forever.
+        // If its output has ended, the process is about to exit, and its status says why. Otherwise it may wait forever
+        // until its output is read.
         if error.kind() != io::ErrorKind::UnexpectedEof {
             let _ = self.child.kill();
         }

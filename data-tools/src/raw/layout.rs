@@ -2,10 +2,10 @@
 
 use loaders::channels;
 
-/// If no axis has length 1 or 3, the bands are an axis that is this many times shorter than both others.
+/// If no axis has length 1 or 3, the band axis must be shorter than both other axes by this factor.
 const MUCH_SHORTER: usize = 3;
 
-/// The order in which an array stores an image.
+/// Axis order in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// (H, W, C), or (H, W).
@@ -14,7 +14,7 @@ pub enum Layout {
     Planes,
 }
 
-/// Parses the value of `--layout`. The N for the number of images may be left out.
+/// Parses `--layout`. The N, which stands for the number of images, may be left out.
 ///
 /// # Errors
 ///
@@ -37,8 +37,8 @@ pub(crate) struct Axes {
 }
 
 impl Axes {
-    /// Finds the axes of images with the shape `image`. Without a layout, the bands are the axis of length 1 or 3, or
-    /// else one that is [`MUCH_SHORTER`].
+    /// Finds the axes in the shape `image`. Without a layout, the band axis is the axis with length 1 or 3, or an axis
+    /// that is shorter by [`MUCH_SHORTER`].
     pub fn find(image: &[usize], layout: Option<Layout>) -> Result<Self, String> {
         let (height, width, bands, layout) = match (image, layout) {
             (&[h, w], _) => (h, w, 1, Layout::Interleaved),
@@ -79,7 +79,7 @@ impl Axes {
         self.height.saturating_mul(self.width).saturating_mul(self.bands)
     }
 
-    /// Converts an image of values of `size` bytes to interleaved bands.
+    /// Converts an image to interleaved bands. Each value has `size` bytes.
     pub fn interleave(self, image: Vec<u8>, size: usize) -> Vec<u8> {
         if self.layout == Layout::Interleaved || self.bands == 1 {
             return image;

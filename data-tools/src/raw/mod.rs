@@ -1,5 +1,5 @@
-//! Reads images of any number of bands in uint8, uint16, int16 or float32: TIFF, PNG with 16 bits, `.npy` and HDF5. The
-//! pixels are those of the file: nothing is scaled, inverted or converted to RGB.
+//! Reads images with any number of bands in uint8, uint16, int16 or float32: TIFF, PNG with 16 bits, `.npy` and HDF5.
+//! Pixels keep the file's values: nothing is scaled, inverted or converted to RGB.
 
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -22,7 +22,7 @@ pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// The limit for the size of an image file.
+/// Maximum image file size.
 const MAX_FILE: u64 = 1 << 29;
 
 /// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).
@@ -33,7 +33,7 @@ pub struct RawImage {
     pub width: u32,
     pub channels: u32,
     pub bytes: Vec<u8>,
-    /// The value of pixels without data that the file names, as GDAL stores it in a TIFF.
+    /// The file's nodata value, as GDAL stores it in a TIFF.
     pub nodata: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ impl Default for Page {
     }
 }
 
-/// Parses the value of `--page`: a number from 1, or `all`.
+/// Parses `--page`: a number from 1, or `all`.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn page(text: &str) -> Result<Page, String> {
     }
 }
 
-/// Parses the value of `--bands`: numbers from 1, separated by commas.
+/// Parses `--bands`: numbers from 1, separated by commas.
 ///
 /// # Errors
 ///
@@ -84,14 +84,14 @@ pub fn bands(text: &str) -> Result<Vec<u32>, String> {
 pub struct RawOptions {
     /// The bands to keep, from 1, in this order. Empty keeps all.
     pub bands: Vec<u32>,
-    /// The value of pixels without data. Replaces the value in the file.
+    /// The value that marks pixels without data. Overrides the file's value.
     pub nodata: Option<f64>,
     /// Replaces NaN and infinite values by zero. Otherwise they are an error.
     pub nan_as_zero: bool,
     pub page: Page,
-    /// The order of the axes in arrays. `None` finds it by their lengths.
+    /// Axis order in arrays. `None` finds it by the axis lengths.
     pub layout: Option<Layout>,
-    /// Name of the data set of images in an HDF5 file. `None` if the file has only one.
+    /// Name of the image array in an HDF5 file. `None` if the file has only one array.
     pub images: Option<String>,
 }
 
@@ -115,7 +115,8 @@ impl RawOptions {
         self.set().next().map(|(name, _)| name)
     }
 
-    /// Returns true if grey and RGB TIFFs of bytes are stored as they are, because the decoder of photos does not have these options.
+    /// Returns true if 8-bit grey and RGB TIFFs are stored as values, because the photo decoder does not support these
+    /// options.
     pub(crate) fn need_values(&self) -> bool {
         self.set().any(|(name, _)| OF_VALUES.contains(&name) || name == "page")
     }
@@ -155,8 +156,8 @@ pub(crate) enum RawFormat {
 }
 
 impl RawFormat {
-    /// Returns the format of a file whose pixels are stored as they are. Returns `None` for images of bytes in grey or
-    /// RGB, unless `all` is true.
+    /// Returns the file format if the pixels are stored as values. Returns `None` for 8-bit grey or RGB images, unless
+    /// `all` is true.
     pub fn detect(file: &[u8], all: bool) -> Option<Self> {
         if is_tiff(file) {
             return (all || !tiff::is_ordinary(file)).then_some(Self::Tiff);
@@ -220,7 +221,7 @@ fn read_file(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawIm
     }
 }
 
-/// Returns true if the name ends as those of HDF5 and NetCDF-4 files do.
+/// Returns true if the name has an HDF5 or NetCDF-4 extension.
 pub(crate) fn is_hdf5(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
     ending.is_some_and(|ending| HDF5_ENDINGS.contains(&ending.as_str()))
@@ -229,14 +230,14 @@ pub(crate) fn is_hdf5(path: &Path) -> bool {
 pub(crate) const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
 
 impl RawImage {
-    /// Replaces pixels without data by the value of each band.
+    /// Replaces pixels without data by their band's fill value.
     pub fn fill_nodata(&mut self, fill: &[f64]) {
         let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
         let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
         values.replace(&mut self.bytes, nodata, fill);
     }
 
-    /// Selects the bands and checks that all values are finite, except those of pixels without data.
+    /// Selects the bands and checks that all values are finite, except in pixels without data.
     pub(crate) fn prepared(mut self, options: &RawOptions) -> Result<Self, String> {
         self.nodata = options.nodata.or(self.nodata);
         if !options.bands.is_empty() {

@@ -1,4 +1,4 @@
-//! One image in a `.npy` file, and the types of NumPy that images may have.
+//! One image in a `.npy` file, and the NumPy types that images may have.
 
 use loaders::{Cost, Dtype, ImageSpec, Limits};
 
@@ -14,7 +14,7 @@ pub(crate) struct StoredType {
 }
 
 impl StoredType {
-    /// Returns the type of NumPy's notation, such as `<u2`.
+    /// Parses a type in NumPy notation, such as `<u2`.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     let Header { descr, shape, fortran_order, start, is_own_image } = Header::read(file)?;
     let stored = StoredType::parse(descr)?;
     let layout = layout.or(is_own_image.then_some(Layout::Interleaved));
-    // An array of one image.
+    // An array with one image.
     let image = if shape.len() == 4 && shape[0] == 1 { &shape[1..] } else { &shape[..] };
     let axes = Axes::find(image, layout)?;
     let size = stored.dtype.bytes();

@@ -7,7 +7,7 @@ use png::{BitDepth, Decoder, DecodingError, Transformations};
 
 use super::RawImage;
 
-/// Lower bound for the decoding speed in bytes of pixels per second.
+/// Lower bound for decoding speed, in pixel bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
 
 /// Returns true if the header says that the file is a PNG with 16 bits per value.

@@ -1,7 +1,6 @@
-//! TIFF files of any number of bands, GeoTIFF and BigTIFF included. The `tiff` crate reads the directories and
+//! TIFF files with any number of bands, including GeoTIFF and BigTIFF. The `tiff` crate reads the directories and
 //! decompresses the strips and tiles. This file arranges them, because the crate interprets colours: it drops bands
-//! that are not part of RGB, inverts grey, and misplaces tiles at the border of planar images. The samples here are
-//! those of the file.
+//! beyond RGB, inverts grey, and misplaces border tiles in planar images. This file keeps all samples unchanged.
 
 mod pages;
 
@@ -17,17 +16,17 @@ use tiff::tags::Tag;
 use super::RawImage;
 pub(super) use pages::{decode, has_more_pages};
 
-/// Lower bound for the speed of decompression in bytes per second.
+/// Lower bound for decompression speed, in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
 
-// Values of PhotometricInterpretation.
+// PhotometricInterpretation values.
 const PALETTE: u16 = 3;
 const MASK: u16 = 4;
 const INKS: u16 = 5;
 const YCBCR: u16 = 6;
 const CIELAB: [u16; 3] = [8, 9, 10];
 
-/// The names of the compressions that are refused.
+/// Names of unsupported compressions.
 const UNSUPPORTED: &[(u16, &str)] = &[
     (2, "CCITT RLE"),
     (3, "CCITT fax 3"),
@@ -42,14 +41,14 @@ const UNSUPPORTED: &[(u16, &str)] = &[
     (50002, "JPEG XL"),
 ];
 const PLAIN: u16 = 1;
-/// LZW, deflate with both of its numbers, PackBits and zstd.
+/// LZW, deflate under both its codes, PackBits and zstd.
 const SUPPORTED: [u16; 5] = [5, 8, 32946, 32773, ZSTD];
 const ZSTD: u16 = 50000;
 
-/// The type of the samples in the file.
+/// Sample type in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Samples {
-    /// Unsigned integers of 1 to 16 bits.
+    /// Unsigned integers with 1 to 16 bits.
     Unsigned(u32),
     I8,
     I16,
@@ -104,8 +103,8 @@ struct Layout {
     nodata: Option<f64>,
 }
 
-/// Returns true if the first page is an image of bytes with one or three bands, and perhaps opacity, that the `image`
-/// crate decodes. False also if it cannot be read.
+/// Returns true if the `image` crate can decode the first page: 8 bits, one or three bands, and perhaps opacity.
+/// Returns false if the page cannot be read.
 pub(super) fn is_ordinary(file: &[u8]) -> bool {
     let Ok(mut decoder) = Decoder::new(Cursor::new(file)) else { return true };
     let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u16>(tag).ok().flatten();
@@ -133,7 +132,7 @@ pub(super) fn has_nodata(file: &[u8]) -> bool {
 }
 
 impl Layout {
-    /// Reads the directory of the current page. Without `reads_nodata`, an unreadable nodata value is no error.
+    /// Reads the current page's directory. Without `reads_nodata`, ignores an unreadable nodata value.
     fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8], reads_nodata: bool) -> Result<Self, String> {
         let (width, height) = decoder.dimensions().map_err(fault)?;
         let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(fault);
@@ -231,7 +230,7 @@ impl Layout {
         }
     }
 
-    /// Returns the number of bands in each strip or tile.
+    /// Returns the number of bands per strip or tile.
     fn bands_in_chunk(&self) -> usize {
         if self.is_planar { 1 } else { self.bands }
     }
@@ -251,7 +250,8 @@ impl Layout {
         bytes as f64 / BYTES_PER_SECOND
     }
 
-    /// Decodes the page. `copies` is the size of all that the caller keeps, in images, and `seconds` the estimated time for the file.
+    /// Decodes the page. `copies` is the memory that the caller keeps, measured in images. `seconds` is the estimated
+    /// time for the file.
     fn decode(&self, file: &[u8], limits: &Limits, copies: usize, seconds: f64) -> Result<RawImage, String> {
         let mut image = self.image(self.bands);
         let in_chunk = self.bands_in_chunk();
@@ -295,7 +295,7 @@ impl Layout {
         Ok(image)
     }
 
-    /// Returns an image of zeros, or of the nodata value if a strip or tile is missing.
+    /// Returns an image filled with zeros, or with the nodata value if a strip or tile is missing.
     fn background(&self, values: usize) -> Vec<u8> {
         let is_sparse = self.places.iter().any(|&(_, length)| length == 0);
         let value = self.nodata.filter(|_| is_sparse).unwrap_or(0.0);
@@ -317,7 +317,7 @@ impl Layout {
         };
         let row_bits = self.chunk[1].saturating_mul(bands).saturating_mul(self.samples.bits() as usize);
         if self.samples.is_packed() {
-            // Rows begin at a byte. To the crate, they are rows of bytes.
+            // Each row begins at a byte boundary, so the crate can treat it as bytes.
             let row = row_bits.div_ceil(8);
             let DecodingResult::U8(bytes) = self.decompress(stored, [rows, row, 1], (8, 1))? else {
                 return Err(unexpected());
@@ -339,9 +339,10 @@ impl Layout {
         })
     }
 
-    /// Returns an error if a zstd frame asks for a window that is much larger than its strip or tile of `bytes` bytes.
+    /// Returns an error if a zstd frame asks for a window that is much larger than its strip or tile, which has `bytes`
+    /// bytes.
     fn check_window(&self, stored: &[u8], bytes: u64) -> Result<(), String> {
-        /// What every decoder should support, according to RFC 8878.
+        /// RFC 8878 says that every decoder should support this window size.
         const USUAL: u64 = 8 << 20;
         // Magic number, flags, window. Frames with a single segment have no window: they are as large as their content.
         let &[0x28, 0xb5, 0x2f, 0xfd, flags, window, ..] = stored else { return Ok(()) };
@@ -353,7 +354,7 @@ impl Layout {
         }
     }
 
-    /// Decompresses a strip or tile: gives it to the crate as a TIFF of its own, with one strip.
+    /// Decompresses a strip or tile. Passes it to the crate as a separate TIFF with a single strip.
     fn decompress(
         &self,
         stored: &[u8],
@@ -363,7 +364,7 @@ impl Layout {
         self.check_window(stored, rows as u64 * width as u64 * bands as u64 * 4)?;
         let head = self.strip_header([rows as u32, width as u32, bands as u32], kind, stored.len() as u32);
         let decoder = Decoder::new(Cursor::new([&head, stored].concat())).map_err(fault)?;
-        // The size was checked with the limits of the conversion.
+        // The size was checked against the conversion's limits.
         decoder.with_limits(tiff::decoder::Limits::unlimited()).read_chunk(0).map_err(fault)
     }
 
@@ -406,7 +407,7 @@ impl Layout {
     }
 }
 
-/// Parses a nodata value. C libraries write NaN and infinities in many ways.
+/// Parses a nodata value. C libraries write NaN and infinities in different ways.
 fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
     let text = text.trim_matches(['\0', ' ', '\t', '\n', '\r']);
     let lower = text.to_lowercase();
@@ -422,7 +423,7 @@ fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
     }
 }
 
-/// Returns `count` values of `bits` bits each. The first one is in the highest bits.
+/// Returns `count` values with `bits` bits each. The first value is in the highest bits.
 fn unpack(row: &[u8], count: usize, bits: u32) -> Vec<u8> {
     let (mut values, mut buffer, mut filled) = (Vec::with_capacity(2 * count), 0u32, 0);
     let (mut bytes, size) = (row.iter(), if bits <= 8 { 1 } else { 2 });

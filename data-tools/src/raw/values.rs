@@ -1,8 +1,8 @@
-//! Operations on the values of raw pixels: NaN, and pixels without data.
+//! Handles NaN and pixels without data in raw images.
 
 use loaders::{Dtype, Example};
 
-/// The type and order of raw values, which are little-endian and interleaved.
+/// Value type and shape. Raw values are little-endian and interleaved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Values {
     pub dtype: Dtype,
@@ -52,7 +52,7 @@ impl Values {
         }
     }
 
-    /// Calls `each` with the band and value of all values that are not `nodata`.
+    /// Calls `each` with the band and the value, for all values except `nodata`.
     pub fn for_each(self, bytes: &[u8], nodata: Option<f64>, mut each: impl FnMut(usize, Value)) {
         let nodata = nodata.and_then(|nodata| Value::nodata(self.dtype, nodata));
         let (mut band, channels) = (0, self.channels);
@@ -70,7 +70,7 @@ impl Values {
         }
     }
 
-    /// Replaces pixels without data by `fill`, the value of each band.
+    /// Replaces pixels without data by `fill`, which has a value per band.
     pub fn replace(self, bytes: &mut [u8], nodata: f64, fill: &[f64]) {
         let Some(nodata) = Value::nodata(self.dtype, nodata) else { return };
         let size = self.dtype.bytes();
@@ -81,7 +81,7 @@ impl Values {
         let fill: Vec<Vec<u8>> = fill.iter().map(|&value| encode(self.dtype, value)).collect();
         for (at, value) in bytes.chunks_exact_mut(size).enumerate() {
             let is_missing = match &*value {
-                // Several floats are the same number: NaN, and 0 with both signs.
+                // Floats have more than one bit pattern for NaN and for 0.
                 &[a, b, c, d] => nodata.is_same(Value::Float(f32::from_le_bytes([a, b, c, d]))),
                 value => *value == encoded[..],
             };
@@ -124,7 +124,7 @@ fn same(a: f32, b: f32) -> bool {
     a == b || a.is_nan() && b.is_nan()
 }
 
-/// Returns the bytes of a value, rounded and limited to the range of the type.
+/// Returns a value's bytes, rounded and clamped to the type's range.
 pub(super) fn encode(dtype: Dtype, value: f64) -> Vec<u8> {
     match dtype {
         Dtype::U8 => vec![value.round() as u8],

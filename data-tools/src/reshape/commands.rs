@@ -103,7 +103,7 @@ fn check_distinct_names(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Er
     Ok(())
 }
 
-/// Returns an error unless all sets have images of the same type, number and names of bands, and the same nodata value.
+/// Returns an error unless all data sets agree in value type, band count, band names and nodata value.
 fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
     let kind = |set: &SourceDataset| {
         let bands = &set.manifest.bands;

@@ -1,7 +1,7 @@
 //! Exports a data set as WebDataset tar archives, one per shard. Each sample becomes `KEY.jpg` or `KEY.png`, `KEY.cls`
 //! with its label counted from 0, and `KEY.json` with its class and file name. If images may have multiple labels,
-//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged. Grey and RGB images of
-//! bytes become PNGs, and all other images `KEY.npy` with the shape (H, W, C).
+//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged. 8-bit grey and RGB images
+//! become PNGs. All other images become `KEY.npy` with the shape (H, W, C).
 
 use crate::convert::staging::Staging;
 use crate::error::Error;

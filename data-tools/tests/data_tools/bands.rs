@@ -1,4 +1,4 @@
-//! Tests images of any number of bands, and of 16-bit or float values.
+//! Tests images with any number of bands, and with 16-bit or float values.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Writes 24 tiles of two classes.
+/// Writes 24 tiles in two classes.
 fn tiles(src: &Path) {
     for number in 0..24 {
         let file = strip(4, 5, 6, 16, 1, &bytes16(&tile(number)), &[]);
@@ -52,7 +52,7 @@ pub fn refused(files: &[(&str, Vec<u8>)], options: &ConvertOptions) -> String {
     convert("folder", &temp.path("src"), &temp.path("out"), options).unwrap_err().to_string()
 }
 
-/// Reads one file with the library's function for a single image.
+/// Reads one file with the library function for single images.
 pub fn one(name: &str, file: &[u8], options: &RawOptions) -> Result<raw::RawImage, String> {
     let temp = Temp::new();
     write(&temp.path(name), file);
@@ -194,7 +194,7 @@ fn pixels_without_data_become_the_mean() {
     }
     let error = stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err().to_string();
     assert!(error.contains("-9999") && error.contains("convert the images again"), "{error}");
-    // A different value in one file is an error, unless an option says what holds for all.
+    // A different value in one file is an error, unless `--nodata` sets the value for all files.
     write(&temp.path("src/a/2.tif"), &strip(1, 3, 2, 32, 3, &values(false), &[(42113, "0")]));
     let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err().to_string();
     assert!(error.contains("a/2.tif: found the nodata value 0, but a/0.tif has the nodata value -9999"), "{error}");
@@ -236,7 +236,7 @@ pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
 #[test]
 fn arrays_of_any_type_are_taken() {
     let temp = Temp::new();
-    // Four images (C, H, W) of two bands, 3 x 4 pixels, big-endian.
+    // Four images (C, H, W) with two bands and 3 x 4 pixels, big-endian.
     let values: Vec<u16> = (0..96).map(|i| i * 501).collect();
     let big: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
     write(&temp.path("src/x_train.npy"), &npy(">u2", "4, 2, 3, 4", &big));
@@ -304,7 +304,7 @@ fn data_sets_of_bytes_stay_as_they_were() {
 #[test]
 fn bytes_without_data_are_masked() {
     let temp = Temp::new();
-    // RGB. The values 0 are missing.
+    // RGB. The value 0 marks missing data.
     let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
     for (number, image) in images.iter().enumerate() {
         let tags =
@@ -348,7 +348,7 @@ fn bytes_without_data_are_masked() {
     stats(&both, "train", 1).unwrap().write().unwrap();
 }
 
-/// Writes `count` tiles to a folder. Each has missing values and the nodata tag, with the first value `first`.
+/// Writes `count` tiles to a folder. Each has missing values and the nodata tag. Its first value is `first`.
 fn tiles_with_gaps(folder: &Path, count: u16, first: impl Fn(u16) -> f32) {
     for number in 0..count {
         let mut values: Vec<f32> = tile(number).iter().map(|&v| f32::from(v) / 7.0 + 1.0).collect();

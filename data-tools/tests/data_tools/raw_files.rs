@@ -1,4 +1,4 @@
-//! Tests the readers of raw images: strips, tiles and pages of TIFFs, hostile files, and options that do not apply.
+//! Tests how raw images are read: TIFF strips, tiles and pages, hostile files, and options that do not apply.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ fn strips_tiles_planes_and_pages() {
         stream.write_all(bytes).unwrap();
         stream.finish().unwrap()
     };
-    // 3 x 4 pixels of two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
+    // 3 x 4 pixels with two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
     let value = |y: u16, x: u16, band: u16| if y < 3 && x < 4 { y * 4 + x + 100 * band } else { 7 };
     let expected = bytes16(&(0..24).map(|i| value(i / 8, i / 2 % 4, i % 2)).collect::<Vec<_>>());
     let plane = |band: u16, top: u16, left: u16| {
@@ -42,14 +42,14 @@ fn strips_tiles_planes_and_pages() {
         tags(vec![(259, Tag::Short(&[8])), (284, Tag::Short(&[2])), (322, Tag::Short(&[2])), (323, Tag::Short(&[2]))]);
     let file = tiff(&[TiffPage { tags: &tiled, chunks: &tiles, is_tiled: true }], None);
     assert_eq!(one("t.tif", &file, &RawOptions::default()).unwrap().bytes, expected);
-    // An empty tile of a sparse GeoTIFF has no bytes.
+    // An empty tile in a sparse GeoTIFF has no bytes.
     let mut sparse = tiles.clone();
     sparse[7].clear();
     let file = tiff(&[TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
     let image = one("s.tif", &file, &RawOptions::default()).unwrap();
     assert_eq!((image.bytes[..40] == expected[..40], &image.bytes[42..44]), (true, &[0, 0][..]));
 
-    // Predictor 2 in two strips of two rows.
+    // Predictor 2 in two strips with two rows each.
     let predicted = |rows: std::ops::Range<u16>| {
         let value =
             |y: u16, x: u16, band: u16| value(y, x, band).wrapping_sub(if x > 0 { value(y, x - 1, band) } else { 0 });
@@ -86,7 +86,7 @@ fn hostile_files_are_refused() {
     bomb.extend([(256, Tag::Long(&[4_000_000])), (257, Tag::Long(&[300_000_000])), (259, short(&[8]))]);
     let error = one("bomb.tif", &page(&bomb, 10), &RawOptions::default()).unwrap_err();
     assert!(error.contains("limit"), "{error}");
-    // One pixel in a tile of 10^15.
+    // One pixel in a tile with 10^15 pixels.
     let tile: Vec<(u16, Tag<'static>)> = vec![
         (256, Tag::Long(&[1])),
         (257, Tag::Long(&[1])),
@@ -101,7 +101,7 @@ fn hostile_files_are_refused() {
     assert!(error.contains("limit"), "{error}");
     let mut small = base();
     small.extend([(256, Tag::Long(&[3])), (257, Tag::Long(&[2])), (259, short(&[1]))]);
-    // The list of pages is a circle.
+    // The page list is circular.
     let circle = tiff(&[TiffPage { tags: &small, chunks: &[vec![0; 12]], is_tiled: false }], Some(0));
     for page in [Page::All, Page::Number(9)] {
         let error = one("c.tif", &circle, &RawOptions { page, ..RawOptions::default() }).unwrap_err();
@@ -112,7 +112,7 @@ fn hostile_files_are_refused() {
     for cut in 0..whole.len() {
         assert!(one("cut.tif", &whole[..cut], &RawOptions::default()).is_err(), "{cut}");
     }
-    // Any wrong byte gives an image or an error.
+    // Whatever byte is wrong, the result is an image or an error.
     for at in 0..whole.len() {
         for value in [0, 1, 127, 255] {
             let mut wrong = whole.clone();
@@ -158,7 +158,7 @@ fn options_that_do_not_apply_are_refused() {
     mentions(refused(&[("0.jpg", hdf5)], &options()), &["HDF5"]);
 }
 
-/// Returns a grey TIFF of 16 bits. Each page has one row of one pixel.
+/// Returns a 16-bit grey TIFF. Each page is a single pixel.
 fn pages(values: &[Vec<u8>], next: Option<usize>, kinds: &[u32]) -> Vec<u8> {
     let kinds: Vec<[u32; 1]> = kinds.iter().map(|&kind| [kind]).collect();
     let tags: Vec<Vec<(u16, Tag<'_>)>> = kinds
@@ -199,7 +199,7 @@ fn pages_are_bounded_and_noted() {
         write(&temp.path("m.tif"), &many(1025));
         raw::read(&temp.path("m.tif"), options, &Limits { seconds: limit, ..Limits::DEFAULT })
     };
-    // 1,025 directories of ten entries.
+    // 1,025 directories with ten entries each.
     assert!(seconds(0.01, &last).is_ok());
     mentions(seconds(1e-4, &last).unwrap_err(), &["m.tif", "limit"]);
 }

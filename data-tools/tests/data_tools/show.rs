@@ -125,7 +125,7 @@ fn refusals_say_what_to_change() {
             if name == "test" && known == "`train`"),
         "{error}"
     );
-    // An image of two channels has false colours: grey by its first one.
+    // An image with two channels is shown as grey: its first channel.
     show(&dir, &temp.path("two.png"), &options(2, &[], 1)).unwrap();
     let error = show(&dir, &temp.path("none/sheet.png"), &options(1, &[], 1)).unwrap_err();
     assert!(error.is_usage(), "{error}");

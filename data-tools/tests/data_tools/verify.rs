@@ -42,7 +42,7 @@ fn only(report: &VerifyReport) -> &ShardFault {
     &report.bad[0]
 }
 
-/// Asserts that one of the report's faults contains all `parts`.
+/// Asserts that a fault in the report contains all `parts`.
 #[track_caller]
 fn has_fault(report: &VerifyReport, parts: &[&str]) {
     let texts: Vec<String> = report.bad.iter().map(ToString::to_string).collect();

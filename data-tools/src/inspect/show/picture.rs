@@ -209,7 +209,7 @@ impl<'a> Viewer<'a> {
         Ok(viewer)
     }
 
-    /// Shows the bands `chosen`, from 1, of images that are not grey or RGB.
+    /// Sets the bands to show if images are not grey or RGB. `chosen` counts from 1.
     pub fn show_bands(&mut self, manifest: &Manifest, chosen: &[u32]) -> Result<(), Error> {
         if manifest.bands.need_version() {
             self.colours = FalseColours::new(&manifest.bands, chosen).map_err(Error::Usage)?;

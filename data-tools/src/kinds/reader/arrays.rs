@@ -1,5 +1,4 @@
-//! Reads arrays of pixels and labels: `.npy` files, alone or in a `.npz` file, arrays in HDF5 files, MNIST's IDX files,
-//! and pixels stored as planes.
+//! Reads pixel and label arrays: `.npy`, `.npz` and HDF5 files, MNIST's IDX files, and pixels stored as planes.
 
 use std::io;
 use std::io::Read;
@@ -107,7 +106,7 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     )
 }
 
-/// Reads the header of a `.npy` file. An array in Fortran order is rearranged in memory.
+/// Reads a `.npy` header. An array in Fortran order is rearranged in memory.
 fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MAX_VALUES_START as u64) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
@@ -164,7 +163,8 @@ impl Array {
         Ok(())
     }
 
-    /// Returns how many images are compressed together, and how many values these have. Returns `None` if each is compressed alone.
+    /// Returns the number of images that are compressed together, and their number of values. Returns `None` if each
+    /// image is compressed separately.
     pub(crate) fn group(&self) -> Option<(usize, usize)> {
         match &self.values {
             ArrayValues::Hdf5 { file, number } => {

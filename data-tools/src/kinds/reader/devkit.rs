@@ -105,7 +105,7 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
     lines.enumerate().map(wnid).collect()
 }
 
-/// Describes the value of a field for messages.
+/// Describes a field's value for messages.
 fn describe(value: Option<&Value>) -> String {
     match value {
         Some(Value::Numbers(numbers)) if numbers.len() == 1 => numbers[0].to_string(),

@@ -21,12 +21,12 @@ pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .ti
 /// The limit for nested folders, because links can form a cycle.
 const DEPTH: usize = 32;
 
-/// Returns true if the file name has the extension of an image: a picture or an array.
+/// Returns true if the file name has an image extension, for a picture or an array.
 pub(crate) fn is_image(name: &str) -> bool {
     is_picture(name) || has_ending(name, &["npy"]) || has_ending(name, &HDF5_ENDINGS)
 }
 
-/// Returns true if the file name has the extension of a picture.
+/// Returns true if the file name has a picture extension.
 pub(crate) fn is_picture(name: &str) -> bool {
     has_ending(name, &PICTURES)
 }

@@ -267,19 +267,19 @@ pub(crate) struct Budget {
     taken: u64,
 }
 
-/// What the memory of a [`Budget`] holds.
+/// The kind of data that counts against a [`Budget`].
 #[derive(Debug, Clone, Copy)]
 enum Content {
     /// Unpacked files.
     Files,
     /// The lines of a table or label file.
     Lines,
-    /// Labels and names of the samples in archives.
+    /// Sample labels and names in archives.
     Samples,
 }
 
 impl Budget {
-    /// Creates a budget for unpacked files, whose sizes [`Budget::add_file`] adds.
+    /// Creates a budget for unpacked files. [`Budget::add_file`] adds their sizes.
     pub(crate) fn new(limits: Limits) -> Self {
         Self { content: Content::Files, limits, input: 0, taken: 0 }
     }
@@ -289,7 +289,7 @@ impl Budget {
         Self { content: Content::Lines, limits, input: bytes as u64, taken: 0 }
     }
 
-    /// Creates a budget for labels and names of the samples in archives that have `bytes` bytes together.
+    /// Creates a budget for sample labels and names in archives with `bytes` bytes in total.
     pub(crate) fn for_samples(limits: Limits, bytes: u64) -> Self {
         Self { content: Content::Samples, limits, input: bytes, taken: 0 }
     }

@@ -1,4 +1,4 @@
-//! Decodes the chosen page of a TIFF, or all pages as bands of one image.
+//! Decodes the chosen TIFF page, or all pages as bands in one image.
 
 use std::io::Cursor;
 
@@ -11,19 +11,19 @@ use crate::raw::{Page, RawImage, RawOptions, check_bands};
 
 /// Upper bound for the time to read a directory entry, or the offset of a strip or tile.
 const SECONDS_PER_ENTRY: f64 = 1e-7;
-/// The bits of NewSubfileType for a smaller copy of another page and for a mask.
+/// NewSubfileType bits for a page that is a smaller copy or a mask.
 const COPY_OR_MASK: u32 = 0b101;
 
 /// Returns true if there are more pages than the first, apart from smaller copies and masks. Examines only a few.
 pub fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
-    /// More copies than any program writes: each has half the size of the one before.
+    /// More copies than any program writes: each copy is half as large as the copy before it.
     const COPIES: usize = 32;
     let Ok(mut pages) = Pages::open(file, limits) else { return false };
     let is_page = |_| Some(pages.next().ok()? && !pages.is_copy().ok()?);
     (0..COPIES).map_while(is_page).any(|is_page| is_page)
 }
 
-/// Decodes one page, or all pages as bands of one image.
+/// Decodes one page, or all pages as bands in one image.
 pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
     let mut pages = Pages::open(file, limits)?;
     match options.page {
@@ -56,7 +56,7 @@ pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawI
     }
 }
 
-/// Reads the directories of a file one by one. A small file can have millions, because directories may share bytes.
+/// Reads a file's directories one by one. A small file can have millions, because directories may share bytes.
 struct Pages<'a> {
     file: &'a [u8],
     limits: &'a Limits,
@@ -65,7 +65,7 @@ struct Pages<'a> {
     number: u32,
     /// Estimated time for reading the directories.
     seconds: f64,
-    /// Memory of the layouts that were returned.
+    /// Memory that the returned layouts use.
     memory: u64,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Pages<'a> {
         Ok(pages)
     }
 
-    /// Goes to the next page. Returns false if there is none.
+    /// Goes to the next page. Returns false after the last page.
     fn next(&mut self) -> Result<bool, String> {
         if !self.decoder.more_images() {
             return Ok(false);
@@ -101,7 +101,7 @@ impl<'a> Pages<'a> {
         Ok(layout)
     }
 
-    /// Adds the time for reading the directory of the current page.
+    /// Adds the time for reading the current page's directory.
     fn charge(&mut self) -> Result<(), String> {
         let chunks = [Tag::StripOffsets, Tag::TileOffsets].map(|tag| {
             let offsets = self.decoder.find_tag_unsigned_vec::<u64>(tag);
@@ -118,7 +118,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Decodes pages of the same size to the bands of one image. Each page has its number. `seconds` is the time spent so far.
+/// Decodes pages with equal sizes as bands in one image. Each page comes with its number. `seconds` is the time spent
+/// so far.
 fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) -> Result<RawImage, String> {
     let [(_, first), others @ ..] = pages else { return Err("a TIFF without a page at full resolution".into()) };
     let shape = |page: &Layout| (page.height, page.width, page.samples.dtype());
@@ -148,7 +149,7 @@ fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) ->
     Ok(whole)
 }
 
-/// Returns how many entries the directory at this offset has.
+/// Returns the number of entries in the directory at this offset.
 fn entries(file: &[u8], start: u64) -> Option<u64> {
     let directory = file.get(usize::try_from(start).ok()?..)?;
     Some(match file {

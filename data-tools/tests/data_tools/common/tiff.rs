@@ -63,7 +63,7 @@ pub fn tiff(pages: &[Page<'_>], next: Option<usize>) -> Vec<u8> {
     file
 }
 
-/// A page of `bands` bands, interleaved, in one strip. `format` is SampleFormat: 1 is unsigned, 2 signed, 3 float.
+/// A page with `bands` interleaved bands in one strip. `format` is SampleFormat: 1 is unsigned, 2 signed, 3 float.
 pub fn strip(
     height: u32,
     width: u32,
