@@ -26,7 +26,7 @@ mod step;
 pub mod strategy;
 mod teacher;
 
-/// Observers of a run: timing, trace, notices, watchdog and requests to stop. They do not change any result and do not
+/// Observes a run: timing, trace, notices, watchdog and requests to stop. These modules do not change any result and do not
 /// import other parts of `train`.
 pub mod observe {
     pub mod notices;
@@ -50,7 +50,7 @@ pub mod plan {
     pub mod targets;
 }
 
-/// The files of a run in OUT: checkpoints and the final model. Also resuming from a checkpoint.
+/// A run's files in OUT: checkpoints and the final model. Also resuming from a checkpoint.
 pub mod save {
     pub mod folder;
     mod hand_over;
