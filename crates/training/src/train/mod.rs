@@ -26,8 +26,8 @@ mod step;
 pub mod strategy;
 mod teacher;
 
-/// Observes a run: timing, trace, notices, watchdog and requests to stop. These modules do not change any result and do not
-/// import other parts of `train`.
+/// Observes a run: timing, trace, notices, watchdog and requests to stop. These modules do not change any
+/// result and do not import other parts of `train`.
 pub mod observe {
     pub mod notices;
     pub mod stop;

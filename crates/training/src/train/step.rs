@@ -388,11 +388,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the loss scale after `done` steps. The updates for `later` more steps are already enqueued. Adds a
-    /// notice if the device skipped that step. Returns an error if halving the scale has not helped.
+    /// Reads the loss scale as it was after step `done`. Updates for `later` more steps are already enqueued. Adds a
+    /// notice if the device skipped step `done`. Returns an error if halving the scale has not helped.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64, later: u64, has_images: bool) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
-        // otherwise the host has read a pass that the device begins after updating step `done`
+        // with images, the host has already read a pass that follows the update in step `done`
         if !has_images {
             scaling.scale()?;
         }

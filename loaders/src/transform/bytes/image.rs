@@ -3,7 +3,7 @@
 use super::values::{nearest, select};
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-/// A value of a plane: a byte or a float.
+/// A value in a plane: a byte or a float.
 pub(crate) trait Pixel: Copy + Default {
     fn value(self) -> f32;
 
@@ -127,7 +127,7 @@ impl<T: Pixel> Planes<T> {
         Some([red, green, blue])
     }
 
-    /// Replaces all values: `make` gets the current values, a target of the same shape, and working memory.
+    /// Replaces all values: `make` gets the current values, a target with the same shape, and working memory.
     pub(super) fn replace_with(&mut self, make: impl FnOnce(&[T], &mut [T], &mut Lines)) {
         let values = self.shape.values();
         grow(&mut self.spare, values);
