@@ -244,7 +244,7 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
     }
 }
 
-/// Values in other files are never read, a long list of arrays is an error, and so are images that must be decompressed many times.
+/// Values in other files are never read, a long list of arrays is an error, and so are images that must be decompressed again and again.
 #[test]
 fn hostile_hdf5_files_are_refused() {
     use hdf5_metno::File;
@@ -282,7 +282,7 @@ fn hostile_hdf5_files_are_refused() {
     says(&convert("large.h5", "images"), 1, &["large.h5", "70 entries are compressed together", "70.0 MiB"]);
 }
 
-/// HDF5 files are read by a child process of the conversion, so this test needs the program.
+/// The conversion reads HDF5 files in a child process, so this test needs the program.
 #[test]
 fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     use hdf5_metno::File;
@@ -293,7 +293,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         command.current_dir(folder.path());
         start(command).wait(PATIENCE)
     };
-    // Four images (C, H, W) of two bands.
+    // Four images (C, H, W) with two bands.
     let values: Vec<u16> = (0..4 * 2 * 5 * 6).map(|i| (i * 517 % 60_000) as u16).collect();
     {
         let file = File::create(path("scans.h5")).unwrap();
@@ -332,7 +332,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
     says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
-    // One file per image, in a table.
+    // A table with a file per image.
     {
         let one = File::create(path("one.h5")).unwrap();
         one.new_dataset::<f32>()

@@ -66,7 +66,7 @@ pub enum Error {
         /// How to reduce the need for memory.
         cure: String,
     },
-    /// The images have another number of channels than `dataset.json` says.
+    /// The images have another channel count than `dataset.json` says.
     #[error(
         "the images have {got} channels, but dataset.json says {expected}; convert them again, or use the dataset.json that \
          belongs to the shards"
@@ -266,7 +266,7 @@ impl Error {
 const NAMES: usize = 10_000;
 
 /// Returns the system's error message with extra help. For a missing path, it names the missing directory and suggests
-/// a similar name. If too many files are open, it says how many are allowed. The text can end with a question: append
+/// a similar name. If too many files are open, it states the limit. The text can end with a question: append
 /// advice with [`base::text::with_advice`].
 pub fn why(path: &Path, error: &io::Error) -> String {
     let cause = match error.kind() {

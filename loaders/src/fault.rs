@@ -111,7 +111,7 @@ pub enum Fault {
     /// The first bytes do not belong to any supported image format.
     #[error("neither a PNG nor a JPEG file: {0}")]
     Unknown(String),
-    /// The number of bytes of a RAW image, `got`, does not match its shape and type.
+    /// A RAW image has `got` bytes, which does not match its shape and type.
     #[error(
         "RAW image of {spec}{}: expected {} bytes (above 0), got {got}",
         if *dtype == Dtype::U8 { String::new() } else { format!(" with {dtype} values") },

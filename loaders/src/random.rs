@@ -84,7 +84,7 @@ impl Draws {
         self.epoch
     }
 
-    /// Returns the draws of the same op and sample in another epoch, starting with the first draw.
+    /// Returns the draws for the same op and sample in another epoch, starting with the first draw.
     #[inline]
     pub fn of_epoch(&self, epoch: u32) -> Self {
         Self { key: self.key, id: self.id, epoch, op: self.op, next: 0, block: [0; 4], used: 4 }

@@ -36,7 +36,7 @@ impl fmt::Display for ImageSpec {
     }
 }
 
-/// The type of a raw image's values, as data sets store them: little-endian, unpacked.
+/// The value type in a raw image, as data sets store it: little-endian, unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Dtype {
     #[default]
@@ -53,7 +53,7 @@ pub enum Dtype {
 impl Dtype {
     pub const ALL: [Self; 4] = [Self::U8, Self::U16, Self::I16, Self::F32];
 
-    /// Returns the name in records and in `dataset.json`, which is also NumPy's and TensorFlow's name.
+    /// Returns the name in records and in `dataset.json`. NumPy and TensorFlow have the same name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "uint8",
@@ -68,7 +68,7 @@ impl Dtype {
         Self::ALL.into_iter().find(|dtype| dtype.name().as_bytes() == name)
     }
 
-    /// Returns the size of a value in bytes.
+    /// Returns a value's size in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::U8 => 1,

@@ -136,7 +136,7 @@ struct WatchedWorker {
     since: Instant,
     /// Time of the next warning, counted from `since`. `None` before the first one.
     next: Option<Duration>,
-    /// The operation of the last warning, such as "reading PATH". `None` before the first one.
+    /// The operation in the last warning, such as "reading PATH". `None` before the first warning.
     warned: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compares the pixels of converted images with other programs: tests/bands/run.sh TRIREME FOLDER [FILES...]. FOLDER keeps the packages and
-# Pillow's source distribution, whose tests have about a hundred TIFF files. FILES are folders with more. PYTHON= sets a Python.
+# Pillow's source distribution. Its tests include about a hundred TIFF files. FILES are folders with more. PYTHON= sets a Python.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
@@ -9,7 +9,7 @@ if ! cmp -s "$here/requirements.txt" "$folder/list"; then
     rm -rf "${folder:?}"
     "${PYTHON:-python3}" -m venv "$folder/packages"
     "$folder/packages/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt" setuptools wheel
-    # This version builds with setuptools alone. It is only unpacked.
+    # This version needs only setuptools to build. It is only unpacked.
     "$folder/packages/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
         --no-binary pillow -d "$folder" pillow==10.1.0
     tar -xzf "$folder"/[Pp]illow-10.1.0.tar.gz -C "$folder"

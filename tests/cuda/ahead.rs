@@ -86,8 +86,8 @@ fn steps_ahead_are_those_that_are_read_at_once() {
     }
 }
 
-/// The sum of the class weights over two ranks is known before the pass has ended. With an integer codec it has the same
-/// bits as on one rank.
+/// The class weights' sum over two ranks is known before the pass has ended. With an integer codec, it has the same bits
+/// as on a single rank.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn weights_are_summed_over_gpus() {

@@ -15,7 +15,7 @@ fn setting() -> Setting {
 
 const NESTEROV: [&str; 2] = ["--set", "optimizer.nesterov=true"];
 
-/// Trains with [`NESTEROV`] on ranks that share the GPU and returns the digest of the results.
+/// Trains with [`NESTEROV`] on ranks that share the GPU and returns the results' digest.
 #[track_caller]
 fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
     gpu::train(setting, out, ranks, &[&["--share-gpu"], &NESTEROV[..], more].concat(), &[]).succeeded();

@@ -23,7 +23,7 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# network, batch, ways of PyTorch (peer.py), precisions of trireme
+# network, batch, PyTorch's modes (peer.py), trireme's precisions
 ROWS = [
     ("resnet50", 256, ["eager", "best"], ["bf16"]),
     ("resnet20", 128, ["eager", "compile"], ["bf16", "tf32"]),

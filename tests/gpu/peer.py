@@ -104,7 +104,7 @@ def train(a):
         except Exception as error:  # a way that this version or device lacks does not stop the others
             failed[way] = str(error).splitlines()[0][:200]
             continue
-        # of the GPU, as in nvidia-smi: PyTorch keeps what it has allocated
+        # GPU memory, as in nvidia-smi, because PyTorch keeps all memory that it has allocated
         free, total = torch.cuda.mem_get_info() if a.device == "cuda" else (0, 0)
         measured[way] = {"img_per_s": a.batch / seconds, "gpu_memory_mb": (total - free) / 2**20}
     if not measured:

@@ -1,6 +1,6 @@
-//! Images of many bands and of 16-bit or float values, with the real binary: the bits of a run do not depend on the
-//! ranks or on a stop, the network sees what only one band or the lowest bits show, and data sets that a model was not
-//! trained on are refused.
+//! Tests the real binary on images with more than three bands and with 16-bit or float values. A run's bits do not
+//! depend on the ranks or on a stop. The network can use information that is only in a single band or in the lowest
+//! bits. A model refuses data sets that do not match its training data.
 
 use std::path::Path;
 
@@ -90,7 +90,7 @@ fn what_only_band_nine_shows_is_learned() {
     let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
     let cut = setting.trained("rgb", 0, &["--set", &train, "--set", &eval, "--set", "epochs=1"]);
     assert!((0.35..0.65).contains(&top1(&cut)), "{}", top1(&cut));
-    // The model knows the bands that it keeps, and eval gives the same score.
+    // The model knows the bands that it keeps, and eval computes the same score.
     for (out, expected) in [(&all, top1(&all)), (&cut, top1(&cut))] {
         let model = format!("{out}/model.h5");
         let scored = run(0, &["eval", &model, "--data", &setting.data, "--threads", "1", "--json"]).succeeded();
@@ -180,7 +180,7 @@ fn predict_selects_the_bands_that_the_conversion_selected() {
     run(0, &["predict", &out, &few]).failed(1, &["few.npy", "band 10", "2 bands"]);
 }
 
-/// The views of test-time augmentation keep the bands that the model selects.
+/// The views for test-time augmentation keep the bands that the model selects.
 #[test]
 fn views_follow_the_selected_bands() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
@@ -190,7 +190,7 @@ fn views_follow_the_selected_bands() {
     run(0, &["eval", &out, "--data", &setting.data, "--threads", "1", "--flip"]).succeeded();
 }
 
-/// A teacher scores the images of the student, so it must be trained on the same type of values and the same bands.
+/// A teacher scores the images of the student, so it must be trained on the same value type and the same bands.
 #[test]
 fn teachers_of_other_bands_are_refused() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
@@ -258,7 +258,7 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     setting.train("fresh", 0, &[&args[..], &["--set", "init.stem=fresh"]].concat()).succeeded();
     let (_, shape, fresh) = first("fresh");
     assert!(shape[1] == 13 && fresh.iter().zip(&spread).any(|(a, b)| (a - b).abs() > 0.01), "the filters are random");
-    // The numbers of another program's weights do not fit these bands, so plain `normalize` is accepted.
+    // Another program's mean and deviation do not fit these bands, so plain `normalize` is accepted.
     let foreign = setting.folder.at("foreign.safetensors");
     run(0, &["export", &source, "--to", "safetensors", "-o", &foreign]).succeeded();
     let from = format!("init.from={foreign}");

@@ -34,7 +34,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// The section of a loss, and parts of its description in the log.
+/// A loss's recipe section, and parts that its description in the log must contain.
 const LOSSES: &[(&str, &[&str])] = &[
     ("kind = \"bce\"\nover_classes = \"sum\"", &["binary cross-entropy", "sum over classes"]),
     ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", &["binary cross-entropy"]),

@@ -228,7 +228,7 @@ fn test_is_scored_only_at_the_end_if_there_is_validation() {
         let name = format!("both-{ranks}");
         let out = setting.trained(&name, ranks, &[&["--data", &both], &keys[..]].concat());
         let all = events(&out, "eval");
-        // the split, the number of images, and whether this is the end of the run and scores the averages
+        // the split, the image count, and whether the run ends here and scores the averages
         let of = |line: &Value| {
             let (split, count) = (line["split"].as_str().unwrap().to_string(), line["count"].as_u64().unwrap());
             (split, count, line["at_end"] == true, line["ema"] == true)

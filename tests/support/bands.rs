@@ -1,4 +1,4 @@
-//! Small data sets with two classes, for any number of bands and any type of values.
+//! Small data sets with two classes, for any band count and value type.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use loaders::{Bands, Draws, Dtype, ImageSpec, Manifest};
 
 use super::images::{Images, Record, split};
 
-/// A value of an image that a test writes.
+/// An image value that a test writes.
 #[derive(Clone, Copy)]
 pub struct At {
     pub y: u32,
@@ -79,7 +79,7 @@ pub fn images(
     Images { dir: dir.to_path_buf(), manifest }
 }
 
-/// Returns the little-endian bytes of a value.
+/// Returns a value's little-endian bytes.
 pub fn stored(dtype: Dtype, value: f64) -> Vec<u8> {
     match dtype {
         Dtype::U8 => vec![value as u8],

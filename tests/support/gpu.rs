@@ -84,8 +84,8 @@ train = ["pad_crop(1)", "flip", "normalize"]
 eval = ["normalize"]
 "#;
 
-/// Creates a setting with [`RESNET`], followed by `more` keys, and these numbers of training and test images. Images of 8x8
-/// pixels are large enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of
+/// Creates a setting with [`RESNET`], followed by `more` keys, and the given counts for training and test images. 8x8 pixels
+/// are large enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of
 /// the four workers have no image.
 pub fn resnet(more: &str, images: [u64; 2]) -> Setting {
     Setting::new(&format!("{RESNET}{more}"), ImageSpec::new(8, 8, 3), images)

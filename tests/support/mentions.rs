@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Panics if the text lacks one of `parts`, such as a path, a key or a number. The panic shows the whole text.
+/// Panics unless the text contains all `parts`, such as a path, a key or a number. The panic shows the whole text.
 #[track_caller]
 pub fn mentions(text: impl Display, parts: &[&str]) {
     let text = text.to_string();

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-/// Options of `unshare` for a process that runs as root, and for a process of any other user.
+/// Options for `unshare`, for a process that runs as root and for any other user's process.
 const ROOT: &[&str] = &["--mount"];
 const USER: &[&str] = &["--mount", "--user", "--map-root-user"];
 

@@ -75,7 +75,7 @@ impl ProgramOutput {
         self
     }
 
-    /// Panics unless exactly one line of stderr contains all of `parts`, such as paths, keys or numbers.
+    /// Panics unless exactly one stderr line contains all `parts`, such as paths, keys or numbers.
     #[track_caller]
     pub fn says(&self, parts: &[&str]) {
         let lines = self.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();

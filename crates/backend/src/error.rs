@@ -1,6 +1,6 @@
 //! Errors of devices.
 
-/// The problem of an operation that cannot read a flattened image.
+/// The error message for an operation that cannot read a flattened image.
 pub(crate) const READS_FLATTENED: &str = "it reads a flattened image, which has another memory order than a vector; put a linear layer \
                                           between them";
 

@@ -182,7 +182,7 @@ pub trait LossScaling<D: DeviceMemory> {
     fn scale(&self) -> Result<LossScale, Error>;
 
     /// Returns the scale before the last `updates` counted updates, which may still be enqueued. The device must have
-    /// finished all earlier ones. There may be as many of them as passes with unread sums.
+    /// finished all earlier updates. `updates` may be at most the number of passes with unread sums.
     fn scale_before(&self, updates: u64) -> LossScale;
 
     /// Replaces the scale and its counters, for example by those of a checkpoint.

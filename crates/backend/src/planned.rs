@@ -282,8 +282,8 @@ pub struct PassInput<'a> {
     pub training: bool,
 }
 
-// Element-wise operations. The output has the layout of the first input, and the backward pass writes this input's
-// gradient over the output's gradient.
+// Element-wise operations. The output has the first input's layout, and the backward pass writes this input's gradient
+// over the output's gradient.
 
 type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;
@@ -299,7 +299,7 @@ pub struct Elementwise<B: DeviceMemory> {
 }
 
 impl<B: DeviceMemory> Elementwise<B> {
-    /// Plans an operation from the layout of its first input and its two passes.
+    /// Plans an operation from its first input's layout and its two passes.
     pub fn plan(
         x: TensorDesc,
         keeps: Keeps,

@@ -11,8 +11,8 @@ pub mod screen;
 pub mod simd;
 pub mod text;
 
-/// The synchronisation primitives of protocols that `tests/loom` tests with every interleaving. In those tests, the
-/// same names refer to loom's types.
+/// Synchronisation primitives for protocols that `tests/loom` checks with every interleaving. In that crate, the same
+/// names refer to loom's types.
 pub mod sync {
     pub use crossbeam_channel::{Receiver, Sender, bounded};
     pub use std::sync::{Condvar, Mutex};

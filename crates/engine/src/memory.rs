@@ -348,13 +348,13 @@ impl Need {
     }
 }
 
-// Assigns places in one buffer to values, such that values in use at the same time do not overlap.
+// Assigns each value a place in a shared buffer. Values that are in use at the same time do not overlap.
 
-/// Places begin at multiples of 64 elements. These 256 bytes satisfy the alignment of vector instructions and GPU
+/// Every place begins at a multiple of 64 elements. This 256-byte alignment is enough for vector instructions and GPU
 /// libraries.
 const UNIT: usize = 64;
 
-/// The size of a value, and the first and last moment of its use.
+/// A value's size, and when it is first and last used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {
     pub elems: usize,
@@ -368,8 +368,8 @@ impl Lifetime {
     }
 }
 
-/// Returns each value's place and the total number of elements. Tries different orders of values and takes the best
-/// result. Each value goes into the smallest gap that is free during its whole lifetime.
+/// Returns each value's place and the total size in elements. Tries different orders and keeps the best result. Each
+/// value goes into the smallest gap that is free during its whole lifetime.
 pub(super) fn pack(lives: &[Lifetime]) -> (Vec<Range<usize>>, usize) {
     let least = most_at_once(lives);
     let mut best: Option<(Vec<Range<usize>>, usize)> = None;
@@ -395,7 +395,7 @@ fn room(life: &Lifetime) -> usize {
     life.elems.next_multiple_of(UNIT)
 }
 
-/// Returns the largest number of elements that are in use at the same time.
+/// Returns the peak memory use, in elements.
 pub(super) fn most_at_once(lives: &[Lifetime]) -> usize {
     let at = |moment: usize| lives.iter().filter(|life| life.from <= moment && moment <= life.to).map(room).sum();
     // the maximum is reached at a moment at which some value begins
@@ -421,8 +421,8 @@ fn place(lives: &[Lifetime], order: &[usize]) -> (Vec<Range<usize>>, usize) {
     (places, elems)
 }
 
-/// Returns the start of the smallest gap of at least `elems` elements between the ranges. If there is no such gap,
-/// returns the first place after them. `taken` must be sorted by start.
+/// Returns where the smallest gap between the ranges that holds `elems` elements begins. If there is no such gap,
+/// returns the first place after the ranges. `taken` must be sorted by start.
 fn gap<'a>(elems: usize, taken: impl Iterator<Item = &'a Range<usize>>) -> usize {
     let (mut best, mut end) = (None, 0);
     for range in taken {
@@ -469,8 +469,8 @@ mod packing_tests {
         Lifetime { elems, from, to }
     }
 
-    /// Packs the values, checks that values in use at the same time do not overlap, and returns the total number of
-    /// elements.
+    /// Packs the values and returns the total size in elements. Checks that values in use at the same time do not
+    /// overlap.
     fn checked(lives: &[Lifetime]) -> usize {
         let (places, elems) = pack(lives);
         for (i, (a, place)) in lives.iter().zip(&places).enumerate() {
@@ -489,14 +489,14 @@ mod packing_tests {
         assert_eq!(checked(&[]), 0);
         assert_eq!(checked(&[life(64, 0, 1), life(64, 2, 3), life(128, 4, 4)]), 128);
         assert_eq!(checked(&[life(64, 0, 2), life(64, 2, 3)]), 128, "both are in use at moment 2");
-        // two small values in the place of a large one
+        // two small values replace a large value
         assert_eq!(checked(&[life(640, 0, 3), life(320, 4, 9), life(320, 5, 8), life(64, 0, 9)]), 704);
         assert_eq!(checked(&[life(1, 0, 0), life(65, 0, 0)]), 192, "places begin at multiples of the unit");
     }
 
     #[test]
     fn a_stack_of_values_takes_what_is_alive_at_its_top() {
-        // Like activations and their gradients, values begin one after another and end in the opposite order.
+        // Like activations and their gradients, values begin in turn and end in the opposite order.
         let n = 40;
         let kept = (0..n).map(|i| life(1000 + 64 * i * i % 7777, i, 2 * n - i));
         let passing = (0..n).map(|i| life(1000 + 64 * (n - i) * (n - i) % 7777, n + i, n + i + 1));

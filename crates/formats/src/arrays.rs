@@ -1,10 +1,10 @@
-//! Reads arrays of any HDF5 file, NetCDF-4 included, for `trireme data convert`.
+//! Reads arrays from any HDF5 file, NetCDF-4 included, for `trireme data convert`.
 //!
-//! libhdf5 crashes on some malicious files, so this code runs in a separate process, `trireme read-arrays`, whose memory
-//! and time are limited. It follows only hard links, and refuses values that are stored in other files.
+//! libhdf5 crashes on some malicious files, so this code runs in a separate process, `trireme read-arrays`, with
+//! limited memory and time. It follows only hard links, and refuses values that are stored in other files.
 //!
 //! The process writes a line of JSON that lists the arrays. Then each line of its input, `ARRAY FIRST COUNT`, asks for
-//! entries along the first axis of an array. The answer is their size in bytes as a 64-bit number, and the
+//! entries along the first axis of an array. The answer is their byte size as a 64-bit number, and the
 //! little-endian values. If they cannot be read, the number is [`FAILED`], and the size and text of a message follow.
 
 use std::io::{self, BufRead, Write};
@@ -20,9 +20,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
+<<<<<<< HEAD
 use crate::checkpoint::foreign::links;
 
 /// The size of an answer that is an error.
+=======
+/// The size that marks an answer as an error.
+>>>>>>> e2
 pub const FAILED: u64 = u64::MAX;
 /// Maximum nesting of groups. Hard links can form a cycle.
 const MAX_DEPTH: usize = 8;
@@ -30,9 +34,9 @@ const MAX_DEPTH: usize = 8;
 const MAX_ARRAYS: usize = 10_000;
 /// Maximum length of all array names together.
 const MAX_NAMES: usize = 1 << 20;
-/// CPU time for the answer to one request.
+/// CPU time to answer a request.
 const REQUEST_SECONDS: u64 = 120;
-/// Memory for decompressed chunks, so that reading a block of entries one by one decompresses it once.
+/// Memory for decompressed chunks. If entries are read singly, their chunk is still decompressed only once.
 const CHUNK_CACHE: usize = 64 << 20;
 
 /// Answers requests from `input` about the file at `path` until the input ends, as it does when the parent dies.
@@ -79,7 +83,7 @@ pub fn serve(path: &Path, input: impl BufRead, mut output: impl Write) -> io::Re
     Ok(())
 }
 
-/// Gives this process more CPU time.
+/// Raises this process's CPU time limit.
 fn limit_time() -> io::Result<()> {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.max(0) as u64;
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
@@ -88,7 +92,7 @@ fn limit_time() -> io::Result<()> {
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
 }
 
-/// The arrays of a file with their names.
+/// A file's arrays with their names.
 #[derive(Default)]
 struct Found {
     arrays: Vec<(String, Dataset)>,
@@ -121,14 +125,14 @@ impl Found {
     }
 }
 
-/// Returns true if the values are in the file itself. The shape of a virtual data set must not be asked before: libhdf5 opens other
+/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before: libhdf5 opens other
 /// files for it.
 fn is_inside(array: &Dataset) -> bool {
     matches!(array.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked)
         && array.dcpl().and_then(|list| list.get_external()).is_ok_and(|files| files.is_empty())
 }
 
-/// Describes an array. An image may be in several chunks, which other images share. Chunks without filters are read in part, so they do
+/// Describes an array. An image may span chunks that it shares with other images. Chunks without filters are read in part, so they do
 /// not count.
 fn describe(name: &str, array: &Dataset) -> Value {
     let shape = array.shape();

@@ -188,7 +188,7 @@ mod tests {
         Recipe::parse(&text, "a.toml", &changes, &known)
     }
 
-    /// Asserts that there is exactly one note: `by` leaves out the line `left` of a.toml.
+    /// Asserts that there is a single note: `by` leaves out the line `left` of a.toml.
     #[track_caller]
     fn left_out(notes: &[String], by: &str, left: &str) {
         assert_eq!(notes.len(), 1, "{notes:?}");

@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Returns the name that a hint suggests, which is its only text in quotes.
+    /// Returns the name that a hint suggests. This is its only text in quotes.
     fn suggested(hint: &str) -> Option<&str> {
         hint.split('"').nth(1)
     }

@@ -348,7 +348,7 @@ mod text_tests {
     use super::*;
     use support::mentions;
 
-    /// Asserts that an error is about the syntax of a.toml, and that the reason contains all `parts`.
+    /// Asserts that an error is about a.toml's syntax, and that the reason contains all `parts`.
     #[track_caller]
     fn is_syntax(error: Error, parts: &[&str]) {
         let Error::Syntax { file, why } = error else { panic!("{error:?}") };

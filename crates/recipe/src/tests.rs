@@ -1,4 +1,4 @@
-//! Tests that read, change and write recipes. Tests of errors check the variant, the place and the data.
+//! Tests that read, change and write recipes. Error tests check the variant, the place and the data.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -312,7 +312,7 @@ fn bad_values_are_named() {
     ] {
         invalid_last(sets, parts);
     }
-    // The batch is too small for this number of workers.
+    // The batch is smaller than the number of workers.
     invalid(&refusal(&["workers=129"]), "small.toml: batch", &["128 images", "129 workers"]);
 }
 

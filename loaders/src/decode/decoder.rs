@@ -123,8 +123,8 @@ impl OpenedImage<'_> {
         }
     }
 
-    /// Returns the shape to decode to if `images` are expected. A grey image of bytes becomes RGB if RGB is expected. If
-    /// it is RAW and the size is fixed, this needs `as_rgb`.
+    /// Returns the shape to decode to if `images` are expected. An 8-bit grey image becomes RGB if RGB is expected. If it
+    /// is RAW and the size is fixed, this needs `as_rgb`.
     pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
@@ -219,7 +219,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Decoder::check`], and an error for an image of other values than bytes.
+    /// Returns the same errors as [`Decoder::check`], and an error if the values are not bytes.
     pub fn decode_whole<'a>(
         &mut self,
         example: &Example<'a>,

@@ -17,9 +17,9 @@ pub(crate) struct Region {
 /// The part of a stored image that a canvas needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Need {
-    /// Rows and columns that must be decoded, in the coordinates of the full-size image.
+    /// Rows and columns that must be decoded, in full-size image coordinates.
     pub region: Region,
-    /// The factor by which the image is later reduced in both directions. From 2, it may be decoded at 1/2 of its size,
+    /// The image is later reduced by this factor in both directions. From 2, it may be decoded at 1/2 of its size,
     /// and from 4 at 1/4.
     pub shrink: f64,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Combines the part with its pixels, which are bytes.
+    /// Combines the part with its pixels. The pixels are bytes.
     pub fn with_bytes(self, bytes: &[u8]) -> Decoded<'_> {
         let Self { columns, origin, reduction, .. } = self;
         Decoded { bytes, dtype: Dtype::U8, columns, origin, reduction }

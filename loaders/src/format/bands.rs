@@ -1,5 +1,5 @@
-//! The keys of `dataset.json` for images that are not grey or RGB images of bytes: the type and number of their values,
-//! and statistics of each band.
+//! The `dataset.json` keys for images that are not 8-bit grey or RGB: value type, band count, and statistics for each
+//! band.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::spec::Dtype;
 /// The most channels that an image may have.
 pub const MAX_CHANNELS: u32 = 1024;
 
-/// The options of a conversion that determine how image files are read, as on its command line.
+/// The conversion options that determine how image files are read, as given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The value of `--bands`: the bands that were kept, from 1, in this order. Empty if all were kept.
@@ -30,29 +30,29 @@ pub struct Reading {
     pub nan: String,
 }
 
-/// Type, number, names and statistics of the bands of a data set's images. A band is a channel. The statistics are in
-/// the units of the stored values and describe the split `train` without nodata values.
+/// Describes the bands in a data set's images: type, number, names and statistics. A band is a channel. The statistics
+/// have the stored values' units and describe the split `train` without nodata values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bands {
-    /// The type of the stored values.
+    /// The stored values' type.
     #[serde(default, skip_serializing_if = "is_bytes")]
     pub dtype: Dtype,
-    /// The number of bands. Known if [`Bands::need_version`] is true.
+    /// The band count. Known if [`Bands::need_version`] is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<u32>,
-    /// The name of each band. Empty if they have no names.
+    /// The bands' names. Empty if they have no names.
     #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// How image files were read, if not by default. `predict` reads files in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<Reading>,
-    /// The smallest value of each band. Empty if not measured, like the following statistics.
+    /// Each band's smallest value. Empty if not measured, like the following statistics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub min: Vec<f64>,
-    /// The largest value of each band.
+    /// Each band's largest value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max: Vec<f64>,
-    /// Percentiles of each band. The key is a whole number from 0 to 100.
+    /// Each band's percentiles. The key is a whole number from 0 to 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub percentiles: BTreeMap<String, Vec<f64>>,
     /// The value that marked pixels without data. The statistics leave these pixels out.
@@ -98,12 +98,12 @@ fn is_bytes(dtype: &Dtype) -> bool {
 
 impl Bands {
     /// Returns true if only programs that know these keys can read the images: they are not bytes, or neither grey nor
-    /// RGB. `dataset.json` then has a version of its own.
+    /// RGB. `dataset.json` then has its own version.
     pub fn need_version(&self) -> bool {
         self.dtype != Dtype::U8 || self.channels.is_some_and(|channels| channels != 1 && channels != 3)
     }
 
-    /// Returns the lists of statistics with a value for each band.
+    /// Returns the statistics that are lists with a value for each band.
     pub(crate) fn lists(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         [&mut self.min, &mut self.max].into_iter().chain(self.percentiles.values_mut())
     }
@@ -112,7 +112,7 @@ impl Bands {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the first wrong key.
+    /// Describes the first wrong key.
     pub fn check(&self) -> Result<(), String> {
         if self.need_version() && self.channels.is_none() {
             return Err(format!("`channels` is missing: a data set of {} needs it", self.dtype));
@@ -125,7 +125,7 @@ impl Bands {
         if let Some(twice) = self.names.iter().find(|name| !seen.insert(*name)) {
             return Err(format!("`bands`: expected different names, got \"{}\" twice", twice.escape_debug()));
         }
-        // A second spelling of a number, such as 05, is not allowed.
+        // Numbers such as 05 are not allowed.
         let is_percent = |key: &str| key.parse().is_ok_and(|percent: u8| percent <= 100 && percent.to_string() == key);
         if let Some(key) = self.percentiles.keys().find(|key| !is_percent(key)) {
             return Err(format!(
@@ -151,7 +151,7 @@ impl Bands {
         }
     }
 
-    /// Returns an error if the list `key` has neither no values nor one for each band, or too many.
+    /// Returns an error unless the list `key` is empty or has a value for each band. Also returns an error if it is too long.
     pub(super) fn check_length(&self, key: &str, length: usize) -> Result<(), String> {
         match self.channels {
             _ if length > MAX_CHANNELS as usize => {

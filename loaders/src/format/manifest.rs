@@ -21,13 +21,13 @@ pub const VERSION: u32 = 1;
 /// The version for multi-label data sets. Programs that only support one label reject it.
 pub const MULTI_LABEL_VERSION: u32 = 2;
 
-/// The version for images that are not grey or RGB images of bytes, multi-label or not. Older programs reject it.
+/// The version for images that are not 8-bit grey or RGB, multi-label or not. Older programs reject it.
 pub const BANDS_VERSION: u32 = 3;
 
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The result of [`Manifest::version_for`].
+    /// The result from [`Manifest::version_for`].
     pub version: u32,
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -37,11 +37,11 @@ pub struct Manifest {
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
     #[serde(default)]
     pub label_offset: i64,
-    /// Type, number and statistics of the bands.
+    /// The bands' type, number and statistics.
     #[serde(flatten)]
     pub bands: Bands,
-    /// Mean over the training split, per channel: of pixel / 255 for bytes, otherwise of the stored values. Empty if not
-    /// measured.
+    /// Mean over the training split, per channel. Bytes are divided by 255 first. Other types have the stored units. Empty
+    /// if not measured.
     #[serde(default)]
     pub mean: Vec<f64>,
     /// Population standard deviation over the training split, per channel, in the same units.

@@ -155,7 +155,7 @@ pub(super) struct Piece {
     pub shard: usize,
     /// The piece's first sample id.
     pub first: u64,
-    /// Number of samples in the worker's run before this piece.
+    /// How many samples the worker's run has before this piece.
     pub before: u64,
 }
 
@@ -292,8 +292,7 @@ mod tests {
         }
     }
 
-    /// Resuming at a late step takes no longer than resuming at an early one: only the shards of that epoch are divided
-    /// among the workers again.
+    /// Resuming late takes no longer than resuming early: only that epoch's shards are divided among the workers again.
     #[test]
     fn a_far_position_is_reached_at_once() {
         let counts = vec![1 << 40; 1000];

@@ -83,7 +83,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Returns the number of values per image, or 0 if batches contain only crop rectangles.
+    /// Returns how many values an image has, or 0 if batches contain only crop rectangles.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }

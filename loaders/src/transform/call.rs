@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
     Ok(Call { name, arguments: arguments(&words)? })
 }
 
-/// Splits a call into its name and the texts of its arguments.
+/// Splits a call into its name and its arguments' texts.
 pub(super) fn split(text: &str) -> Result<(&str, Vec<&str>), String> {
     let text = text.trim();
     let (name, inside) = match text.split_once('(') {
@@ -37,7 +37,7 @@ pub(super) fn split(text: &str) -> Result<(&str, Vec<&str>), String> {
     Ok((name, inside.split(',').map(str::trim).filter(|_| !inside.is_empty()).collect()))
 }
 
-/// Parses the texts of the arguments.
+/// Parses the arguments' texts.
 pub(super) fn arguments<'a>(words: &[&'a str]) -> Result<Arguments<'a>, String> {
     let mut arguments = Arguments::default();
     words.iter().try_for_each(|word| arguments.push(word))?;

@@ -1,6 +1,6 @@
 //! An image on its way through the transforms. Geometric transforms at the start of a list do not read pixels. The
 //! first transform that changes values converts the stored values to planes in a single pass. The planes are floats, or
-//! bytes where torchvision works on bytes. An image of other values than bytes never becomes bytes.
+//! bytes where torchvision works on bytes. Other values never become bytes.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::transform::paint::{self, IDENTITY, MOST_CHANNELS, Scale, paint_resize
 use crate::transform::paint_values::paint_values;
 use crate::transform::resample::{Filter, Resampler};
 
-/// One image: either stored values (H, W, C) with the visible part of them, or planes (C, H, W) of bytes or floats.
+/// An image: either stored values (H, W, C) and their visible part, or byte or float planes (C, H, W).
 ///
 /// The bytes are loaded late. Geometric transforms need only sizes, and only the pixels that remain after them are
 /// decoded.
@@ -183,7 +183,7 @@ impl<'a> Canvas<'a> {
         self.decoded.dtype == Dtype::U8
     }
 
-    /// Takes every pixel from its source position in `grid`. Pixels from outside the image are zero.
+    /// Samples every pixel at its source position in `grid`. Pixels from outside the image are zero.
     pub(super) fn warp(&mut self, grid: &Grid, sampling: Sampling) {
         match self.is_bytes() {
             true => bytes::warp(self.byte_image(), grid, sampling),
@@ -199,7 +199,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Moves the window over the image, which is mirrored at its borders.
+    /// Moves the window over the image. The image is mirrored at its borders.
     pub(super) fn shift_reflected(&mut self, down: i32, right: i32) {
         match self.is_bytes() {
             true => bytes::shift_reflected(self.byte_image(), down, right),
@@ -207,7 +207,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Changes the image as planes of floats with working memory.
+    /// Changes the image as float planes with working memory.
     fn change_planes(&mut self, change: impl FnOnce(&mut Planes<f32>)) {
         let shape = self.shape();
         self.floats();
@@ -316,7 +316,7 @@ pub(super) struct Work {
 pub struct Scratch {
     pub(super) decoder: Decoder,
     pub(super) pixels: Vec<u8>,
-    /// The selected bands of an image.
+    /// An image's selected bands.
     pub(super) selected: Vec<u8>,
     pub(super) floats: Vec<f32>,
     pub(super) work: Work,

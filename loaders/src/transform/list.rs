@@ -62,9 +62,9 @@ pub(super) struct TransformList {
     /// The shape of the resulting images.
     pub output: ImageSpec,
     pub head: Head,
-    /// The type of the stored values.
+    /// The stored values' type.
     pub dtype: Dtype,
-    /// The bands that are kept of each image, in order. `None` if all are kept.
+    /// The bands that each image keeps, in order. `None` if all are kept.
     pub selection: Option<Vec<usize>>,
     pub transforms: Vec<Box<dyn Transform>>,
     /// Number of geometric transforms at the start of the list. The image is decoded after them.
@@ -150,8 +150,8 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// Builds the transform at `index` of a list and returns the shapes of its results for images like `now`. `first` is true
-/// if it is the first that moves pixels.
+/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if it
+/// is the first that moves pixels.
 fn step(
     index: usize,
     text: &str,

@@ -2,9 +2,8 @@
 //! a list of them.
 //!
 //! Images enter as interleaved values and leave as planar floats (C, H, W). Bytes are on the scale 0 to 255 until
-//! `normalize` or `standardize`, and a list without either returns floats from 0 to 255. Values of other types keep their
-//! units. The random draws of a transform depend only on
-//! the seed, the sample id, the epoch and the transform's position in the list.
+//! `normalize` or `standardize`, and a list without either returns floats from 0 to 255. Other types keep their
+//! units. A transform's random draws depend only on the seed, the sample id, the epoch and the transform's position in the list.
 
 mod bytes;
 mod call;

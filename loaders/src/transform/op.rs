@@ -99,7 +99,7 @@ pub enum Sizes {
 pub(super) struct Context<'a> {
     /// Shape of the images that the transform receives, with height and width 0 while sizes vary.
     pub input: ImageSpec,
-    /// What is known about the values that the transform receives.
+    /// Statistics for the values that the transform receives.
     pub statistics: &'a Statistics,
 }
 
@@ -113,7 +113,7 @@ pub(super) enum Build {
     Numbers(fn(&[f64], Context<'_>) -> BuildResult),
     /// For transforms that also accept a size or words.
     Any(fn(&Arguments<'_>, Context<'_>) -> BuildResult),
-    /// For transforms whose arguments are any texts.
+    /// For transforms that accept any texts as arguments.
     Texts(fn(&[&str], Context<'_>) -> BuildResult),
 }
 
@@ -130,7 +130,7 @@ impl Build {
 /// The reason why a transform cannot be used in its list.
 #[derive(Debug)]
 pub enum Misfit {
-    /// The transform needs images of the same size.
+    /// The transform needs images with the same size.
     VariousSizes,
     Other(String),
 }

@@ -251,13 +251,13 @@ pub(super) fn pixels<'a>(geometry: &Geometry, seen: Option<&VisiblePart>, image:
     }
 }
 
-/// Returns the offset of a row of the visible part in the decoded bytes. A pixel has `unit` bytes.
+/// Returns where a visible row begins in the decoded bytes. A pixel has `unit` bytes.
 fn start(seen: &VisiblePart, image: &Decoded<'_>, row: usize, unit: usize) -> usize {
     let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
     ((top + row) * image.columns + left) * unit
 }
 
-/// Maximum number of channels for [`paint_resized`].
+/// Maximum channel count for [`paint_resized`].
 pub(super) const MOST_CHANNELS: usize = 4;
 
 /// Writes the window of a resized image as planar floats. `scales` has an entry per channel, or a single entry for all

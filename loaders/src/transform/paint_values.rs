@@ -1,5 +1,5 @@
-//! Converts stored values of any type to planar floats, with padding, mirroring, resizing and a function per channel, in
-//! a single pass. Images of bytes with few channels have their own conversion in `paint`.
+//! Converts stored values with any type to planar floats, with padding, mirroring, resizing and a function per channel, in
+//! a single pass. 8-bit images with few channels have their own conversion in `paint`.
 
 use crate::decode::Decoded;
 use crate::spec::Dtype;
@@ -7,7 +7,7 @@ use crate::transform::geometry::{Geometry, Resize};
 use crate::transform::paint::pixels;
 use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
 
-/// Writes the window of an image as planar floats. Maps each value with the function that `of` returns for its channel.
+/// Writes an image's window as planar floats. Maps each value with the function that `of` returns for its channel.
 /// Padding is 0 before this function.
 pub(super) fn paint_values<F: Fn(f32) -> f32>(
     geometry: &Geometry,
@@ -25,7 +25,7 @@ pub(super) fn paint_values<F: Fn(f32) -> f32>(
     }
 }
 
-/// An image and the view of it that is painted.
+/// An image and the view that is painted.
 struct Painter<'a> {
     geometry: &'a Geometry,
     image: &'a Decoded<'a>,

@@ -65,7 +65,7 @@ impl Pipeline {
         self.list.input
     }
 
-    /// Returns the type of the stored values that the pipeline accepts.
+    /// Returns which stored type the pipeline accepts.
     pub fn dtype(&self) -> Dtype {
         self.list.dtype
     }
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(pipeline(&ops, ImageSpec::new(6, 6, 3)).unwrap().ops(), ops);
     }
 
-    /// Returns the problem of the transform at `wrong`. Panics unless the error names this transform.
+    /// Returns the problem with the transform at `wrong`. Panics unless the error names this transform.
     fn problem_at(wrong: usize, ops: &[&str], input: ImageSpec) -> String {
         match pipeline(ops, input).unwrap_err() {
             Error::Transform { index, text, problem, .. } if (index, &*text) == (wrong, ops[wrong]) => problem,

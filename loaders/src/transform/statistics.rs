@@ -1,10 +1,10 @@
-//! What is known about the values of a data set's images before a transform, which may depend on it.
+//! Statistics for a data set's values before a transform. The transform may depend on them.
 
 use crate::format::bands::Bands;
 use crate::format::manifest::Manifest;
 use crate::spec::Dtype;
 
-/// The numbers of each channel over the training split, for the values that a transform receives.
+/// Per-channel statistics over the training split, for the values that a transform receives.
 #[derive(Debug, Clone)]
 pub struct Statistics {
     /// Mean and standard deviation. Empty if they are unknown.
@@ -16,13 +16,12 @@ pub struct Statistics {
     pub(super) no_range_after: Option<&'static str>,
     /// True if values are on the scale 0 to 255, and mean and deviation on the scale 0 to 1.
     pub(super) are_bytes: bool,
-    /// `min`, `max` and `percentiles` are those of the current values, or empty if they are unknown. Bytes have the range
-    /// 0 to 255.
+    /// `min`, `max` and `percentiles` describe the current values, or are empty if unknown. Bytes have the range 0 to 255.
     pub(super) bands: Bands,
 }
 
 impl Statistics {
-    /// Returns the statistics in `manifest` for images with `channels`. With `as_rgb`, the numbers of a grey data set are
+    /// Returns the statistics in `manifest` for images with `channels`. With `as_rgb`, a grey data set's numbers are
     /// repeated for three channels.
     pub(super) fn new(manifest: &Manifest, channels: u32, as_rgb: bool) -> Self {
         let channels = channels as usize;
@@ -47,7 +46,7 @@ impl Statistics {
         Self { mean, std, forgotten: None, no_range_after: None, are_bytes, bands }
     }
 
-    /// Returns the smallest and largest value of each channel, or why they are not known.
+    /// Returns each channel's smallest and largest value, or why they are not known.
     pub(super) fn range(&self) -> Result<Vec<(f64, f64)>, String> {
         let Bands { min, max, .. } = &self.bands;
         match (min.is_empty() || max.is_empty(), self.no_range_after) {
@@ -59,7 +58,7 @@ impl Statistics {
         }
     }
 
-    /// Returns a percentile of each channel, or why it is not known.
+    /// Returns a percentile for each channel, or why it is not known.
     pub(super) fn percentile(&self, percent: f64) -> Result<&[f64], String> {
         if let Some(transform) = self.no_range_after {
             return Err(no_range(transform));

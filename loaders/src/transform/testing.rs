@@ -12,7 +12,7 @@ use crate::transform::canvas::{Canvas, Work};
 use crate::transform::op::{Build, BuildResult, Context, Transform};
 use crate::transform::statistics::Statistics;
 
-/// The statistics of a data set that has none.
+/// Statistics for a data set without measurements.
 pub(super) static UNKNOWN: Statistics = Statistics {
     mean: Vec::new(),
     std: Vec::new(),

@@ -1,5 +1,5 @@
-//! Images of any number of bands and of 16-bit or float values: compared with torchvision for float tensors and with
-//! plain loops, and refused where a transform or a record does not fit.
+//! Tests images with any band count and with 16-bit or float values. Compares results with plain loops and with
+//! torchvision's results for float tensors. Also tests that transforms and records that do not fit are refused.
 
 use loaders::example::{self, Example, Format};
 use loaders::transform::{Scratch, selected_bands};
@@ -114,7 +114,7 @@ fn torchvision_on_float_tensors() {
     }
 }
 
-/// Compares crops, padding and mirrors of each type with plain loops. All values are exact.
+/// Compares crops, padding and mirrors with plain loops, for each type. All values are exact.
 #[test]
 fn geometry_of_all_types_equals_plain_loops() {
     for (dtype, channels) in [(Dtype::U16, 13), (Dtype::I16, 2), (Dtype::F32, 1), (Dtype::F32, 3), (Dtype::U8, 6)] {
@@ -164,7 +164,7 @@ fn values_keep_their_units() {
     assert!(p.tables().is_none() && p.check_bytes().unwrap_err().to_string().contains("uint16"));
 }
 
-/// Brightness, noise and gamma act on the range of each band: 2550, 2805 and 3060 are like 255 for bytes.
+/// Brightness, noise and gamma act on each band's range: 2550, 2805 and 3060 are like 255 for bytes.
 #[test]
 fn intensity_acts_on_the_range_of_each_band() {
     let spec = ImageSpec::new(4, 4, 3);
@@ -221,7 +221,7 @@ fn what_does_not_fit_is_refused_with_an_alternative() {
     assert!(error.contains("smallest value of band 4 is -7"), "{error}");
 }
 
-/// The names of Sentinel-2's bands: the tenth is 9, and the ninth is 8A.
+/// Sentinel-2's band names: the tenth is 9, and the ninth is 8A.
 #[test]
 fn bands_are_found_by_names_that_are_numbers() {
     let spec = ImageSpec::new(1, 1, 12);
@@ -261,7 +261,7 @@ fn statistics_follow_the_values() {
     assert_eq!(u16s(&["scale(0, 1000)", "clip_percentile(1, 99)"])[..4], [0.0, 2.0, 0.01, 2.001]);
 }
 
-/// A grey data set that is read as RGB has three equal channels, and three equal lists of statistics.
+/// A grey data set that is read as RGB has three equal channels, and its statistics are repeated three times.
 #[test]
 fn statistics_of_grey_images_are_repeated_for_rgb() {
     let spec = ImageSpec::new(1, 2, 1);
@@ -271,7 +271,7 @@ fn statistics_of_grey_images_are_repeated_for_rgb() {
     let ops = ["rgb", "clip_percentile(1, 99)"].map(String::from);
     let pipeline = Pipeline::new(&ops, spec, &manifest, 1).unwrap();
     assert_eq!(run(&pipeline, &[3.0, 255.0], spec, 0), [10.0, 200.0, 10.0, 200.0, 10.0, 200.0]);
-    // A list of a wrong length is ignored.
+    // A list with a wrong length is ignored.
     manifest.bands.channels = None;
     manifest.bands.percentiles.insert("50".into(), vec![1.0; 3]);
     assert!(Pipeline::new(&ops[1..], spec, &manifest, 1).is_ok());

@@ -75,7 +75,7 @@ fn index_that_contradicts_the_shard() {
     let data = TestData::noise(6, 1, SPEC);
     let index = shard::index_path(&data.shard(0));
     let good = fs::read_to_string(&index).unwrap();
-    // Returns the problem of the index.
+    // Returns the problem with the index.
     let problem = || match data.complaint() {
         Error::Index { index: path, dir, problem } if (&path, &dir) == (&index, &data.dir) => problem,
         other => panic!("not the error of the index: {other}"),

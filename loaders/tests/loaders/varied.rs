@@ -110,13 +110,13 @@ fn lists_that_leave_various_sizes_are_refused_with_the_transforms_that_help() {
         Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err()
     };
     let helpful = ["random_resized_crop(size)", "resize(size)", "center_crop(size)"];
-    // No transform has a problem of its own, but the list as a whole leaves various sizes.
+    // Each transform is valid, but the list as a whole leaves various sizes.
     for ops in [&[] as &[&str], &["resize(8)"]] {
         let error = error_of(ops);
         assert!(matches!(error, Error::VariousSizes { images: VARIED }) && error.is_about_sizes(), "{error}");
         assert_mentions(&error.to_string(), &helpful);
     }
-    // The first transform needs images of the same size.
+    // The first transform needs images with the same size.
     for ops in [&["flip", "normalize"][..], &["normalize"], &["center_crop(4)"]] {
         let error = error_of(ops);
         let (index, text, problem) = transform_problem(&error);

@@ -13,9 +13,9 @@ struct Plan {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    /// For each channel of y, where it begins in a sample of x.
+    /// Where each y channel begins in an x sample.
     forward: Vec<Option<usize>>,
-    /// For each channel of x, where its gradient begins in a sample of dy. `None` if y does not have the channel.
+    /// Where the gradient for each x channel begins in a dy sample. `None` if y does not have the channel.
     backward: Vec<Option<usize>>,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result
     Ok(Box::new(Plan { threads: cpu.threads, x, y, forward, backward }))
 }
 
-/// Writes all channels of all samples of `to`, padding included. `places` has the start of each channel in a sample of
-/// `from`. A channel without a place becomes zero.
+/// Writes all samples in `to` with all channels, padding included. `places` says where each channel begins in a `from`
+/// sample. A channel without a place becomes zero.
 fn gather(
     threads: Threads,
     places: &[Option<usize>],

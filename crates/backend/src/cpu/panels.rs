@@ -14,7 +14,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Creates the layout. The number of channels of `image` must be a multiple of its block size.
+    /// Creates the layout. The block size must divide the channel count of `image`.
     pub fn new(outputs: usize, image: &TensorDesc) -> Self {
         Self { outputs, image: TensorDesc { n: 1, ..*image } }
     }

@@ -111,7 +111,7 @@ impl Geometry {
         })
     }
 
-    /// Describes a pass of the layer. `w` is the layout of the weights or their gradient. `bf16` tells how factors are
+    /// Describes a pass. `w` is the layout for the weights or their gradient. `bf16` tells how factors are
     /// rounded to bf16. With `None` they stay f32.
     pub fn layer<'a>(&self, op: &'a str, pass: Direction, w: Md, bf16: Option<Bf16>) -> Result<Layer<'a>, Error> {
         let factor = |md| Bf16::factor(bf16, md);

@@ -275,7 +275,7 @@ impl Backend for Cuda {
     }
 }
 
-// Implements [`crate::Queue`] and the other optional traits of a GPU.
+// Implements [`crate::Queue`] and the other optional GPU traits.
 
 impl Queue<Cuda> for Cuda {
     fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {

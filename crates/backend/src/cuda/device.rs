@@ -115,7 +115,7 @@ impl DeviceKind for CudaDevice {
 pub struct Clock {
     /// A point that the GPU has passed, and the host's time at that moment.
     origin: RefCell<Option<(Event, Instant)>>,
-    /// Points enqueued since the last call of `take`.
+    /// Points enqueued since the last `take` call.
     stamps: RefCell<Vec<Event>>,
     /// Events that were read and can be recorded again.
     free: RefCell<Vec<Event>>,
@@ -143,7 +143,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Waits for the GPU and returns the time of each point since the last call.
+    /// Waits for the GPU and returns when it reached each point since the last call.
     pub fn take(&self, shared: &Shared) -> Result<Vec<Instant>, Error> {
         shared.settle()?;
         let mut stamps = self.stamps.take();
@@ -151,8 +151,7 @@ impl Clock {
         let Some((first, start)) = origin.take() else { return Ok(Vec::new()) };
         let times = stamps.iter().map(|stamp| Ok(start + first.time_until(stamp)?));
         let times = times.collect::<Result<Vec<_>, Error>>()?;
-        // The driver returns milliseconds as f32, which is precise only for short times. So the last point becomes the
-        // next origin.
+        // The driver returns f32 milliseconds, so only short times are precise. The last point becomes the next origin.
         *origin = Some(match stamps.pop().zip(times.last()) {
             Some((last, when)) => {
                 stamps.push(first);

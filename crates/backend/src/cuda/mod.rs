@@ -1,6 +1,6 @@
 //! The CUDA backend. cuDNN computes convolutions, cuBLASLt computes matrix products, and our own kernels compute
-//! everything else. NVRTC compiles them for the GPU at hand. Images are stored channels last. Passes and updates are
-//! enqueued on one stream, copies and codecs on others, see `Queues`. The host waits only for the sums of a pass.
+//! the rest. NVRTC compiles them for the GPU at hand. Images are stored channels last. Passes and updates share a
+//! stream. Copies and codecs have their own streams, see `Queues`. The host waits only for a pass's sums.
 //!
 //! NVIDIA's libraries are loaded when a GPU is requested, so the same binary runs with and without them.
 
@@ -47,7 +47,7 @@ mod driver {
 }
 
 /// Our kernels: their sources, loading them, and their declarations, with which the host launches them. An operation's
-/// own kernels are declared in its file in `ops`, the optimizer's in `update`, and all others in `declarations`.
+/// own kernels are declared in its file in `ops`, the optimizer's in `update`, and the rest in `declarations`.
 mod kernels {
     #[cfg(test)]
     mod assembly;

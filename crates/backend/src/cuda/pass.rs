@@ -232,8 +232,8 @@ impl Inbox {
 
 /// Number of passes whose sums are kept.
 pub const PLACES: usize = 2;
-/// Number of loss scales that are kept, one per update. While the host reads the scale before a pass, this pass and
-/// the next one may already have their updates.
+/// How many loss scales are kept. Each update has its own. While the host reads the scale before a pass, the updates
+/// after this pass and the next may already be done.
 pub const SCALES_KEPT: usize = PLACES + 1;
 
 /// Results of passes for the host: loss and correct predictions. There are two places, so that the host can enqueue the

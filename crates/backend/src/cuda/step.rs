@@ -15,7 +15,7 @@ const PIECE: usize = 4096;
 /// Lists and work memory of an optimizer step.
 #[derive(Default)]
 pub struct StepLists {
-    /// Keyed by the parameters' address and whether any of their gradients are stored in 16 bits.
+    /// Keyed by the parameters' address and whether any gradients are stored in 16 bits.
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
     /// Keyed by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
@@ -27,7 +27,7 @@ pub struct StepLists {
 pub struct UnitList {
     pub pieces: CudaBuf,
     pub count: usize,
-    /// The bucket must have at least this many elements.
+    /// The bucket must be at least this long.
     pub end: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct UnitList {
 pub struct Pieces {
     /// The groups that the list was made for.
     pub of: Vec<ParamGroup>,
-    /// Parameters whose gradients are stored in 16 bits.
+    /// Parameters with 16-bit gradients.
     pub narrow: Vec<Slot>,
     pub list: CudaBuf,
     pub count: usize,
@@ -60,7 +60,7 @@ pub struct NormBucket {
     /// Index of each tensor's first piece, and the end.
     pub first: CudaBuf,
     pub tensors: usize,
-    /// The bucket must have at least this many elements.
+    /// The bucket must be at least this long.
     pub end: usize,
 }
 

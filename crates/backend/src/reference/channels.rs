@@ -1,4 +1,4 @@
-//! A range of channels, and the channel shuffle.
+//! Channel ranges and the channel shuffle.
 
 use net::Channels;
 

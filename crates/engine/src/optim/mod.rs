@@ -10,7 +10,7 @@ mod optimizer;
 pub mod score;
 pub mod spec;
 
-/// Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
+/// Learning-rate schedules: linear scaling, warm-up and decay as a pure function of the step.
 pub mod schedule {
     mod decay;
     mod rates;

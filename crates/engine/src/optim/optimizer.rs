@@ -177,8 +177,8 @@ impl<B: Backend> Optimizer<B> {
         self.method.rule(1) != self.method.rule(2)
     }
 
-    /// Sends the numbers of the next step to the device together with the inputs of the next pass, if the device has a
-    /// queue. A separate copy after the pass would make the host wait for the pass before it can begin another one.
+    /// Sends the next step's numbers to the device together with the next pass's inputs, if the device has a queue. With a
+    /// separate copy after the pass, the host would have to wait for this pass before it begins another.
     pub fn announce(&self, graph: &Graph<B>, lr: f64, ema: Option<&Ema<B>>) -> Result<(), Error> {
         let next = self.numbers(self.steps + 1, lr, ema);
         graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))

@@ -410,7 +410,7 @@ pub fn limit(path: &Path) -> io::Result<()> {
     Ok(setrlimit(Resource::Cpu, both(CPU_SECONDS))?)
 }
 
-/// Limits the memory of this child process, depending on the size of the file, and forbids core dumps.
+/// Limits this child process's memory, depending on the file size, and forbids core dumps.
 ///
 /// # Errors
 ///

@@ -30,7 +30,7 @@ pub struct ModelFile {
     pub preprocess: Vec<String>,
     /// Type, names and statistics of the data set's bands, which transforms need.
     pub bands: Bands,
-    /// Mean per channel, which `normalize` subtracts: of pixel / 255 for bytes, otherwise of the stored values.
+    /// Mean per channel, which `normalize` subtracts. Bytes are divided by 255 first. Other types have the stored units.
     pub mean: Vec<f64>,
     /// Standard deviation per channel in the same units, by which `normalize` divides.
     pub std: Vec<f64>,

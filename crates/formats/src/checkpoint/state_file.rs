@@ -378,10 +378,10 @@ fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
     Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count, several })
 }
 
-// The state of the rules that depend on scores. It is stored in checkpoints, so that a resumed run behaves like an
+// The state that score-dependent rules keep. It is stored in checkpoints, so that a resumed run behaves like an
 // uninterrupted one.
 
-/// The state of all rules. A rule that is not used has no state, and nothing is written for it.
+/// The state that all rules keep. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RuleStates {
     /// `None` if the recipe has no `[stop]`.

@@ -7,8 +7,8 @@ pub const VERSION: u64 = 2;
 /// scores.
 pub const MULTI_LABEL_VERSION: u64 = 3;
 
-/// Version for images that are not grey or RGB images of bytes, with one or several labels. Programs that do not know it
-/// would prepare images wrongly.
+/// Version for images that are not 8-bit grey or RGB, multi-label or not. Programs that do not know it would prepare
+/// images wrongly.
 pub const BANDS_VERSION: u64 = 4;
 
 /// The newest version that this program reads.

@@ -33,7 +33,7 @@ pub struct Model {
     pub classes: Vec<String>,
     /// Transforms from a decoded image to the network's input.
     pub preprocess: Vec<String>,
-    /// Type, names and statistics of the bands of the images that it was trained on.
+    /// The training images' bands: type, names and statistics.
     pub bands: Bands,
 }
 

@@ -4,7 +4,7 @@
 use super::blocks::{max_pool, norm_act};
 use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// Creates a network whose blocks have these numbers of layers. Each layer adds `growth` channels (k in the paper).
+/// Creates a network. Its blocks have these layer counts. Each layer adds `growth` channels (k in the paper).
 /// Transitions between blocks halve channels and plane (DenseNet-BC).
 pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4], growth: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);

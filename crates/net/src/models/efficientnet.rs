@@ -40,10 +40,10 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
     with_blocks(NetSpec::new(name, input), classes, &blocks, [scaled(32, scale.width), last], &norm, scale.dropout)
 }
 
-/// A stage of EfficientNetV2 with 3x3 convolutions.
+/// An EfficientNetV2 stage with 3x3 convolutions.
 #[derive(Clone, Copy)]
 pub struct V2Stage {
-    /// Whether the 3x3 convolution that widens replaces the 1x1 and the depthwise one, without squeeze and excitation.
+    /// Whether a widening 3x3 convolution replaces the 1x1 and the depthwise convolution, without squeeze and excitation.
     fused: bool,
     expansion: usize,
     stride: usize,
@@ -98,7 +98,7 @@ pub const L: V2 = (
     0.4,
 );
 
-/// Creates an EfficientNetV2 of torchvision.
+/// Creates an EfficientNetV2 from torchvision.
 pub fn v2(name: &str, input: Shape, classes: usize, (stages, dropout): V2) -> NetSpec {
     let mut blocks = Vec::new();
     for (stage, s) in stages.iter().enumerate() {
@@ -118,7 +118,7 @@ pub fn v2(name: &str, input: Shape, classes: usize, (stages, dropout): V2) -> Ne
     with_blocks(NetSpec::new(name, input), classes, &blocks, [stages[0].out, 1280], &norm, dropout)
 }
 
-/// Adds all layers to an empty network. `ends` are the numbers of channels after the first and the last convolution.
+/// Adds all layers to an empty network. `ends` are the channel counts after the first and the last convolution.
 fn with_blocks(
     mut net: NetSpec,
     classes: usize,
@@ -193,7 +193,7 @@ impl Scale {
     }
 }
 
-/// Sets the rates of stochastic depth.
+/// Sets the stochastic-depth rates.
 fn with_drop_paths(blocks: &mut [Block]) {
     let all = blocks.len() as f32;
     for (i, block) in blocks.iter_mut().enumerate() {

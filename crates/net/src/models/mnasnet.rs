@@ -13,7 +13,7 @@ fn norm() -> Norm {
     Norm { momentum: 3e-4, ..Norm::new() }
 }
 
-/// Creates a network with `width` times the channels of MNASNet 1.0: conv 3x3/2-32, 3x3 depthwise, 1x1-16, the stacks,
+/// Creates a network with `width` times the channels in MNASNet 1.0: conv 3x3/2-32, 3x3 depthwise, 1x1-16, the stacks,
 /// conv 1x1-1280, mean, dropout 0.2, fc.
 pub fn torchvision(name: &str, input: Shape, classes: usize, width: f64) -> NetSpec {
     let mut net = NetSpec::new(name, input);
@@ -46,7 +46,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, width: f64) -> NetS
     net
 }
 
-/// Adds a convolution, batch norm, and the activation if there is one, at positions `at` and `at + 1` of a sequence.
+/// Adds a convolution, batch norm, and the activation, if any, at positions `at` and `at + 1` in a sequence.
 fn unit(net: &mut NetSpec, path: &str, at: usize, conv: Conv, act: Option<Activation>, x: Id) -> Id {
     let names = [format!("{path}.{at}"), format!("{path}.{}", at + 1)];
     conv_norm_act(net, [&names[0], &names[1]], conv, norm(), act, x)

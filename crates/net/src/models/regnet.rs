@@ -1,15 +1,15 @@
-//! RegNet (Radosavovic et al. 2020, arXiv 2003.13678) as in torchvision: bottlenecks with groups of equal width, without
+//! RegNet (Radosavovic et al. 2020, arXiv 2003.13678) as in torchvision: bottlenecks with equally wide groups, without
 //! (X) and with (Y) squeeze and excitation.
 
 use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act};
 use crate::{Activation, Id, Init, Linear, NetSpec, Norm, Shape};
 
-/// The four stages of a network.
+/// A network's four stages.
 #[derive(Clone, Copy)]
 pub struct Stages {
     pub blocks: [usize; 4],
     pub channels: [usize; 4],
-    /// Channels in each group of the 3x3 convolutions. A stage that has fewer channels has a single group.
+    /// Channels in each group in the 3x3 convolutions. A stage that has fewer channels has a single group.
     pub group: usize,
     /// Whether blocks have squeeze and excitation.
     pub squeezes: bool,
@@ -28,7 +28,7 @@ impl Stages {
 const STEM: usize = 32;
 const RELU: Option<Activation> = Some(Activation::Relu);
 
-/// Creates a network with these layers: conv 3x3/2-32, the stages, each of which halves the plane, mean, fc.
+/// Creates a network with these layers: conv 3x3/2-32, the stages, mean, fc. Each stage halves the plane.
 pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
@@ -45,8 +45,9 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages) -> 
     net
 }
 
-/// Adds 1x1, 3x3 in groups, squeeze and excitation, 1x1, plus the input, which is projected if the shape changes.
-/// `ends` are the numbers of channels of the input and the output. The factors come from a quarter of the input's.
+/// Adds 1x1, 3x3 in groups, squeeze and excitation, 1x1, plus the input. The input is projected if the shape changes.
+/// `ends` are the channel counts at the input and the output. Squeeze and excitation has a quarter as many channels as
+/// the input.
 fn add_block(net: &mut NetSpec, path: &str, stages: &Stages, ends: [usize; 2], stride: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let [channels, out] = ends;

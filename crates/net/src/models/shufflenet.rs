@@ -3,7 +3,7 @@
 use super::blocks::{classify, conv, conv_norm_act, max_pool};
 use crate::{Activation, Channels, Concat, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
 
-/// Channels of the three stages and of the last convolution.
+/// Channels in the three stages and the last convolution.
 pub type Widths = [usize; 4];
 
 pub const X0_5: Widths = [48, 96, 192, 1024];
@@ -11,7 +11,7 @@ pub const X1_0: Widths = [116, 232, 464, 1024];
 pub const X1_5: Widths = [176, 352, 704, 1024];
 pub const X2_0: Widths = [244, 488, 976, 2048];
 
-/// Blocks of the three stages.
+/// Blocks in the three stages.
 const BLOCKS: [usize; 3] = [4, 8, 4];
 const STEM: usize = 24;
 const RELU: Option<Activation> = Some(Activation::Relu);
@@ -40,7 +40,7 @@ fn start(channels: usize, k: usize, stride: usize) -> Conv {
     conv(channels, k, stride).init(Init::UniformFanIn)
 }
 
-/// Adds a block that halves the plane: two branches read all channels, and each computes half of the output.
+/// Adds a block that halves the plane: two branches read all channels, and each computes half the output.
 fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch1.{part}");
     let depthwise = start(channels, 3, 2).groups(channels);
@@ -50,7 +50,7 @@ fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) 
     shuffled(net, path, out, [y, z])
 }
 
-/// Adds a block that keeps the shape: the first half of the channels stays as it is.
+/// Adds a block that keeps the shape: the first half of the channels does not change.
 fn add_block(net: &mut NetSpec, path: &str, out: usize, x: Id) -> Id {
     let half = out / 2;
     let kept = net.add(&format!("{path}.first"), Channels::range(0, half), x);
@@ -68,7 +68,7 @@ fn branch(net: &mut NetSpec, path: &str, channels: usize, stride: usize, x: Id) 
     conv_norm_act(net, [&name("5"), &name("6")], start(channels, 1, 1), Norm::new(), RELU, y)
 }
 
-/// Adds the concatenation of both halves, with their channels in turn.
+/// Concatenates both halves and interleaves their channels.
 fn shuffled(net: &mut NetSpec, path: &str, out: usize, halves: [Id; 2]) -> Id {
     let x = net.join(&format!("{path}.concat"), Concat, &halves);
     net.add(&format!("{path}.shuffle"), Channels::shuffle(out, 2), x)

@@ -194,7 +194,7 @@ macro_rules! operations {
             plain: |word| crate::$name::plain(word).into(),
         },)*];
 
-        /// Returns advice for a node that does not fit its inputs. Empty if there is none.
+        /// Returns advice for a node that does not fit its inputs. May be empty.
         fn operation_cure(op: &Op, x: &[Shape]) -> &'static str {
             match op { $(Op::$name(op) => op.cure(x),)* }
         }

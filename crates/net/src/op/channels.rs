@@ -1,4 +1,4 @@
-//! A range of channels, and the channel shuffle.
+//! Channel ranges and the channel shuffle.
 
 use base::text::plural;
 
@@ -6,9 +6,9 @@ use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Takes `count` channels from `first` on, divides them into `groups` groups, and interleaves the groups: the first
-/// channel of each group, then the second of each, and so on. With one group the order does not change. With several
-/// groups of all channels it is the channel shuffle of Zhang et al. 2017 (arXiv 1707.01083).
+/// Selects `count` channels from `first` on, divides them into `groups` groups, and interleaves the groups: first
+/// channel 0 from each group, then channel 1, and so on. With a single group the order does not change. If all channels
+/// are selected, this is the channel shuffle by Zhang et al. 2017 (arXiv 1707.01083).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
     pub first: usize,
@@ -17,7 +17,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Takes a range of channels in their order.
+    /// Selects a channel range and keeps its order.
     pub fn range(first: usize, count: usize) -> Self {
         Self { first, count, groups: 1 }
     }
@@ -27,7 +27,7 @@ impl Channels {
         Self { first: 0, count, groups }
     }
 
-    /// Returns the input's channel that becomes this channel of the output.
+    /// Returns which input channel becomes this output channel.
     pub fn source(&self, channel: usize) -> usize {
         self.first + channel % self.groups * (self.count / self.groups) + channel / self.groups
     }

@@ -131,7 +131,7 @@ impl ParamSpec {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stored {
     pub kind: &'static str,
-    /// Its tensors in PyTorch's order, which is also Keras's.
+    /// Its tensors. PyTorch and Keras have the same order.
     pub tensors: &'static [StoredTensor],
 }
 
@@ -140,16 +140,16 @@ pub struct StoredTensor {
     /// PyTorch's name. Parameters have this name in memory.
     pub torch: &'static str,
     pub keras: &'static str,
-    /// The order in which Keras stores the elements.
+    /// Keras's element order.
     pub order: KerasOrder,
-    /// Whether it is a running statistic, which has no gradient.
+    /// Whether it is a running statistic. These have no gradient.
     pub running: bool,
 }
 
-/// Keras's order of a tensor's dimensions.
+/// How Keras orders a tensor's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KerasOrder {
-    /// One dimension, the same in both programs.
+    /// A single dimension, the same in both programs.
     Vector,
     /// (out, in/groups, kh, kw) in PyTorch, (kh, kw, in/groups, out) in Keras.
     Filters,
@@ -169,7 +169,7 @@ impl Stored {
         self.tensors.iter().find(|tensor| tensor.keras == name)
     }
 
-    /// Returns true if the order of a tensor depends on the image that was flattened before the layer.
+    /// Returns true if a tensor's order depends on the image that was flattened before the layer.
     pub fn depends_on_flatten(&self) -> bool {
         self.tensors.iter().any(|tensor| tensor.order == KerasOrder::Matrix)
     }

@@ -11,7 +11,7 @@ pub(crate) trait TomlOp {
     /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
     const WORDS: &'static [&'static str];
 
-    /// Advice for a node that does not fit its inputs. Empty if there is none.
+    /// Advice for a node that does not fit its inputs. May be empty.
     const CURE: &'static str = "";
 
     /// Returns the advice for these inputs, which the operation cannot use.

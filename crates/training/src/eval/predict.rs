@@ -45,8 +45,8 @@ const TOP: usize = 5;
 
 /// A model that classifies pictures.
 pub trait Predict {
-    /// Returns the likeliest classes of a PNG or JPEG file, as selected by `wanted`. A model of images of bands reads TIFF,
-    /// PNG with 16 bits, `.npy` and HDF5.
+    /// Returns the likeliest classes for a PNG or JPEG file, as selected by `wanted`. If the model was trained on other
+    /// types or bands, it reads TIFF, 16-bit PNG, `.npy` and HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns true for a multi-label model.
@@ -95,8 +95,8 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Transforms a file into `out`: a picture, or for a model of other images a file of bands. Returns height and width
-    /// in the file if a picture was resized to the fixed size of the data set's images.
+    /// Transforms a picture or, if the model needs it, a file with bands, and writes the result to `out`. Returns the
+    /// file's height and width if a picture was resized to the data set's fixed image size.
     fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
         let may_be_picture = !self.model.bands.need_version();
         let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
@@ -124,7 +124,7 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads a file with the options of the conversion. Replaces pixels without data by the mean of their band.
+    /// Reads a file with the conversion's options. Replaces pixels without data by their band's mean.
     fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
         let read = raw::read(path, reading, &self.limits);
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;

@@ -107,7 +107,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
-        // transforms handle each image's size, and grey images of bytes are converted to colour
+        // transforms handle each image's size, and 8-bit grey images are converted to colour
         Images::Varied { channels } => {
             let grey = (given.channels(), channels) == (1, 3) && model.bands.dtype == Dtype::U8;
             given.channels() == channels || grey
@@ -138,8 +138,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 
-/// Returns an error if the data set's values have another type than those of the model's data set, or its bands other
-/// names. Returns a note if only one of them has names.
+/// Returns an error if the value type or the band names differ from the model's data set. Returns a note if only the
+/// model or only the data set has band names.
 fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<Option<String>, Error> {
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {

@@ -26,8 +26,8 @@ mod step;
 pub mod strategy;
 mod teacher;
 
-/// Observers of a run: timing, trace, notices, watchdog and requests to stop. They do not change any result and do not
-/// import other parts of `train`.
+/// Observes a run: timing, trace, notices, watchdog and requests to stop. These modules do not change any
+/// result and do not import other parts of `train`.
 pub mod observe {
     pub mod notices;
     pub mod stop;
@@ -50,7 +50,7 @@ pub mod plan {
     pub mod targets;
 }
 
-/// The files of a run in OUT: checkpoints and the final model. Also resuming from a checkpoint.
+/// A run's files in OUT: checkpoints and the final model. Also resuming from a checkpoint.
 pub mod save {
     pub mod folder;
     mod hand_over;

@@ -436,7 +436,7 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     Err(Error::Usage(format!("--resume {}: {}", path.display(), with_advice(&what, CURE))))
 }
 
-/// Names the newest checkpoint of a run. Empty if the run has no checkpoint.
+/// Names a run's newest checkpoint. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
     let found = output::newest(&run.join("checkpoints")).or_else(|| output::newest(run));
     found.map_or_else(String::new, |path| format!("the newest checkpoint in {} is {}", run.display(), path.display()))

@@ -78,7 +78,7 @@ struct StepInFlight {
     start: Instant,
     /// Whether this rank has images in the step.
     has_images: bool,
-    /// The sum of the images' weights in each pass. Empty without class weights.
+    /// The summed image weights for each pass. Empty without class weights.
     weights: Vec<f64>,
     /// Result of an update that was enqueued before the sums were read: whether the parameters are finite. `None`
     /// without such an update.
@@ -206,7 +206,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         mut waits: bool,
     ) -> Result<(), Error> {
         let (waited, mine, travels) = (loader.stats().wait, run.division.mine.clone(), self.reduction.travels());
-        // the host must do something between the last pass and the update: enqueue sums, or divide by a sum of weights
+        // the host must do something between the last pass and the update: enqueue sums, or divide by summed weights
         let apart = travels || run.recipe.loss.class_weights.is_some();
         let (mut images, mut updates) = (0, false);
         for worker in mine.clone() {
@@ -283,7 +283,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(self.batches.unread(batch, turn))
     }
 
-    /// Finishes the gradients of the step after `at` and enqueues its update before the sums of its passes are read.
+    /// Finishes the gradients in the step after `at` and enqueues its update, before the host reads its passes' sums.
     fn update_early(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
@@ -388,11 +388,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the loss scale after the last of the `done` steps. The updates of `later` steps are enqueued after it. Adds a
-    /// notice if the device skipped that step. Returns an error if halving the scale has not helped.
+    /// Reads the loss scale as it was after step `done`. Updates for `later` more steps are already enqueued. Adds a
+    /// notice if the device skipped step `done`. Returns an error if halving the scale has not helped.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64, later: u64, has_images: bool) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
-        // otherwise a pass was read, which the device begins after the update of `done`
+        // with images, the host has already read a pass that follows the update in step `done`
         if !has_images {
             scaling.scale()?;
         }

@@ -110,7 +110,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(model)
 }
 
-/// Returns an error if the teacher was trained on values of another type or on other bands than this run's network.
+/// Returns an error if the teacher was trained on another value type or on other bands than this run's network.
 fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Error> {
     let refuse = |what: String| Err(Error::Usage(format!("distill.teacher: {} was trained on {what}", path.display())));
     let (there, here) = (&model.bands, &source.manifest.bands);
@@ -148,7 +148,7 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     }
 }
 
-/// Returns the range of this run's images after the teacher's transforms and after this run's transforms.
+/// Returns the value range in this run's images after the teacher's transforms and after this run's transforms.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
     let (bands, own) = (&source.manifest.bands, source.augment.ops());
     let selects = |op: &&String| op.starts_with("select_bands");

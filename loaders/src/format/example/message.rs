@@ -81,7 +81,7 @@ pub struct Example<'a> {
     pub width: u32,
     /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
-    /// The type of a RAW image's values. Bytes if the record does not have the key.
+    /// The value type in a RAW image. Bytes if the record does not have the key.
     pub dtype: Dtype,
     /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
     /// first one. If there is no label, 0.

@@ -2,6 +2,7 @@
 
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
+<<<<<<< HEAD
 /// Rounds to the nearest byte, with ties to even.
 #[inline]
 pub(in crate::transform) fn nearest(value: f32) -> u8 {
@@ -17,6 +18,9 @@ pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
 }
 
 /// A value of a plane: a byte or a float.
+=======
+/// A value in a plane: a byte or a float.
+>>>>>>> e2
 pub(crate) trait Pixel: Copy + Default {
     fn value(self) -> f32;
 
@@ -140,7 +144,7 @@ impl<T: Pixel> Planes<T> {
         Some([red, green, blue])
     }
 
-    /// Replaces all values: `make` gets the current values, a target of the same shape, and working memory.
+    /// Replaces all values: `make` gets the current values, a target with the same shape, and working memory.
     pub(super) fn replace_with(&mut self, make: impl FnOnce(&[T], &mut [T], &mut Lines)) {
         let values = self.shape.values();
         grow(&mut self.spare, values);

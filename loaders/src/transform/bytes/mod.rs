@@ -1,5 +1,5 @@
 //! An image as planes of bytes, and torchvision's operations on byte tensors. Each operation returns exactly the bytes
-//! that torchvision returns. Operations that also work on planes of floats do not round them.
+//! that torchvision returns. Operations that also work on float planes do not round.
 //!
 //! Operations on single values use tables of 256 bytes. Where torchvision computes in f32 with fused multiply-add, this
 //! code computes in f64 and rounds to f32, so that the bytes are equal on every CPU.

@@ -1,4 +1,4 @@
-//! Transforms for images of any bands and values: selecting bands, clipping to percentiles, scaling to 0 to 1 and
+//! Transforms for any bands and values: selecting bands, clipping to percentiles, scaling to 0 to 1 and
 //! logarithms.
 
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 
-/// `select_bands(4, 3, 2)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Names are those of
-/// dataset.json, and numbers count from 1. A text that is a name and a number is the name. A band may be repeated.
+/// `select_bands(4, 3, 2)` or `select_bands(B4, B3, B2)`: keeps these bands, in this order. Names come from
+/// dataset.json, and numbers count from 1. If a text is both a name and a number, it is used as the name. A band may be repeated.
 #[derive(Debug)]
 struct SelectBands {
     /// The bands, from 0.
     bands: Vec<usize>,
-    /// A text for each band that stands for it in the same data set: its number, or its name if another band has the
-    /// number as its name.
+    /// A text that selects each band in the same data set: its number, or its name if another band has this number as
+    /// its name.
     texts: Vec<String>,
 }
 
@@ -59,11 +59,11 @@ fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     Err(format!("there is no band \"{}\"{meant}; the bands are {}", word.escape_debug(), known.join(", ")))
 }
 
-/// Applies all `select_bands` of a list to images with these bands. Returns the bands that are kept, from 0.
+/// Applies all `select_bands` in a list to images with these bands. Returns the bands that are kept, from 0.
 ///
 /// # Errors
 ///
-/// Returns what is wrong with the first selection that does not fit the bands.
+/// Describes the first selection that does not fit the bands.
 pub fn selected_bands(list: &[String], bands: &Bands, channels: u32) -> Result<Vec<usize>, String> {
     let (mut kept, mut names) = ((0..channels as usize).collect::<Vec<_>>(), bands.names.clone());
     for text in list {
@@ -107,12 +107,12 @@ impl fmt::Display for SelectBands {
     }
 }
 
-/// `clip_percentile(low, high)`: clips each band to the range between two percentiles of the training split, which
-/// dataset.json has.
+/// `clip_percentile(low, high)`: clips each band to the range between two percentiles from the training split, which
+/// dataset.json contains.
 #[derive(Debug)]
 struct ClipPercentile {
     percents: [f64; 2],
-    /// The range of each band.
+    /// Each band's range.
     ranges: Vec<(f32, f32)>,
 }
 

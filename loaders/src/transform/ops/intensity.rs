@@ -1,5 +1,5 @@
-//! `gamma` and `noise`. Both scale with the range of each band, which is 0 to 255 for bytes. For other types it extends from
-//! the smallest to the largest value of the training split.
+//! `gamma` and `noise`. Both scale with each band's range. Bytes have the range 0 to 255. For other types, the range
+//! extends from the smallest to the largest value in the training split.
 
 use std::fmt;
 
@@ -47,11 +47,11 @@ impl fmt::Display for Gamma {
     }
 }
 
-/// `noise(std)`: adds N(0, std^2) to each value, on a scale where the range of each band is 255.
+/// `noise(std)`: adds N(0, std^2) to each value, on a scale where each band's range is 255.
 #[derive(Debug)]
 struct Noise {
     std: f64,
-    /// The deviation in the units of each band.
+    /// The deviation in each band's units.
     deviations: Vec<f32>,
 }
 

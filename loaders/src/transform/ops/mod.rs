@@ -156,7 +156,7 @@ const BYTES_ONLY: &[(&str, &str)] = &[
     ("trivial_augment", "rotation, brightness, contrast and gamma"),
 ];
 
-/// Transforms of `BYTES_ONLY` that accept any number of channels. All others need 1 or 3 channels.
+/// Transforms in `BYTES_ONLY` that accept any channel count. The rest need 1 or 3 channels.
 const ANY_CHANNELS: [&str; 4] = ["cifar_distort", "invert", "posterize", "solarize"];
 
 pub fn names() -> Vec<&'static str> {

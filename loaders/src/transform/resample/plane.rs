@@ -31,7 +31,7 @@ pub struct PlaneResizer {
 }
 
 impl PlaneResizer {
-    /// Computes `height` x `width` output values. Each covers `shrink` (rows, columns) of the source, starting at its
+    /// Computes `height` x `width` output values. Each covers `shrink` source rows and columns, starting at the source's
     /// top left corner. Beyond the end, the last row and column are repeated.
     ///
     /// # Panics
@@ -73,10 +73,10 @@ struct Taps {
 struct Group {
     /// Index of the group's first output.
     start: usize,
-    /// For each half of the group, the index of its first input. The [`LOAD`] bytes from there include the first pair
-    /// of inputs for every output in this half.
+    /// The first input index for each half of the group. The [`LOAD`] bytes from there include the first input pair for
+    /// every output in this half.
     loads: [usize; 2],
-    /// A shuffle control that moves the pairs of inputs from the two loads to their outputs and widens them to 16-bit
+    /// A shuffle control that moves the input pairs from the two loads to their outputs and widens them to 16-bit
     /// integers.
     places: [u8; 2 * LOAD],
 }

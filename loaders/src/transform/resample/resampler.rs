@@ -11,7 +11,7 @@ pub(crate) struct Rows<'a> {
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
-    /// Number of values per pixel.
+    /// Values per pixel.
     pub channels: usize,
     /// Row and column of the first pixel, in the coordinates of the spans.
     pub origin: (usize, usize),
@@ -54,7 +54,7 @@ pub(crate) struct Planes<'a> {
 }
 
 impl Resampler {
-    /// Resizes bytes of at most 4 channels, mirrors them, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
+    /// Resizes bytes with at most 4 channels, mirrors them, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
     /// channel, or a single pair for all channels.
     pub fn run(
         &mut self,

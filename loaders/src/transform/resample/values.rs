@@ -1,4 +1,4 @@
-//! Resizes interleaved values of any type and any number of channels to planar floats. Computes only the requested part.
+//! Resizes interleaved values with any type and channel count to planar floats. Computes only the requested part.
 //!
 //! Sums are in f32 in a fixed order without fused multiply-adds. Values are not rounded, and filters that overshoot are
 //! not clamped, as in torchvision for float tensors.
@@ -7,7 +7,7 @@ use super::resampler::{AxisRequest, Mirror, Planes, Resampler, Rows};
 
 impl Resampler {
     /// Resizes `source` and mirrors it. `read` converts the `N` bytes of a value. `clamped` restricts the results to the
-    /// limits of the filter, which are for bytes.
+    /// filter's limits for bytes.
     pub fn run_values<const N: usize>(
         &mut self,
         source: Rows<'_>,

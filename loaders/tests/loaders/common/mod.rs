@@ -192,7 +192,7 @@ pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Returns the name of the shard, the number of the record and what is wrong with it. Panics for any other error.
+/// Returns the shard's name, the record's number and the fault. Panics for any other error.
 #[track_caller]
 pub fn record_fault(error: &Error) -> (&str, u64, &Fault) {
     match error {
@@ -201,7 +201,7 @@ pub fn record_fault(error: &Error) -> (&str, u64, &Fault) {
     }
 }
 
-/// Returns the position and the text of a transform, and what is wrong with it. Panics for any other error.
+/// Returns a transform's position, its text and the problem. Panics for any other error.
 #[track_caller]
 pub fn transform_problem(error: &Error) -> (usize, &str, &str) {
     match error {

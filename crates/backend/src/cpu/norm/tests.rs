@@ -8,7 +8,7 @@ use super::rows::{self, Bits, Constants, DxCoefficients, RELU, RESIDUAL, Row, SE
 /// Lengths with and without incomplete groups, with more groups than bits in a word, and shorter than a group.
 const LENGTHS: [usize; 5] = [5, 64, 784, 33 * LANES + 7, 2 * 32 * LANES];
 
-/// Groups of channels per pixel. In memory, pixels follow each other, so the same channels repeat after this many groups.
+/// Channel groups per pixel. Pixels follow each other in memory, so the same channels repeat after this number.
 const GROUPS: [usize; 2] = [1, 3];
 
 /// Returns multiples of 1/8 from -4 to 4. They and the sums of two are exact in bf16.

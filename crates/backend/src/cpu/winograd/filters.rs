@@ -161,7 +161,7 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, rotated: true, stride: 1 }
     }
 
-    /// Returns the same layout for filters of a convolution with stride 2, which are transformed by phases.
+    /// Returns the same layout for stride-2 filters. These are transformed by phases.
     pub fn of_phases(self) -> Self {
         Self { stride: 2, ..self }
     }

@@ -143,7 +143,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         A * B * ci * co
     }
 
-    /// Returns the number of floats that a thread needs for the inputs and outputs of a strip, in any pass.
+    /// Returns how many floats a thread needs for a strip's inputs and outputs, in any pass.
     fn workspace(&self) -> usize {
         let (ci, co) = self.channels();
         let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;

@@ -16,8 +16,7 @@ extern "C" __global__ void shortcut_backward(const T* dy, T* dx, const Shortcut*
     }
 }
 
-// Copies columns of one matrix to columns of another. Each matrix has its own width. Used to concatenate channels and
-// to split them again.
+// Copies columns from a matrix to another with its own width. Used to concatenate channels and to split them again.
 
 template <int V>
 __device__ inline void copy_packs(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {
@@ -37,7 +36,7 @@ extern "C" __global__ void copy_columns(const T* from, T* to, u32 rows, u32 colu
     }
 }
 
-// A range of channels with interleaved groups, and its gradient. Pixels of all images are rows of channels.
+// A channel range with interleaved groups, and its gradient. Each pixel is a row.
 
 // Output channel j is input channel first + j % groups * (count / groups) + j / groups.
 extern "C" __global__ void channels_forward(const T* x, T* y, u32 rows, u32 width, u32 first, u32 count, u32 groups) {

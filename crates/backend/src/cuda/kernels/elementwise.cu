@@ -127,7 +127,7 @@ extern "C" __global__ void activation_backward(const T* seen, T* dy, u64 n, int 
     with_function(function, a, [&](auto f) { map(seen, dy, dy, n, [=](float v, float d) { return f.gradient(d, v); }); });
 }
 
-// Product of images (n, plane, channels) with one factor per image and channel.
+// Multiplies images (n, plane, channels) by a factor per image and channel.
 
 extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n, u32 plane, u32 channels) {
     u64 image = (u64)plane * channels, count = n * image;
@@ -136,11 +136,11 @@ extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n,
     }
 }
 
-// Channels that a block sums at a time. Several threads share the positions of each channel.
+// Channels that a block sums at a time. Each channel's positions are shared among threads.
 constexpr u32 ABREAST = 32;
 
-// Replaces dy by the gradient of x and writes the sum of dy x over an image's positions to ds. Sums are f32 within a
-// thread and f64 over the threads.
+// Replaces dy by x's gradient and writes to ds the sum of dy x over an image's positions. Threads sum in f32, and
+// their sums are added in f64.
 extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* ds, u32 n, u32 plane, u32 channels) {
     __shared__ double room[SUMMERS];
     u32 tiles = (channels + ABREAST - 1) / ABREAST, line = threadIdx.x / ABREAST, lines = SUMMERS / ABREAST;
@@ -174,7 +174,7 @@ extern "C" __global__ void layer_scale_forward(const T* x, const float* factors,
     for (u64 i = thread_index(); i < count; i += thread_count()) y[i] = rounded(value(x[i]) * factors[i % channels]);
 }
 
-// Replaces dy by dx. The gradients of the factors are sums of dy x over the rows. The pointer to them may be null.
+// Replaces dy by dx. The factors' gradients are sums of dy x over the rows. The pointer to them may be null.
 extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const T* __restrict__ x, T* __restrict__ dy, const float* __restrict__ factors, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, float* gradient) {
     __shared__ Room<1> shared;
     Room<1>& room = shared;
@@ -204,9 +204,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const 
     tile_sums<1>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[1]) { gradient[c] = (float)sums[0]; });
 }
 
-// Inverted dropout with the same draws on every backend. Element e of a sample, in (c, h, w) order, uses word e mod 4
-// of block e / 4 of Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
-// The bits of the block number above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
+// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4
+// in block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
+// The block number's bits above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {

@@ -1,5 +1,5 @@
-// Bias over the channels of a (rows, channels) matrix: the addition, if no library fuses it, and the gradient together
-// with ReLU's mask.
+// Channel bias for a (rows, channels) matrix: the addition, if no library fuses it, and the gradient together with
+// ReLU's mask.
 
 extern "C" __global__ void __launch_bounds__(256, 3) bias_forward(T* y, const float* __restrict__ bias, u32 rows, u32 channels, u32 width, int with_relu) {
     with_pack(channels, [&](auto pack) {

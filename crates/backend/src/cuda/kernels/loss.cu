@@ -89,9 +89,9 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
     if (last_block(arrivals)) loss_sums(losses, hits, rows, not_finite, sums);
 }
 
-// Losses with targets for all classes, in f64, with one warp per row. crates/backend/src/losses.rs has the formulas.
+// Losses with targets for all classes, in f64. A warp computes a row. crates/backend/src/losses.rs has the formulas.
 
-// Lower limit of a probability that is raised to a power.
+// Lower limit for a probability that is raised to a power.
 constexpr double LEAST = 1e-30;
 
 // A class's contribution to the loss and to the gradient.
@@ -117,14 +117,14 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     return {balance * focus * entropy, balance * (focus * (p - t) + focus_slope * entropy)};
 }
 
-// Returns a row's largest score to all lanes of a warp.
+// Returns a row's largest score to all lanes in a warp.
 __device__ inline float row_top(const T* scores, u32 classes, u32 lane) {
     float top = -__int_as_float(0x7f800000);
     for (u32 c = lane; c < classes; c += 32) top = fmaxf(top, value(scores[c]));
     return warp_max(top);
 }
 
-// Returns the logarithm of the sum of exp((score - top) / temperature) over the row.
+// Returns the logarithm of exp((score - top) / temperature) summed over the row.
 __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, float top, double temperature) {
     double total = 0.0;
 #pragma unroll 1
@@ -132,10 +132,10 @@ __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, f
     return log(warp_sum(total));
 }
 
-// Used instead of a row's label: each class with a target above one half counts as correct.
+// Used instead of a row's label: each class with a target above 0.5 counts as correct.
 constexpr u32 ANY = 0xffffffffu;
 
-// Returns, to a warp, the class with the highest score among those with targets above one half. Of equal scores, the
+// Returns, to a warp, the class with the highest score among classes with a target above 0.5. If scores are equal, the
 // first wins. Returns `classes` if there is no such class.
 __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classes, u32 lane) {
     float best = -__int_as_float(0x7f800000);

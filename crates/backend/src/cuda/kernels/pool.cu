@@ -120,9 +120,9 @@ extern "C" __global__ void pool_backward(const T* dy, T* dx, const u8* best, int
     }
 }
 
-// Blurred downsampling of (n, h, w, c) images, forward and backward. Each position in `to` gathers positions in `from`.
-// The host passes a list of rows in `from` with their weights, and where each row of `to` begins in this list. It
-// passes the same for columns.
+// Blurred downsampling for (n, h, w, c) images, forward and backward. Each position in `to` gathers positions in `from`.
+// The host passes a list with rows in `from` and their weights, and where each `to` row begins in this list. It passes
+// the same for columns.
 
 extern "C" __global__ void blur_gather(const T* from, T* to, const u32* row_first, const u32* rows, const float* row_weights, const u32* column_first, const u32* columns, const float* column_weights, u32 n, u32 h, u32 w, u32 c, u32 to_h, u32 to_w) {
     u64 count = (u64)n * to_h * to_w * c;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::cuda::driver::switches::switches;
 
-/// All sources, in the order in which they are concatenated.
+/// All sources. They are concatenated in this order.
 const SOURCES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("columns.cuh", include_str!("columns.cuh")),

@@ -1,4 +1,4 @@
-//! A range of channels, and the channel shuffle.
+//! Channel ranges and the channel shuffle.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ kernels! {
         groups: u32,
     }
 
-    /// Copies the gradients back and sets those of the other channels to zero.
+    /// Copies the gradients back. The other channels get zero gradients.
     channels_backward: ChannelsBackward over threads(rows * width) {
         dy: [Activation; rows * count],
         dx: [Activation; rows * width],
@@ -41,7 +41,7 @@ struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
     y: TensorDesc,
-    /// Pixels of all images.
+    /// Pixels in all images.
     rows: u32,
     first: u32,
     groups: u32,

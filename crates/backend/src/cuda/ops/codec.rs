@@ -43,7 +43,7 @@ pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
     kernels: Arc<Kernels>,
-    /// The codec's [`Runs`] in GPU memory: first the runs of fixed-point codes, then the runs of packed codes (lanes).
+    /// The codec's [`Runs`] in GPU memory: first runs with fixed-point codes, then runs with packed codes (lanes).
     runs: CudaBuf,
     fixed: RunTotals,
     lanes: RunTotals,
@@ -58,8 +58,8 @@ pub struct GpuCodec {
     /// One per worker if error feedback is used.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
-    /// Host copies of the scales, for sums over a group: one for even steps and one for odd steps. The event marks the
-    /// end of the copy.
+    /// Host copies for the scales, for sums over a group. Even steps use the first, odd steps the second. The event marks
+    /// when the copy ends.
     seen: [(Pinned<u32>, Event); 2],
     integers: Mirrored<i32>,
     words: Mirrored<u64>,
@@ -143,7 +143,7 @@ impl GpuCodec {
         self.residuals.get(index).map(CudaBuf::slice)
     }
 
-    /// Returns the number of runs of both kinds.
+    /// Returns how many runs there are, counting both kinds.
     fn count(&self) -> usize {
         self.fixed.runs + self.lanes.runs
     }
@@ -428,7 +428,7 @@ pub struct Runs {
     pub tensors: Vec<usize>,
     /// Number of fixed-point codes, or of words with packed codes.
     pub codes: usize,
-    /// The index after the last element of all runs. The bucket must have at least this many elements.
+    /// The end index of the last run. The bucket must be at least this long.
     pub end: usize,
 }
 

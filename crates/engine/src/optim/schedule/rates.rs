@@ -297,8 +297,8 @@ impl ScheduleSpec {
         Self { base_lr: lr, ..Self::default() }
     }
 
-    /// Checks each value with the schema and against the length of the run in epochs. The length is infinite if it is
-    /// not known yet.
+    /// Checks each value with the schema and against the run length in epochs. The length is infinite if it is not
+    /// known yet.
     pub fn check(&self, epochs: impl Into<f64>) -> Result<(), ScheduleError> {
         let epochs = epochs.into();
         let wrong = |key, why| Err(ScheduleError { key, why });

@@ -194,7 +194,8 @@ fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<(
     group::open(checksum::open(&file.0).unwrap(), &file.0)
 }
 
-/// Checks that an object of the file has a layout that trireme does not write. `parts` must stand in the description.
+/// Checks that the file contains an object with a layout that trireme does not write. The description must contain
+/// `parts`.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, object: &str, parts: &[&str]) {
     let error = result.err().expect("was read");

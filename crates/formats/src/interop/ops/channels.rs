@@ -1,4 +1,4 @@
-//! A range of channels, and the channel shuffle.
+//! Channel ranges and the channel shuffle.
 
 use net::Channels;
 use serde_json::json;
@@ -21,7 +21,7 @@ impl OpMapping for Channels {
             taken = writer.node("Slice", &inputs, "taken", &[]);
         }
         let [groups, each, count, h, w] = [groups, count / groups, count, shape.h, shape.w].map(|n| n as i64);
-        // a size of 0 is the number of images
+        // size 0 means the batch size
         let (divided, whole) =
             (writer.ints("divided", &[0, groups, each, h, w]), writer.ints("whole", &[0, count, h, w]));
         let blocks = writer.node("Reshape", &[taken, divided], "blocks", &[]);

@@ -117,7 +117,7 @@ pub struct TestTime {
 /// to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
-/// Transforms that determine which bands and which part of an image are visible. A mirror image is made after them.
+/// Transforms that determine which bands and which part of the image the network sees. A mirror image is made after them.
 const CROPS: [&str; 5] = ["select_bands", "resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {

@@ -3,7 +3,7 @@
 //! - [`initial_weights`]: rank 0 reads the file, all ranks learn whether it fits, and the values are broadcast. Values from Keras
 //!   are converted to the network's order.
 //! - [`matching`]: matches the tensors of file and network by name and shape, and explains why nothing matches.
-//! - [`stem`]: adapts the first convolution if the images have a different number of channels.
+//! - [`stem`]: adapts the first convolution if the images have a different channel count.
 //! - [`table`]: shows the result to the user, and checks what the file was trained on: classes, mean and standard
 //!   deviation.
 //! - [`whiten`]: computes a first convolution from the training images, by eigenvectors.

@@ -1,4 +1,4 @@
-//! Adapts the first convolution in a weight file if the images have a different number of channels. If the file has n
+//! Adapts the first convolution in a weight file if the images have a different channel count. If the file has n
 //! channels and the images have m, the file's channels are repeated, or averaged, and multiplied by n / m. For n = 3,
 //! `"repeat"` is timm's rule. For other n, timm accepts only m = 1.
 
@@ -10,20 +10,20 @@ use recipe::{Init, Stem, matches};
 use super::matching;
 use crate::error::Error;
 
-/// The result of [`adapt`]: weights whose first layer fits the images of this run.
+/// The result from [`adapt`]: weights with a first layer that fits this run's images.
 pub struct AdaptedStem {
     pub weights: Weights,
     /// The recipe's section, with the layers in `exclude` that start at random.
     pub init: Init,
-    /// What was changed, for the log.
+    /// The changes, for the log.
     pub notes: Vec<String>,
 }
 
-/// Adapts the weights of all layers that read the images, if the file's have another number of channels.
+/// Adapts all layers that read the images, if they have another channel count in the file.
 ///
 /// # Errors
 ///
-/// Returns an error if the channels differ and the recipe does not say what to do, or the errors of
+/// Returns an error if the channels differ and the recipe does not say how to adapt them. Also returns the errors from
 /// [`matching::renamed`].
 pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<AdaptedStem, Error> {
     let (mut init, mut notes) = (init.clone(), Vec::new());
@@ -75,7 +75,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
         let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
         for channel in 0..channels {
             out.extend((0..plane).map(|at| match stem {
-                // For m = 1 this is the sum of all channels, as in timm.
+                // For m = 1 this sums all channels, as in timm.
                 Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
                 _ => mean(at) * scale,
             }));
@@ -114,7 +114,7 @@ mod tests {
         adapt(&net, weights, &Init { stem, strict: Some(strict), ..Init::default() })
     }
 
-    /// timm's `adapt_input_conv` gives the same values for "repeat".
+    /// timm's `adapt_input_conv` computes the same values for "repeat".
     #[test]
     fn filters_are_repeated_and_scaled() {
         let values = |channels, stem| adapted(channels, Some(stem), true).unwrap().weights.tensors[0].2.clone();

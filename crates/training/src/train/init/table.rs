@@ -104,7 +104,7 @@ pub fn check_origin(
 ) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
-            // the numbers of other programs do not fit other types or channels
+            // other programs' numbers do not fit other types or channels
             if !source.manifest.bands.need_version() && !stem_was_adapted {
                 states_mean_and_std(&source.recipe, weights)?;
             }
@@ -179,7 +179,7 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
     let bands = &source.manifest.bands;
     if bands.need_version() || model.bands.need_version() {
-        // The values of other types have no common range.
+        // Other types have no common range.
         return None;
     }
     let [there, here] = [&model.preprocess, &source.augment.ops()].map(|ops| PixelValues::from_transforms(ops, bands));

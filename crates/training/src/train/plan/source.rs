@@ -322,8 +322,8 @@ const ROUNDING: f64 = 0.02;
 /// Values of black and white pixels after a list of transforms. Color and geometry transforms are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
-    /// Values of black and white for each channel, or a single entry if all channels are equal. Images of other values
-    /// than bytes have their smallest and largest values instead.
+    /// Each channel's black and white values, or a single entry if all channels are equal. If values are not bytes, their
+    /// minimum and maximum count as black and white.
     channels: Vec<[f64; 2]>,
     /// The number by which `normalize` divides values before it subtracts the mean.
     unit: f64,
@@ -343,8 +343,8 @@ pub enum Agreement {
 }
 
 impl PixelValues {
-    /// Computes the values of images of these bands from transforms with all arguments, as a pipeline or model file lists
-    /// them. A selection of bands that does not fit is ignored.
+    /// Computes the values for images with these bands. The transforms must have all arguments, as in a pipeline or model
+    /// file. A band selection that does not fit is ignored.
     pub fn from_transforms(ops: &[String], bands: &Bands) -> Self {
         let mut values = match bands.dtype {
             Dtype::U8 => Self { channels: vec![[0.0, 255.0]], unit: 255.0, per_image: false },

@@ -200,8 +200,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(StepMetrics::from_values(metrics.layout(), &sums))
     }
 
-    /// Sums the weights of a step's images over the ranks. `own` has a value for each of this rank's passes. With an integer
-    /// codec, the sum has the same bits as the one in the metrics.
+    /// Sums the image weights in a step over the ranks. `own` has a value for each pass on this rank. With an integer
+    /// codec, this sum and the sum in the metrics have the same bits.
     pub fn sum_weights(&mut self, own: &[f64]) -> Result<f64, Error> {
         let wait = Instant::now();
         let vectors = std::iter::once(0.0).chain(own.iter().copied()).map(|weight| vec![weight]).collect();

@@ -52,7 +52,7 @@ pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(),
     set_some(graph, &tensors.iter().map(|(name, (_, values))| (name.as_str(), *values)).collect())
 }
 
-/// Sets the parameters and running statistics that have values under their names. All others keep theirs.
+/// Sets the parameters and running statistics that have values under their names. The rest do not change.
 pub fn set_some<B: Backend>(graph: &mut Graph<B>, values: &BTreeMap<&str, &[f32]>) -> Result<(), Error> {
     for i in 0..graph.params().len() {
         if let Some(values) = values.get(graph.params()[i].name.as_str()) {

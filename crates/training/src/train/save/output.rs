@@ -159,7 +159,7 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Returns the newest checkpoint in a directory, or `None` if it has none or cannot be read.
+/// Returns the newest checkpoint in a directory, or `None` if there is no checkpoint or the directory cannot be read.
 pub fn newest(folder: &Path) -> Option<PathBuf> {
     list(folder).ok()?.into_iter().next().map(|(_, path)| path)
 }

@@ -24,7 +24,7 @@ pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
-/// Returns the number of floats that a thread needs for a strip, in any pass.
+/// Returns how many floats a thread needs for a strip, in any pass.
 pub fn workspace<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
     let place = |channels| Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
     PLACES * place(ci) + CELLS * place(co)

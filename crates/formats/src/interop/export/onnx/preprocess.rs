@@ -1,4 +1,4 @@
-//! Writes the last transforms of an image as nodes, so that the graph reads the stored values of pixels: `normalize`, and
+//! Writes the last image transforms as nodes, so that the graph reads stored pixel values: `normalize`, and
 //! `center_crop` if all images have the same size. ONNX of this opset cannot express earlier transforms, because its
 //! Resize has no antialiasing.
 
@@ -19,7 +19,7 @@ pub(super) struct Before {
     pub note: String,
 }
 
-/// Adds the input of stored values, and the nodes from there to the network's own input.
+/// Adds an input for stored values, and the nodes from there to the network's own input.
 ///
 /// # Errors
 /// Fails if the last transform is not `normalize`.
@@ -57,10 +57,10 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}") })
 }
 
-/// Transforms of the loader that change values.
+/// Loader transforms that change values.
 const VALUES: [&str; 3] = ["clip_percentile", "log1p", "scale("];
 
-/// Computes `(x / unit - mean) / std` as one product and one sum per channel.
+/// Computes `(x / unit - mean) / std` as a product and a sum per channel.
 fn normalize(graph: &mut Graph, planes: &str, channels: usize, (numbers, unit): (&[f64], f64)) -> String {
     let (mean, std) = numbers.split_at(numbers.len() / 2);
     let of = |c: usize| (mean[c % mean.len()], std[c % std.len()]);

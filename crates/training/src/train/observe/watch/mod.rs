@@ -307,7 +307,7 @@ pub struct Limits {
     pub warn: Option<Duration>,
     /// Wait after which the watchdog ends the run. `None` means never.
     pub abort: Option<Duration>,
-    /// Like `abort`, for waits in which ranks wait only for MPI or the network.
+    /// Like `abort`, for ranks that wait only for MPI or the network.
     pub network: Option<Duration>,
 }
 

@@ -158,7 +158,7 @@ mod tests {
         super::unknown(me, limit, None).map(|verdict| verdict.text)
     }
 
-    /// The operation in which ranks wait.
+    /// The operation that ranks wait for.
     const SUM: &str = "sum of gradients";
     const DATA: &str = "waits for data (step 3, worker 1)";
     const WRITING: &str = "writes the files of step 3";
