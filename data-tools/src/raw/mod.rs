@@ -91,7 +91,7 @@ pub struct RawOptions {
     pub page: Page,
     /// Axis order in arrays. `None` finds it by the axis lengths.
     pub layout: Option<Layout>,
-    /// Name of the image array in an HDF5 file. `None` if the file has only one array.
+    /// Name of the image array in an HDF5 file. `None` selects the only array that can be an image.
     pub images: Option<String>,
 }
 

@@ -368,8 +368,8 @@ impl Layout {
         decoder.with_limits(tiff::decoder::Limits::unlimited()).read_chunk(0).map_err(fault)
     }
 
-    /// Returns the header and directory of a TIFF with one strip, whose bytes follow. The type of the samples is their
-    /// bits and SampleFormat.
+    /// Returns the header and directory for a TIFF with one strip. The caller appends the strip, which has `length`
+    /// bytes. `bits` and `format` (SampleFormat) give the sample type.
     fn strip_header(&self, [rows, width, bands]: [u32; 3], (bits, format): (u16, u16), length: u32) -> Vec<u8> {
         const SHORT: u16 = 3;
         const LONG: u16 = 4;
