@@ -168,7 +168,8 @@ pub struct Show {
     /// Seed of the random draws, as in a recipe
     #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Bands to show as red, green and blue, or one to show as grey, counted from 1 [default: the first three]
+    /// Bands to show as red, green and blue, or a single band to show as grey, counted from 1 [default: the first
+    /// three]
     #[arg(long, value_name = "R,G,B", value_parser = bands)]
     pub bands: Option<Bands>,
 }
@@ -330,17 +331,18 @@ pub struct Convert {
     /// Names for the kept bands, in order
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     pub band_names: Vec<String>,
-    /// Value of pixels without data. They are left out of the statistics and become the band's mean [default: the value that GDAL has
-    /// stored in a GeoTIFF]
+    /// Value that marks pixels without data. The statistics skip these pixels, and the band's mean replaces them
+    /// [default: the value that GDAL has stored in a GeoTIFF]
     #[arg(long, value_name = "V", conflicts_with = "to_8bit")]
     pub nodata: Option<f64>,
     /// Replace NaN and infinite values by zero. Otherwise they are an error
     #[arg(long, value_name = "zero", value_parser = ["zero"])]
     pub nan: Option<String>,
-    /// Page of a TIFF, from 1, or all: the bands of all pages are one image [default: 1]
+    /// TIFF page, counted from 1, or all: all pages become bands in one image [default: 1]
     #[arg(long, value_name = "N|all", value_parser = raw::page, conflicts_with = "to_8bit")]
     pub page: Option<raw::Page>,
-    /// Order of the axes in arrays [default: the bands are the axis of length 1 or 3, or one three times shorter than both others]
+    /// Axis order in arrays [default: the bands are the axis with length 1 or 3, or an axis three times shorter than
+    /// the other two]
     #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
     pub layout: Option<raw::Layout>,
     /// HDF5: name of the image array, such as /data/images. `--labels` then names the label array

@@ -138,7 +138,7 @@ pub(crate) fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
     is_tiff(file) && tiff::has_more_pages(file, limits)
 }
 
-/// Returns true if the file is a TIFF whose first page names a nodata value.
+/// Returns true if the file is a TIFF and its first page names a nodata value.
 pub(crate) fn has_nodata(file: &[u8]) -> bool {
     is_tiff(file) && tiff::has_nodata(file)
 }

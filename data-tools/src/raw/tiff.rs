@@ -206,7 +206,7 @@ impl Layout {
         // The crate has checked this for each page that it opened.
         match layout.places.len() == layout.chunks_per_plane() * if is_planar { bands } else { 1 } {
             true => Ok(layout),
-            false => Err("a TIFF whose number of strips or tiles does not fit its size; save it again".into()),
+            false => Err("a TIFF with too few or too many strips or tiles for its size; save it again".into()),
         }
     }
 
@@ -441,7 +441,7 @@ fn unpack(row: &[u8], count: usize, bits: u32) -> Vec<u8> {
 }
 
 fn unexpected() -> String {
-    "a TIFF whose samples have an unexpected type".into()
+    "a TIFF with an unexpected sample type".into()
 }
 
 fn fault(error: TiffError) -> String {
