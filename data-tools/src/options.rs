@@ -195,7 +195,7 @@ impl ConvertOptions {
     fn check_bands(&self, kind: &str) -> Result<(), Error> {
         let name = self.bands.given().or((!self.band_names.is_empty()).then_some("band-names"));
         name.map_or(Ok(()), |name| {
-            Err(Error::Usage(format!("--{name} does not apply to {kind}, whose images are fixed")))
+            Err(Error::Usage(format!("--{name} does not apply to {kind}, because its image format is fixed")))
         })
     }
 

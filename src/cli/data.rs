@@ -168,7 +168,8 @@ pub struct Show {
     /// Seed of the random draws, as in a recipe
     #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Bands to show as red, green and blue, or one to show as grey, counted from 1 [default: the first three]
+    /// Bands to show as red, green and blue, or a single band to show as grey, counted from 1 [default: the first
+    /// three]
     #[arg(long, value_name = "R,G,B", value_parser = bands)]
     pub bands: Option<Bands>,
 }
@@ -318,31 +319,33 @@ pub struct Convert {
     /// Store pixels instead of JPEG or PNG files: larger, but training decodes nothing
     #[arg(long)]
     pub raw: bool,
-    /// Convert images with 16 bits per value or more than three bands to RGB images of bytes. Values are divided by 257, or the range
-    /// MIN,MAX is mapped to 0..255. Additional bands are dropped. Without this option, such images keep their bands and values
+    /// Convert images with 16 bits per value or more than three bands to 8-bit RGB images. Values are divided by 257,
+    /// or the range MIN,MAX is mapped to 0..255. Additional bands are dropped. Without this option, such images keep
+    /// their bands and values
     #[arg(long, value_name = "MIN,MAX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     #[arg(value_parser = data_tools::to_8bit)]
     pub to_8bit: Option<data_tools::To8Bit>,
-    /// Bands to keep of TIFF, PNG with 16 bits, .npy and HDF5, counted from 1 as GDAL does, in this order
+    /// Bands to keep in TIFF, PNG with 16 bits, .npy and HDF5, counted from 1 as GDAL does, in this order
     #[arg(long, value_name = "N,N,...", value_parser = bands, conflicts_with = "to_8bit")]
     pub bands: Option<Bands>,
-    /// Names of the bands that are kept, in order
+    /// Names for the kept bands, in order
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     pub band_names: Vec<String>,
-    /// Value of pixels without data. They are left out of the statistics and become the band's mean [default: the value that GDAL has
-    /// stored in a GeoTIFF]
+    /// Value that marks pixels without data. The statistics skip these pixels, and the band's mean replaces them
+    /// [default: the value that GDAL has stored in a GeoTIFF]
     #[arg(long, value_name = "V", conflicts_with = "to_8bit")]
     pub nodata: Option<f64>,
     /// Replace NaN and infinite values by zero. Otherwise they are an error
     #[arg(long, value_name = "zero", value_parser = ["zero"])]
     pub nan: Option<String>,
-    /// Page of a TIFF, from 1, or all: the bands of all pages are one image [default: 1]
+    /// TIFF page, counted from 1, or all: all pages become bands in one image [default: 1]
     #[arg(long, value_name = "N|all", value_parser = raw::page, conflicts_with = "to_8bit")]
     pub page: Option<raw::Page>,
-    /// Order of the axes in arrays [default: the bands are the axis of length 1 or 3, or one three times shorter than both others]
+    /// Axis order in arrays [default: the bands are the axis with length 1 or 3, or an axis three times shorter than
+    /// the other two]
     #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
     pub layout: Option<raw::Layout>,
-    /// HDF5: name of the array of images, such as /data/images. `--labels` then names the array of labels
+    /// HDF5: name of the image array, such as /data/images. `--labels` then names the label array
     #[arg(long, value_name = "NAME")]
     pub images: Option<String>,
     /// Store with each JPEG the positions at which decoding can start. Training then decodes little more than the crop, and the data set
@@ -352,8 +355,8 @@ pub struct Convert {
     /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of labels. hdf5: name of
-    /// the array of labels
+    /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of
+    /// labels. hdf5: name of the label array
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
     /// csv, and folder with --labels: separator of an image's labels [default: ; and | in a column named labels]

@@ -22,11 +22,12 @@ use crate::{pool, text};
 const INDEX_LINE: u64 = 16;
 /// Number of samples per split that are converted beforehand.
 const SURVEY_SAMPLES: u64 = 16;
-/// If images must be decoded to measure the mean and standard deviation, about this many pixels are measured ...
+/// If images must be decoded to measure the mean and standard deviation, about this number of pixels is measured ...
 const MEASURED_PIXELS: u64 = 1 << 25;
-/// ... but at least this many images.
+/// ... but at least this number of images.
 const MEASURED_IMAGES: u64 = 256;
-/// When the mean that replaces nodata values is measured, each thread measures this many parts before they are merged.
+/// When the mean that replaces nodata values is measured, each thread measures this number of parts before they are
+/// merged.
 const PARTS_PER_THREAD: usize = 4;
 
 /// Estimates from the samples that were converted beforehand.
@@ -93,7 +94,7 @@ impl Kind {
         if !are_photos && (self.dtype, self.channels) != (found.dtype, found.channels) {
             return Err(format!(
                 "expected {} of {}, as in {first}, found {} of {}; all images of a data set need the same type and number of bands: \
-                 choose bands with --bands, or use --to-8bit",
+                 choose bands with --bands, or convert TIFF and PNG files with --to-8bit",
                 text::plural(self.channels.into(), "band"),
                 self.dtype,
                 text::plural(found.channels.into(), "band"),
@@ -152,7 +153,7 @@ impl Survey {
     fn check_names(&self, names: &[String]) -> Result<(), Error> {
         let Some(kind) = self.kind.as_ref().filter(|_| !names.is_empty()) else { return Ok(()) };
         if !kind.needs_bands() {
-            let what = "--band-names does not apply to grey or RGB images of bytes, whose channels have no names";
+            let what = "--band-names does not apply to 8-bit grey or RGB images, because their channels have no names";
             return Err(Error::Usage(what.into()));
         }
         match names.len() == kind.channels as usize {

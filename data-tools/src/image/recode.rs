@@ -46,7 +46,7 @@ pub(crate) struct Recoder<'a> {
 /// TIFF properties that were ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ignored {
-    /// Pages after the first one.
+    /// Pages after the first.
     pub pages: bool,
     /// A nodata value.
     pub nodata: bool,
@@ -149,7 +149,8 @@ impl<'a> Recoder<'a> {
         made
     }
 
-    /// Stores a raw image's pixels in the record. `length` is the file size, or 0 if the file has more than one image.
+    /// Stores a raw image's pixels in the record. `length` is the file size, or 0 if the image shares its file with
+    /// other images.
     fn store_raw(&mut self, image: RawImage, length: usize, sample: &mut Sample) -> Result<(), String> {
         let is_bytes = image.dtype == Dtype::U8 && [1, 3].contains(&image.channels);
         if self.target.to_8bit.is_some() && !is_bytes {

@@ -34,7 +34,7 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of compressed HDF5 values that are read together. The reading process keeps 64 MiB in memory.
+/// Number of compressed HDF5 values that are read together. The reading process can keep 64 MiB of decompressed values.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];

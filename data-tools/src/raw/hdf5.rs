@@ -124,7 +124,7 @@ impl Hdf5File {
     }
 }
 
-/// Reads the only image in a file, or the array that the options name.
+/// Reads the array that the options name, or else the only array that can be an image.
 pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
     let used = ["bands", "nodata", "nan", "layout", "images"];
     options.refuse_except(&used).map_err(|what| Error::input(path, what))?;

@@ -91,7 +91,7 @@ pub struct RawOptions {
     pub page: Page,
     /// Axis order in arrays. `None` finds it by the axis lengths.
     pub layout: Option<Layout>,
-    /// Name of the image array in an HDF5 file. `None` if the file has only one array.
+    /// Name of the image array in an HDF5 file. `None` selects the only array that can be an image.
     pub images: Option<String>,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
     is_tiff(file) && tiff::has_more_pages(file, limits)
 }
 
-/// Returns true if the file is a TIFF whose first page names a nodata value.
+/// Returns true if the file is a TIFF and its first page names a nodata value.
 pub(crate) fn has_nodata(file: &[u8]) -> bool {
     is_tiff(file) && tiff::has_nodata(file)
 }

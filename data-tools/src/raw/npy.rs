@@ -78,7 +78,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
 }
 
-/// Converts an array in Fortran order, whose first axis is contiguous, to C order.
+/// Converts an array from Fortran order, where the first axis is contiguous, to C order.
 pub(crate) fn transposed(values: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(values.len());
     let (mut index, mut at) = (vec![0; shape.len()], 0);

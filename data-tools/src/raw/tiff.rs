@@ -206,7 +206,7 @@ impl Layout {
         // The crate has checked this for each page that it opened.
         match layout.places.len() == layout.chunks_per_plane() * if is_planar { bands } else { 1 } {
             true => Ok(layout),
-            false => Err("a TIFF whose number of strips or tiles does not fit its size; save it again".into()),
+            false => Err("a TIFF with too few or too many strips or tiles for its size; save it again".into()),
         }
     }
 
@@ -368,8 +368,8 @@ impl Layout {
         decoder.with_limits(tiff::decoder::Limits::unlimited()).read_chunk(0).map_err(fault)
     }
 
-    /// Returns the header and directory of a TIFF with one strip, whose bytes follow. The type of the samples is their
-    /// bits and SampleFormat.
+    /// Returns the header and directory for a TIFF with one strip. The caller appends the strip, which has `length`
+    /// bytes. `bits` and `format` (SampleFormat) give the sample type.
     fn strip_header(&self, [rows, width, bands]: [u32; 3], (bits, format): (u16, u16), length: u32) -> Vec<u8> {
         const SHORT: u16 = 3;
         const LONG: u16 = 4;
@@ -441,7 +441,7 @@ fn unpack(row: &[u8], count: usize, bits: u32) -> Vec<u8> {
 }
 
 fn unexpected() -> String {
-    "a TIFF whose samples have an unexpected type".into()
+    "a TIFF with an unexpected sample type".into()
 }
 
 fn fault(error: TiffError) -> String {

@@ -215,7 +215,7 @@ impl<'a> Viewer<'a> {
             self.colours = FalseColours::new(&manifest.bands, chosen).map_err(Error::Usage)?;
         } else if !chosen.is_empty() {
             return Err(Error::Usage(
-                "--bands does not apply to grey or RGB images of bytes, which are shown as they are".into(),
+                "--bands does not apply to 8-bit grey or RGB images, because they are shown as they are".into(),
             ));
         }
         Ok(())

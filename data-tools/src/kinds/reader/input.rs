@@ -327,7 +327,7 @@ impl Budget {
             Content::Samples => ("labels and names need more memory than", "the size of all archives"),
         };
         let beside = match content {
-            Content::Files if *taken > 0 => format!(", of which {:.1} MB are used by other files", *taken as f64 / 1e6),
+            Content::Files if *taken > 0 => format!(", and other files use {:.1} MB", *taken as f64 / 1e6),
             _ => String::new(),
         };
         Error::input(
