@@ -20,13 +20,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-<<<<<<< HEAD
 use crate::checkpoint::foreign::links;
 
-/// The size of an answer that is an error.
-=======
 /// The size that marks an answer as an error.
->>>>>>> e2
 pub const FAILED: u64 = u64::MAX;
 /// Maximum nesting of groups. Hard links can form a cycle.
 const MAX_DEPTH: usize = 8;

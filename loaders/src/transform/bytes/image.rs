@@ -2,7 +2,6 @@
 
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-<<<<<<< HEAD
 /// Rounds to the nearest byte, with ties to even.
 #[inline]
 pub(in crate::transform) fn nearest(value: f32) -> u8 {
@@ -17,10 +16,7 @@ pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
     f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
-/// A value of a plane: a byte or a float.
-=======
 /// A value in a plane: a byte or a float.
->>>>>>> e2
 pub(crate) trait Pixel: Copy + Default {
     fn value(self) -> f32;
 
