@@ -12,6 +12,19 @@ pub const LONGEST_PATH: usize = 250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(pub usize);
 
+/// Returns the name that PyTorch's modules use for a tensor, if it is not the layer's name and the field with a dot
+/// between them. A parameter that belongs to no module of its own has only the layer's name (`encoder.pos_embedding`).
+/// `nn.MultiheadAttention` has `in_proj_weight` and `in_proj_bias`.
+pub fn torch_name(name: &str) -> Option<String> {
+    let (layer, field) = name.rsplit_once('.')?;
+    let last = layer.rsplit('.').next()?;
+    match last {
+        "in_proj" => Some(format!("{layer}_{field}")),
+        _ if last == field => Some(layer.into()),
+        _ => None,
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// PyTorch's module path, such as `layer1.0.conv1`. The parameters are `<name>.weight` and so on.

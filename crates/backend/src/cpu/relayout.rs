@@ -8,6 +8,7 @@
 
 use net::{Op, Reads, Shape};
 
+use super::attention;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
@@ -108,6 +109,11 @@ pub(super) fn required_layouts(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Ve
         return None;
     }
     let mut wanted = required_order(cpu, r).unwrap_or_else(|| r.x.to_vec());
+    if let Op::Attention(op) = r.op
+        && !attention::reads_layout(op, &wanted[0])
+    {
+        wanted[0].block = 1;
+    }
     for (input, wanted) in wanted.iter_mut().enumerate() {
         wanted.bf16 = match r.op {
             Op::Norm(_) if input == 0 => wanted.bf16,

@@ -254,6 +254,74 @@ vectors!(
     |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
 );
 
+/// Eight floats without vector instructions, for processors that have none of the sets above.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+impl Vectors for Portable {
+    type Lanes = [f32; 8];
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+    const FACTORS: usize = 1;
+    const ROWS: usize = 6;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::Lanes {
+        [value; 8]
+    }
+    #[inline(always)]
+    fn add(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes {
+        self.mul_add(a, b, c)
+    }
+    #[inline(always)]
+    fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| if a[i] > least[i] { b[i] } else { 0.0 })
+    }
+    #[inline(always)]
+    fn in_order(self, a: Self::Lanes) -> Self::Lanes {
+        a
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::Lanes {
+        // SAFETY: the caller ensures that the floats are there.
+        unsafe { from.cast::<Self::Lanes>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, lanes: Self::Lanes, to: *mut f32) {
+        // SAFETY: the caller ensures that there is room.
+        unsafe { to.cast::<Self::Lanes>().write(lanes) }
+    }
+
+    #[inline(always)]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        job.run(self)
+    }
+}
+
 /// Reinterprets the bits as pairs of bf16.
 #[inline(always)]
 fn pairs(lanes: x86::__m512) -> x86::__m512bh {

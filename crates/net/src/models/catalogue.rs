@@ -6,7 +6,7 @@ use super::regnet::Stages;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
     alexnet, convnext, densenet, efficientnet, googlenet, inception, mnasnet, mobilenet, regnet, resnet, shufflenet,
-    small, squeezenet, vgg,
+    small, squeezenet, vgg, vit,
 };
 use crate::{NetSpec, Shape};
 
@@ -20,6 +20,8 @@ pub struct Network {
     pub name: &'static str,
     /// Shape of the images that it was designed for. It accepts other shapes, too.
     pub input: Shape,
+    /// Height and width of the images must be multiples of this number: the side of a patch, or 1.
+    pub patch: usize,
     /// Number of classes that it was designed for.
     pub classes: usize,
     /// The program or paper that defines it. Parameter names and numbers are the same as there.
@@ -29,12 +31,17 @@ pub struct Network {
 
 /// Returns a network for ten classes of square images with `px` pixels per side.
 const fn ten(name: &'static str, channels: usize, px: usize, origin: &'static str, build: Build) -> Network {
-    Network { name, input: Shape::image(channels, px, px), classes: 10, origin, build }
+    Network { name, input: Shape::image(channels, px, px), patch: 1, classes: 10, origin, build }
 }
 
 /// Returns a network for ImageNet's classes and square images with `px` pixels per side.
 const fn imagenet(name: &'static str, px: usize, origin: &'static str, build: Build) -> Network {
-    Network { name, input: Shape::image(3, px, px), classes: 1000, origin, build }
+    Network { name, input: Shape::image(3, px, px), patch: 1, classes: 1000, origin, build }
+}
+
+/// Returns a vision transformer of torchvision with patches of this size.
+const fn transformer(name: &'static str, patch: usize, build: Build) -> Network {
+    Network { patch, ..imagenet(name, 224, VISION, build) }
 }
 
 const VISION: &str = "torchvision";
@@ -166,6 +173,11 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("regnet_y_128gf", 224, VISION, |name, x, c| {
         regnet::torchvision(name, x, c, Stages::y([2, 7, 17, 1], [528, 1056, 2904, 7392], 264))
     }),
+    transformer("vit_b_16", 16, |name, x, c| vit::torchvision(name, x, c, vit::B16)),
+    transformer("vit_b_32", 32, |name, x, c| vit::torchvision(name, x, c, vit::B32)),
+    transformer("vit_l_16", 16, |name, x, c| vit::torchvision(name, x, c, vit::L16)),
+    transformer("vit_l_32", 32, |name, x, c| vit::torchvision(name, x, c, vit::L32)),
+    transformer("vit_h_14", 14, |name, x, c| vit::torchvision(name, x, c, vit::H14)),
 ];
 
 const fn scale(width: f64, depth: f64, dropout: f32) -> Scale {

@@ -18,6 +18,7 @@ mod shufflenet;
 mod small;
 mod squeezenet;
 mod vgg;
+mod vit;
 
 #[cfg(test)]
 mod tests;

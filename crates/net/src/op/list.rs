@@ -33,6 +33,10 @@ macro_rules! for_each_op {
             drop_path DropPath,
             blur_pool BlurPool,
             channels Channels,
+            class_token ClassToken,
+            position_embedding PositionEmbedding,
+            attention Attention,
+            token Token,
         }
     };
 }
@@ -113,6 +117,9 @@ impl Op {
         if values == 0 || values > MOST_VALUES {
             return Err(format!("its output has {values} values per image; from 1 to {MOST_VALUES} are possible"));
         }
+        if u128::from(self.macs(x[0])) > MOST_MACS {
+            return Err("it would need too many multiply-adds for its input".into());
+        }
         let plane = product(&[y.h, y.w]);
         for parameter in self.params(x[0]) {
             let elements = product(&parameter.shape);
@@ -128,17 +135,19 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Conv, GroupNorm, LayerNorm, LayerScale, Linear, Norm};
+    use crate::{ClassToken, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Norm, PositionEmbedding};
 
     #[test]
     fn every_parameter_has_a_place_in_files() {
-        let ops: [Op; 6] = [
+        let ops: [Op; 8] = [
             Conv::new(4, 3).bias(0.0).into(),
             Linear::new(5).into(),
             Norm::new().into(),
             LayerNorm::new().into(),
             GroupNorm::new(2).into(),
             LayerScale(0.1).into(),
+            ClassToken.into(),
+            PositionEmbedding.into(),
         ];
         assert_eq!(Op::all_stored().count(), ops.len());
         for op in &ops {

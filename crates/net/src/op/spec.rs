@@ -25,7 +25,8 @@ pub trait OpSpec {
         Vec::new()
     }
 
-    /// Returns the multiply-adds of a sample's forward pass. As is usual, only convolutions and linear layers count.
+    /// Returns the multiply-adds of a sample's forward pass. As is usual, only convolutions, linear layers and the
+    /// products of attention count.
     fn macs(&self, _x: Shape) -> u64 {
         0
     }
@@ -94,9 +95,9 @@ pub enum Init {
 /// A parameter of an operation: its field name, shape in PyTorch's layout, and initialisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// `weight`, `bias` or `layer_scale`.
+    /// Its name within the layer, such as `weight` or `bias`.
     pub field: &'static str,
-    /// OIHW for a convolution, (O, I) for a linear layer, (C) for all others.
+    /// OIHW for a convolution, (O, I) for a linear layer, (positions, C) for a position embedding, (C) for all others.
     pub shape: Vec<usize>,
     pub init: Init,
 }
@@ -151,6 +152,8 @@ pub struct StoredTensor {
 pub enum KerasOrder {
     /// A single dimension, the same in both programs.
     Vector,
+    /// Two dimensions, the same in both programs.
+    Rows,
     /// (out, in/groups, kh, kw) in PyTorch, (kh, kw, in/groups, out) in Keras.
     Filters,
     /// (out, in) in PyTorch, (in, out) in Keras. After a flatten the inputs are ordered (C, H, W) in PyTorch and (H, W,

@@ -19,6 +19,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("pool.cu", include_str!("pool.cu")),
     ("lrn.cu", include_str!("lrn.cu")),
     ("channels.cu", include_str!("channels.cu")),
+    ("attention.cu", include_str!("attention.cu")),
     ("fold.cu", include_str!("fold.cu")),
     ("group_norm.cu", include_str!("group_norm.cu")),
     ("loss.cu", include_str!("loss.cu")),

@@ -39,15 +39,25 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
-/// Builds a network and checks that the images are large enough.
+/// Builds a network and checks that the images are large enough and consist of whole patches.
 ///
 /// # Errors
 ///
-/// Returns an error with the smallest possible size and a remedy.
+/// Returns an error with the smallest possible size, or the sizes that patches divide, and a remedy.
 pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
-    let Err(error) = net.shapes() else { return Ok(net) };
     let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));
+    let patch = models::find(model).map_or(1, |network| network.patch as u32);
+    if !height.is_multiple_of(patch) || !width.is_multiple_of(patch) {
+        let near = |side: u32| side.next_multiple_of(patch);
+        return Err(Error::Usage(format!(
+            "network {model} divides images into patches of {patch} x {patch} pixels, but the transforms make {width} x {height}. Change \
+             the size in augment.train and augment.eval, for example to {} x {}",
+            near(width),
+            near(height)
+        )));
+    }
+    let Err(error) = net.shapes() else { return Ok(net) };
     let fits =
         |side: u32| network(model, ImageSpec::new(side, side, channels), classes).is_ok_and(|net| net.shapes().is_ok());
     match (1..=usual as u32).find(|side| fits(*side)) {

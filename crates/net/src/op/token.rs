@@ -1,0 +1,43 @@
+//! A single token of a sequence.
+
+use base::text::plural;
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::toml_keys::{Keys, TomlOp};
+
+/// Selects one position, such as the class token, which is token 0. The output is a vector of its channels. Positions
+/// are counted in row-major order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub usize);
+
+impl OpSpec for Token {
+    fn kind(&self) -> &'static str {
+        "token"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        if self.0 >= x[0].plane() {
+            let tokens = plural(x[0].plane(), "token");
+            return Err(format!("it selects token {} (counted from 0), but its input has {tokens}", self.0));
+        }
+        Ok(Shape::vector(x[0].c))
+    }
+}
+
+impl TomlOp for Token {
+    const WORDS: &'static [&'static str] = &["token"];
+    const CURE: &'static str = "index must be less than the number of tokens";
+
+    fn plain(_: &str) -> Self {
+        Self(0)
+    }
+
+    fn keys(&mut self, keys: &mut Keys<'_>) {
+        keys.key("index", &mut self.0);
+    }
+}
