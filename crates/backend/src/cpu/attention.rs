@@ -190,12 +190,6 @@ impl Plan {
     fn items(&self) -> usize {
         self.y.n * self.heads
     }
-
-    /// Returns the indices in the input at which the queries, keys and values of a head begin.
-    fn parts(&self, item: usize) -> [usize; 3] {
-        let (sample, head) = (item / self.heads, item % self.heads);
-        [0, 1, 2].map(|part| ((3 * sample + part) * self.heads + head) * self.sizes.elems())
-    }
 }
 
 impl Planned<Cpu> for Plan {
@@ -217,17 +211,18 @@ impl Planned<Cpu> for Plan {
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let mut statistics = std::mem::take(&mut self.statistics);
-        let (sizes, x, mut scratch) = (self.sizes, x[0].as_slice(), self.scratch.borrow());
-        let parts = (
+        let (sizes, set, heads) = (self.sizes, self.set, self.heads);
+        let (x, mut scratch) = (x[0].as_slice(), self.scratch.borrow());
+        let divided = (
             Items::new(&mut y.as_mut_slice()[..self.y.elems()], sizes.elems()),
             Items::new(&mut statistics, sizes.positions),
             PerThread::new(scratch.as_mut_slice(), self.workspace),
         );
-        self.threads.divide(self.items(), parts, |items, (y, statistics, workspace)| {
+        self.threads.divide(self.items(), divided, |items, (y, statistics, workspace)| {
             let own = y.chunks_exact_mut(sizes.elems()).zip(statistics.chunks_exact_mut(sizes.positions));
             for (item, (y, statistics)) in items.zip(own) {
-                let inputs = self.parts(item).map(|at| &x[at..][..sizes.elems()]);
-                self.set.run(Forward { sizes, inputs, statistics, y, workspace: &mut *workspace });
+                let inputs = parts(item, heads, &sizes).map(|at| &x[at..][..sizes.elems()]);
+                set.run(Forward { sizes, inputs, statistics, y, workspace: &mut *workspace });
             }
         });
         drop(scratch);
@@ -237,22 +232,30 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (sizes, x, dy, mut scratch) = (self.sizes, g.x[0].as_slice(), g.dy.as_slice(), self.scratch.borrow());
+        let (sizes, set, heads, statistics) = (self.sizes, self.set, self.heads, &self.statistics);
+        let (x, dy, mut scratch) = (g.x[0].as_slice(), g.dy.as_slice(), self.scratch.borrow());
         let dx = SharedSlice::new(&mut dx.as_mut_slice()[..3 * self.y.elems()]);
-        let parts = PerThread::new(scratch.as_mut_slice(), self.workspace);
-        self.threads.divide(self.items(), parts, |items, workspace| {
+        let workspaces = PerThread::new(scratch.as_mut_slice(), self.workspace);
+        self.threads.divide(self.items(), workspaces, |items, workspace| {
             for item in items {
-                let at = self.parts(item);
+                let at = parts(item, heads, &sizes);
                 let inputs = at.map(|at| &x[at..][..sizes.elems()]);
                 // SAFETY: each head of each sample has its own three ranges, and one thread processes it.
                 let gradients = at.map(|at| unsafe { dx.part(at..at + sizes.elems()) });
                 let dy = &dy[item * sizes.elems()..][..sizes.elems()];
-                let statistics = &self.statistics[item * sizes.positions..][..sizes.positions];
-                self.set.run(Backward { sizes, inputs, statistics, dy, gradients, workspace: &mut *workspace });
+                let statistics = &statistics[item * sizes.positions..][..sizes.positions];
+                set.run(Backward { sizes, inputs, statistics, dy, gradients, workspace: &mut *workspace });
             }
         });
         Ok(())
     }
+}
+
+/// Returns the indices in the input at which the queries, keys and values of a head begin. `item` counts the heads of
+/// all samples.
+fn parts(item: usize, heads: usize, sizes: &Sizes) -> [usize; 3] {
+    let (sample, head) = (item / heads, item % heads);
+    [0, 1, 2].map(|part| ((3 * sample + part) * heads + head) * sizes.elems())
 }
 
 /// Computes `to = a u` for `count` rows of `a`. The rows of `a` and `to` have the given distances. The panels `u` have

@@ -57,6 +57,7 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let ([to, from], block) = (self.rows(), self.y.block);
+        let dx = g.take_dx(0);
         let dy = g.dy.as_slice();
         if !pass.frozen {
             for (c, gradient) in g.dparams.get_mut(pass.slots[0])[..self.y.shape.c].iter_mut().enumerate() {
@@ -64,7 +65,7 @@ impl Planned<Cpu> for Plan {
                 *gradient = samples.sum::<f64>() as f32;
             }
         }
-        if let Some(dx) = g.take_dx(0) {
+        if let Some(dx) = dx {
             self.threads.split(&mut dx.as_mut_slice()[..self.x.elems()], to, |first, run| {
                 for (i, dx) in (first..).zip(run.chunks_exact_mut(to)) {
                     dx.copy_from_slice(&dy[i * from + block..][..to]);

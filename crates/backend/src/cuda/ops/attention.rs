@@ -107,7 +107,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let Self { shared, heads, width, scale, .. } = self;
+        let Self { shared, heads, width, scale, .. } = &*self;
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
         let (statistics, (queries, positions)) = (self.statistics.slice(), self.sizes());
         let (heads, width, scale) = (*heads, *width, *scale);
@@ -116,7 +116,7 @@ impl Planned<Cuda> for Plan {
 
     fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let Self { shared, heads, width, scale, .. } = self;
+        let Self { shared, heads, width, scale, .. } = &*self;
         let (x, y) = (shared.holds(g.x[0], self.x.elems())?, shared.holds(g.y, self.y.elems())?);
         let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
         let (statistics, (queries, positions)) = (self.statistics.slice(), self.sizes());

@@ -78,12 +78,13 @@ impl Planned<Cuda> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let (shared, [images, plane, channels]) = (&self.shared, self.sizes());
+        let dx = g.take_dx(0);
         let dy = shared.holds(g.dy, self.y.elems())?;
         if !pass.frozen {
             let (gradient, stride) = (g.dparams.at(pass.slots[0])?, (plane + 1) * channels);
             shared.launch(&SumImages { dy, gradient, images, stride, count: channels })?;
         }
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+        let Some(dx) = dx else { return Ok(()) };
         let dx = shared.holds(dx, self.x.elems())?;
         shared.launch(&ClassTokenBackward { dy, dx, images, plane, channels })
     }
