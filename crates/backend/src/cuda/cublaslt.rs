@@ -104,7 +104,7 @@ pub struct Product {
     layouts: [Layout; 3],
     algorithm: Algorithm,
     sizes: Sizes,
-    /// Address of the bias in the last run. The descriptor is updated only if it changes.
+    /// Address of the bias that the descriptor has. It is set again only if the address changes.
     bias: Cell<u64>,
     name: String,
 }
@@ -299,7 +299,7 @@ impl Problem<'_> {
 
 // Objects of cuBLASLt. Dropping one destroys it.
 
-/// Alignment in bytes that every matrix has at least. Slots in the 16-bit copy of an arena have it.
+/// Minimum alignment of a matrix in bytes. Parameters in the 16-bit copy of an arena have only this alignment.
 const ALIGNMENT: u32 = 32;
 
 /// Mask of the reduction schemes for split products that are reproducible: COMPUTE_TYPE (2) and OUTPUT_TYPE (4). The

@@ -71,8 +71,7 @@ impl Library {
         }
     }
 
-    /// Returns the names under which the dynamic loader is asked for it: names that suit the driver, newest first, then
-    /// the others.
+    /// Returns the file names to pass to the dynamic loader: names that suit the driver, newest first, then the others.
     pub fn names(self, driver: u32) -> Vec<String> {
         let file = |major: u32| format!("lib{}.so.{major}", self.stem());
         let bare = format!("lib{}.so", self.stem());
@@ -159,7 +158,8 @@ fn wheels(variable: Variable<'_>) -> Place {
     wheels.map(|wheel| wheel.join("lib")).collect()
 }
 
-/// Returns the prefixes of the first python3 on PATH, before and after following the link.
+/// Returns the installation prefixes of the first python3 on PATH: of the path as found, and with symbolic links
+/// resolved.
 fn python(variable: Variable<'_>) -> Vec<PathBuf> {
     let programs = paths(variable, "PATH").into_iter().map(|folder| folder.join("python3"));
     let Some(program) = programs.into_iter().find(|program| program.is_file()) else { return Vec::new() };

@@ -87,8 +87,8 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 
 // PyTorch's rule. After a step with Inf or NaN the scale is halved and the update skipped. After `interval` good steps
 // in a row the scale is doubled, unless it would become infinite, because halving cannot undo that. `seen` is host
-// memory with `kept` places of four numbers: the scale, the steps since it last grew, consecutive skipped steps, and all
-// skipped steps. Steps take the places in turn, because the host may read the place of an earlier step at this moment.
+// memory with `kept` places of four numbers: the scale, the steps since it last grew, consecutive skipped steps, and
+// all skipped steps. Each step writes the next place, because the host may be reading the place of an earlier step.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen, u32 kept) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;

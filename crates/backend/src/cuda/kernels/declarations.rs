@@ -37,11 +37,11 @@ pub struct ShortcutSizes {
 
 plain! { ShortcutSizes = "Shortcut" }
 
-/// Words per block of packed codes (lanes).
+/// Words in a block of packed codes. Each word has several codes (lanes).
 pub const WORDS: usize = 64;
 
-/// A part of a tensor. Its elements start at `from` in the bucket, its codes at `place`, and it is preceded by `first`
-/// elements of the same tensor.
+/// A range of consecutive elements of a tensor. The range starts at `from` in the bucket and at `place` in the array of
+/// encoded gradients. `first` elements of the tensor come before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Run {
@@ -56,7 +56,8 @@ pub struct Run {
 
 plain! { Run = "Run" }
 
-/// A tensor in a codec, and its runs. `clip` is a number of standard deviations.
+/// A tensor of a codec, with its range of runs. Its scale is `clip` standard deviations, or its largest |g| if `clip`
+/// is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Span {
@@ -146,7 +147,8 @@ kernels! {
     /// Divides gradients by the loss scale.
     scale_undo: ScaleUndo over threads(n) { g: [f32; n], scale: [f32; 2], n: u64 }
 
-    // input.cu. Each kernel also copies the pass's `words` numbers from host memory to the inbox.
+    // input.cu. The kernels that read a batch also copy the `words` words of the pass's inbox from host memory to the
+    // GPU.
 
     /// Reads values in (n, c, h, w) order.
     input_values: InputValues over threads(rows * plane) {
@@ -207,7 +209,7 @@ kernels! {
     // loss.cu
 
     /// Computes loss and correctness of each row and, unless dx is null, the gradient of the scores. Then sums the
-    /// loss, the rows that are correct at one and at five, and the rows with an invalid label.
+    /// loss, and counts the rows whose class has the best score, has one of the best five scores, or is invalid.
     cross_entropy: CrossEntropy over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),

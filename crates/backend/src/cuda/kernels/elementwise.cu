@@ -14,7 +14,7 @@ extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
 }
 
 // Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
-// y. The host knows which of them the function needs. `a` is the function's parameter.
+// y. The host passes the one that the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }

@@ -16,7 +16,7 @@ pub struct NormedTensor {
 
 plain! { NormedTensor = "NormedTensor" }
 
-/// Number of f64 values that a step has, see update.cu.
+/// Number of f64 values that an optimizer step passes to its kernels, see update.cu.
 pub const NUMBERS: usize = 10;
 
 /// Number of rates that come before the tensors' rates.

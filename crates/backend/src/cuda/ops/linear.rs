@@ -17,9 +17,9 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// Number of weights up to which our own kernel computes all gradients. In such layers the launches take longer than
-/// the arithmetic. The number of rows must not matter, so that all parts of a batch are computed with the same
-/// algorithm.
+/// Maximum number of weights of a layer whose gradients are all computed by our own kernel. In such small layers,
+/// launches take longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a
+/// batch are computed with the same algorithm.
 const FEW: usize = 1 << 14;
 
 kernels! {
@@ -45,7 +45,7 @@ pub struct Plan {
     x: TensorDesc,
     y: TensorDesc,
     forward: Product,
-    /// Whether our own kernel computes the gradients.
+    /// True if our own kernel computes the gradients.
     own: bool,
     /// Number of times that the backward pass goes through x, w and y.
     passes: usize,

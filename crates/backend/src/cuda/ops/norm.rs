@@ -123,7 +123,7 @@ impl Plan {
         self.second.as_ref().map_or(self.x.elems(), |shortcut| shortcut.y.elems())
     }
 
-    /// Returns the whole batch's statistics if it is distributed, otherwise this rank's.
+    /// Returns the statistics of the whole batch if it is distributed over ranks, otherwise this rank's.
     fn statistics(&self) -> Slice<'_, f64> {
         self.global.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }
