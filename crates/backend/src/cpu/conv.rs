@@ -24,10 +24,11 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 }
 
 /// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame: their weights are in plain order, and a plan for a smaller batch would take this as the mark of
-/// spread weights.
+/// inside a frame. Their weights are in plain order, from which a plan for a smaller batch would conclude that
+/// [`spread`] computes the convolution.
 fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
-    // Weights in plain order show that the plan for the largest batch spreads them. A smaller batch must do the same.
+    // If the weights are in plain order, the plan for the largest batch uses `spread`. A smaller batch must do the
+    // same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
         // A 1x1 kernel without padding skips the pixels between the steps of the stride, so they are not copied.
@@ -60,8 +61,8 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
     Ok((plan, is_slow))
 }
 
-/// Plans the operation for channel blocks in f32. `spread` tells whether the plan for the largest batch spreads its
-/// weights.
+/// Plans the operation for channel blocks in f32. The flag `spread` is true if the plan for the largest batch uses
+/// [`spread`].
 fn in_blocks(
     cpu: &Cpu,
     op: &Conv,

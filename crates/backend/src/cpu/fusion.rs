@@ -1,5 +1,5 @@
-//! State that an operation shares with the only reader of its output. Planning decides which of the two does which
-//! work. During a pass, they exchange sums and constants through it.
+//! State that an operation shares with the only reader of its output, so that one of them can do work of the other.
+//! Planning decides which of the two does the work. During a pass, they exchange sums and constants.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use super::flat;
 use super::moments::OutputMoments;
 use super::threads::Threads;
 
-/// The offers of the operation that produces a tensor. A cell is empty if there is no such offer.
+/// Work that the producer of a tensor and the tensor's only reader can take over from each other. A cell is empty if
+/// neither has offered it.
 #[derive(Default)]
 pub struct Fusion {
     /// The moments that the convolution before a norm offers to compute.

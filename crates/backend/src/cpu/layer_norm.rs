@@ -16,7 +16,7 @@ use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Elements of a tile in a channel block.
+/// Number of elements that a tile has in each channel block.
 const TILE: usize = 512;
 
 /// A number for each element of a tile.

@@ -1,5 +1,5 @@
 //! Memory layouts in oneDNN's description, layouts of parameters, and copies to and from plain order. These copies are
-//! our own loops, because some threads only read weights that a training thread has left, and they need no oneDNN.
+//! our own loops, so that threads that only read weights need no oneDNN engine.
 
 use std::fmt;
 

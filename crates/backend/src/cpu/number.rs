@@ -140,7 +140,7 @@ pub(super) struct Rounded {
     threads: Threads,
     /// Number of elements of x, w and y.
     elems: [usize; 3],
-    /// Whether x is already bf16, and whether y and its gradient are.
+    /// True if x is already bf16, and true if y and its gradient are.
     narrow: [bool; 2],
     /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,

@@ -289,7 +289,7 @@ pub struct Layer<'a> {
     /// y or dy.
     pub y: Md,
     pub window: Option<Window>,
-    /// Whether the forward pass applies ReLU.
+    /// True if the forward pass applies ReLU.
     pub relu: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Operations that run with copies of their inputs, because these have another layout than the operation reads:
+//! Operations that run with copies of their inputs, because the inputs have another layout than the operation reads:
 //!
 //! - images with channels last, for operations that only have loops for channel blocks, and the reverse
-//! - the network's own image next to the output of a convolution
-//! - a flattened image if its features are read separately
+//! - the network's input image in plain order, if another input of the operation is in channel blocks
+//! - a flattened image, if the operation cannot read its elements in the image's memory order
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
 
@@ -67,7 +67,7 @@ impl View {
         Self { images: *images, first: [0, 0], step, extent: [h.div_ceil(step[0]), w.div_ceil(step[1])] }
     }
 
-    /// Returns true if it leaves out some pixels.
+    /// Returns true if the view leaves out some pixels.
     fn has_holes(&self) -> bool {
         self.extent != [self.images.shape.h, self.images.shape.w]
     }
@@ -186,7 +186,7 @@ pub(super) fn plan(
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
     let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        // The gradient of the aliased input is in dy.
+        // The inner operation uses dy as the gradient of the aliased input.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
         let required = if vector { required.with_shape(given.shape) } else { *required };

@@ -263,7 +263,7 @@ fn pairs(lanes: x86::__m512) -> x86::__m512bh {
 
 // The exponential in f32. The compiler vectorises all its operations.
 
-/// Adding it to a number below 2^22 leaves the rounded integer in the lowest bits.
+/// Adding this to a number below 2^22 leaves the rounded integer in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
 
 /// ln 2 in two parts. The first has so few bits that its products with small integers are exact.

@@ -242,7 +242,7 @@ pub struct Tensors<'a, X, Y> {
     pub bits: &'a [Bits],
     /// A second gradient of y to add, or empty.
     pub second: &'a [Y],
-    /// Whether dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
+    /// True if dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
     /// residual.
     pub in_place: bool,
 }
@@ -261,9 +261,9 @@ pub struct Backward<'a, X, Y> {
     pub batch: &'a Batch,
     pub channels: &'a [Channel],
     pub n: f64,
-    /// Whether the statistics do not depend on x. Then dx is g times the scale.
+    /// True if the statistics do not depend on x. Then dx is g times the scale.
     pub frozen: bool,
-    /// Whether ReLU's mask has already been applied to dy.
+    /// True if ReLU's mask has already been applied to dy.
     pub masked: bool,
     pub tensors: Tensors<'a, X, Y>,
 }

@@ -45,7 +45,7 @@ struct Plan {
     norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
-    /// Whether backward may recompute the output.
+    /// True if backward may recompute the output.
     recomputes: bool,
 }
 
