@@ -46,8 +46,8 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Adds both sums of the backward pass over all ranks, for each of `channels` channels. The arguments may have padding
-/// after them.
+/// Replaces both sums of the backward pass by their sums over all ranks, for each of `channels` channels. The arguments
+/// may have padding after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();
     across.sum(&mut values)?;

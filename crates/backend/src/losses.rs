@@ -47,7 +47,7 @@ pub struct Objective {
     pub form: LossForm,
     /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy.
     pub gamma: f32,
-    /// The weight of a teacher, if there is one.
+    /// How a teacher's scores enter the loss, if there is a teacher.
     pub teacher: Option<Teaching>,
 }
 
@@ -61,7 +61,7 @@ pub enum LossForm {
         /// Weight of classes that are present. Other classes have weight 1 - alpha. `None` means that both have weight
         /// 1.
         alpha: Option<f32>,
-        /// Whether a row's loss is the mean over its classes instead of their sum.
+        /// True if a row's loss is the mean over its classes, false if it is their sum.
         mean: bool,
     },
 }

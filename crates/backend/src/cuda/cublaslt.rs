@@ -78,7 +78,7 @@ impl fmt::Display for Epilogue {
 pub struct ProductRequest<'a> {
     /// The factors a and b.
     pub factors: [Factor; 2],
-    /// Whether c is f32 in every precision.
+    /// True if c is f32 in every precision.
     pub wide: bool,
     pub epilogue: Epilogue,
     /// Key under which the chosen algorithm is stored, together with `n`, the number of images.

@@ -179,7 +179,8 @@ unsafe impl Send for Ring {}
 /// Pause between two polls of a call that is in progress.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution to them.
+/// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution
+/// to them.
 const LAST_SUMS: Duration = Duration::from_secs(10);
 
 impl Ring {

@@ -13,7 +13,7 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub precision: Precision,
-    /// True if f32 products may use TF32, which rounds the factors to an 11-bit mantissa.
+    /// True if f32 products may use TF32, which rounds the factors to 11 significant bits.
     pub allow_tf32: bool,
     /// True if only reproducible algorithms may be used, chosen without timing.
     pub deterministic: bool,

@@ -97,7 +97,7 @@ pub struct Correlation<'a> {
 }
 
 impl Correlation<'_> {
-    /// Sums the gradient over all tiles. Each thread has a separate grid.
+    /// Sums the gradient of the transformed filters over all tiles. Each thread has its own sum.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -113,8 +113,8 @@ impl Correlation<'_> {
         });
     }
 
-    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread, with x and dy from its first sample on.
-    /// Gradients start as zeros.
+    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread. x and dy start at the thread's first
+    /// sample. Gradients start as zeros.
     pub fn each_thread(
         &self,
         threads: Threads,

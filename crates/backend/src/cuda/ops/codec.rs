@@ -1,5 +1,5 @@
-//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI sums the encoded gradients, only these
-//! and each tensor's scale are copied to the host.
+//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI sums the encoded
+//! gradients, only these and each tensor's scale are copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ pub struct GpuCodec {
     /// Encoding error of each worker, which is added to its next gradients. Empty without error feedback.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
-    /// Host copies of the scales, used if a group of GPUs computes the sums. Even steps use the first, odd steps the second. The event
-    /// marks the end of the copy.
+    /// Host copies of the scales, used if a group of GPUs computes the sums. Even steps use the first, odd steps the
+    /// second. The event marks the end of the copy.
     seen: [(Pinned<u32>, Event); 2],
     integers: Mirrored<i32>,
     words: Mirrored<u64>,
@@ -265,7 +265,8 @@ impl GpuCodec {
     }
 }
 
-/// Enqueues a reduction of the buffer over all ranks. It waits for earlier work on the `codes` stream, and later work there waits for it.
+/// Enqueues a reduction of the buffer over all ranks. It waits for earlier work on the `codes` stream, and later work
+/// there waits for it.
 fn combine(
     queues: &Queues,
     group: &mut dyn Collective<Cuda>,
