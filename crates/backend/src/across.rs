@@ -8,12 +8,12 @@ pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// Takes part in a forward pass's statistics over `channels` channels on a rank without samples.
+    /// Adds nothing to the sum of a forward pass's statistics over `channels` channels. Used on a rank without samples.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// Takes part in a backward pass's sums on a rank without samples.
+    /// Adds nothing to the sums of a backward pass. Used on a rank without samples.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }

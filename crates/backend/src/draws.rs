@@ -35,8 +35,8 @@ struct DrawCounter {
     op: u16,
 }
 
-/// Blocks computed together. The number is a power of two up to 2^16, so that the blocks' numbers differ only in their
-/// low 16 bits.
+/// Number of Philox blocks that are computed together. It is a power of two up to 2^16, so that the blocks' numbers
+/// differ only in their low 16 bits.
 const LANES: usize = 16;
 
 simd! {

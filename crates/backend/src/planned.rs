@@ -56,7 +56,7 @@ impl Keeps {
 pub struct Gradients<'a, B: DeviceMemory> {
     /// Inputs of the forward pass. An input is empty if [`Planned::keeps`] does not include it.
     pub x: &'a [&'a B::Buf],
-    /// Output of the forward pass, or empty as for `x`.
+    /// Output of the forward pass, or empty if [`Planned::keeps`] does not include it.
     pub y: &'a B::Buf,
     /// Gradient with respect to `y`. It may be overwritten, see [`Planned::alias`].
     pub dy: &'a mut B::Buf,

@@ -41,7 +41,7 @@ pub(super) struct Plan {
     forward: Product,
     backward_weights: Option<WeightGradient>,
     backward_data: Option<Product>,
-    /// The factors rounded to bf16, or `None` if the layer computes in f32.
+    /// Buffers for the layer's tensors and weights rounded to bf16, or `None` if the layer computes in f32.
     rounded: Option<Rounded>,
     scratch: Rc<Scratch>,
     /// A copy of the input in plain order. Used if the input has padding channels, because the primitive cannot skip
@@ -240,7 +240,7 @@ impl Plan {
     }
 }
 
-/// Creates the buffers for the rounded factors of a layer.
+/// Creates the buffers for a layer's tensors and weights rounded to bf16.
 fn rounded(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,

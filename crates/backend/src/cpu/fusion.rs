@@ -17,7 +17,7 @@ pub struct Fusion {
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
     /// The batch norm that the following convolution may compute.
     pub(super) norm: OnceCell<Rc<FusedNorm>>,
-    /// Offered by a convolution or linear layer that ends with ReLU.
+    /// The ReLU at the end of a convolution or linear layer. The reader may offer to compute its gradient.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }
 
@@ -59,7 +59,7 @@ impl Relu {
         self.present
     }
 
-    /// Returns true if the backward pass reads the output.
+    /// Returns true if the backward pass reads the output, to compute ReLU's mask.
     pub fn reads_output(&self) -> bool {
         self.present && !self.offered.as_ref().is_some_and(|relu| relu.accepted.get())
     }

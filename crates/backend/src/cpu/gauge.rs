@@ -33,7 +33,7 @@ const ARRAY: usize = 1 << 25;
 struct Products<const N: usize>;
 
 impl<const N: usize> Job for Products<N> {
-    /// Multiplications and additions per thread.
+    /// Number of multiplications and additions that the thread has done.
     type Output = usize;
 
     #[inline(always)]

@@ -21,7 +21,7 @@ struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
     inputs: Vec<Input>,
-    /// Appended to the names of primitives.
+    /// Text that is appended to the names of primitives in tables.
     how: &'static str,
 }
 
@@ -186,7 +186,7 @@ pub(super) fn plan(
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
     let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        // The inner operation uses dy as the gradient of the aliased input.
+        // The gradient of the aliased input is in dy, so it needs no copy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
         let required = if vector { required.with_shape(given.shape) } else { *required };
@@ -196,8 +196,8 @@ pub(super) fn plan(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
 }
 
-/// Wraps an operation that was planned for the images of `frame`. The input's images are copied into them at row and
-/// column `first`, with zeros around.
+/// Wraps an operation that was planned for the images of `frame`. The input's images are copied into these frames at
+/// row and column `first`, with zeros around.
 pub(super) fn in_frame(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -211,7 +211,8 @@ pub(super) fn in_frame(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
 }
 
-/// Copies pixels between layouts. Pixels between and around them and padding channels become zero.
+/// Copies pixels between layouts. Pixels that lie between and around the copied ones become zero, as do padding
+/// channels.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }
@@ -276,7 +277,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn keeps(&self) -> Keeps {
-        // This includes inputs that are copied, because the batch size may decide which are.
+        // Inputs that are copied are kept too, because the batch size may decide which inputs are copied.
         self.inner.keeps()
     }
 

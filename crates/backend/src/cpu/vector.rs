@@ -7,8 +7,8 @@ use std::f32::consts::LOG2_E;
 /// An instruction set with fused multiply-add. A value of the type exists only if the processor supports the set, which
 /// makes its operations safe to call.
 ///
-/// They become single instructions only in code that [`Self::run`] compiles for the set. So every function that takes a
-/// set must be `#[inline(always)]`.
+/// An operation becomes a single instruction only in code that [`Self::run`] compiles for the set. So every function
+/// that takes a set must be `#[inline(always)]`.
 pub trait Vectors: Copy + Send + Sync {
     type Lanes: Copy;
     /// Floats per register, and channels per block.

@@ -35,17 +35,17 @@ impl Sizes {
         panel * PANEL..((panel + 1) * PANEL).min(self.outputs)
     }
 
-    /// Returns the size of all samples' outputs, stored in panels.
+    /// Returns the number of floats of all samples' outputs, stored in panels.
     pub fn in_panels(&self) -> usize {
         self.panels() * self.n * PANEL
     }
 
-    /// Returns the size of a thread's workspace for the input gradient: transposed weights and sums.
+    /// Returns the floats of a thread's workspace for the input gradient: transposed weights and sums.
     pub fn input_gradient_workspace(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
 
-    /// Returns the size of the workspace for any pass.
+    /// Returns the floats of the workspace for any pass.
     pub fn workspace(&self, threads: Threads) -> usize {
         let weights = self.in_panels() + threads.0 * self.n * GROUP;
         weights.max(threads.0 * self.input_gradient_workspace())

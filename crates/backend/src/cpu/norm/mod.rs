@@ -99,7 +99,7 @@ impl Plan {
         true
     }
 
-    /// Combines the ranks' statistics.
+    /// Replaces this rank's statistics by those of the whole batch.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();

@@ -34,8 +34,8 @@ pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
 
-/// Returns the number of tiles per strip. It is a multiple of the kernel's rows, and small enough that there are strips
-/// for all threads if possible.
+/// Returns the number of tiles per strip. It is a multiple of the `rows` that the product kernel computes at a time,
+/// and small enough that there are strips for all threads if possible.
 pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
     let most = (TILES / threads.0).clamp(1, STRIP);
     tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
@@ -45,7 +45,7 @@ pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
 struct Workspace {
     /// Size of a strip's transformed inputs.
     strip: usize,
-    /// Number of strips at a time.
+    /// Number of strips that are transformed at a time.
     strips: usize,
     /// Size of the transformed filters of [`PAD`] output channels, and of these channels in a strip.
     filters: usize,

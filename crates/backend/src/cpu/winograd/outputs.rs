@@ -169,7 +169,7 @@ impl<S: Vectors> Epilogue<S> for MomentsEpilogue<S::Lanes> {
     }
 }
 
-/// Masks the gradient with a norm's ReLU and sums it. There are two sums of each kind.
+/// Masks the gradient with a norm's ReLU and sums it. Each sum is split in two, as in [`MomentsEpilogue`].
 struct NormGradientEpilogue<'a, L> {
     norm: InputNormBlock<L>,
     /// The norm's input in this channel block of this sample.

@@ -12,7 +12,7 @@ use super::transform::PassInput;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
 /// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the kernel's rows.
+/// multiple of the `rows` that the product kernel computes at a time.
 pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
     let wanted = (ci * co / (ci + co)).clamp(least, most);

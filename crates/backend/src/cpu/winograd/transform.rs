@@ -80,8 +80,8 @@ struct Pixels<P> {
 }
 
 impl<P> Pixels<P> {
-    /// Returns B^T d of a column of A pixels. `left` is counted from `pad` before the image. If `inner` is set, all
-    /// pixels must be inside.
+    /// Returns B^T d of a column d of A pixels. `left` is the column's index plus `pad`. If `inner` is set, all pixels
+    /// must be inside the image.
     #[inline(always)]
     fn column<S: Vectors, const A: usize>(self, set: S, left: usize, inner: bool) -> [S::Lanes; A]
     where
@@ -202,7 +202,7 @@ impl<'a> PassInput<'a> {
         Self { desc, data, pad: 0, norm: None }
     }
 
-    /// Skips the samples before `n`.
+    /// Returns the input without the samples before `n`.
     pub fn skip(self, n: usize) -> Self {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }

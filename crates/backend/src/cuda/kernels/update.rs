@@ -34,7 +34,8 @@ kernels! {
         rates: [f32; FIRST + count],
     }
 
-    /// Clips each unit's gradient relative to the norm of its weights. The units end at `end`.
+    /// Clips each unit's gradient relative to the norm of its weights. Units are ranges of a bucket and end before
+    /// `end`.
     limit_units: LimitUnits over blocks(count) given(end) {
         units: [Piece; count],
         count: u32,

@@ -70,7 +70,7 @@ impl GlobalStatistics {
     }
 }
 
-/// The tensors of a backward pass and the kernels' mode.
+/// The tensors of a backward pass, and the `mode` argument of its kernels.
 struct Tensors<'a> {
     x: Slice<'a, Activation>,
     dy: Slice<'a, Activation>,

@@ -110,13 +110,13 @@ impl Tiles {
         Self { of: *of, run, first, count }
     }
 
-    /// Prefetches the pixels of the next run in a tensor, in as many calls as there are products.
+    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls it once.
     pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> PixelPrefetcher {
         PixelPrefetcher::new(desc, data, (self.run, tiles(&self.of, TILE_COLUMNS)), 0, PLACES)
     }
 
     /// Returns the rows of tiles in the run. A row yields neighbouring tiles, each with its row number in the matrix of
-    /// every cell. The number has no meaning for cells that the tile does not have.
+    /// every cell. The number is meaningless for cells that the tile does not have.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let first = Tile::of(&self.of, self.run.first);
         let mut rest = Row { of: &self.of, tile: first, left: self.run.count, next: self.first };
@@ -190,7 +190,7 @@ impl TileOffsets {
     }
 }
 
-/// The registers with a tile's values in a strip.
+/// The transformed values of a tile in a strip, read a register at a time.
 pub struct Grid<'a, S> {
     set: S,
     offsets: &'a TileOffsets,
@@ -272,7 +272,7 @@ pub struct Points {
 pub const ROWS: Points = Points { near: 0.75, far: 1.5 };
 pub const COLUMNS: Points = Points { near: 0.5, far: 1.5 };
 
-/// Maximum number of finite points.
+/// Maximum number of finite points along an axis.
 pub const FINITE: usize = 4;
 
 impl Points {

@@ -17,7 +17,7 @@ use crate::TensorDesc;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
 /// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the kernel's rows.
+/// multiple of the `rows` that the product kernel computes at a time.
 pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let wanted = (ci * co / (ci + co)).clamp(32, 64);
     let strips = tiles.div_ceil(wanted).max(1);
