@@ -8,12 +8,13 @@ pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// Adds nothing to the sum of a forward pass's statistics over `channels` channels. Used on a rank without samples.
+    /// Contributes zeros to the sum of a forward pass's statistics over `channels` channels. A rank without samples
+    /// calls this.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// Adds nothing to the sums of a backward pass. Used on a rank without samples.
+    /// Contributes zeros to the sums of a backward pass. A rank without samples calls this.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }

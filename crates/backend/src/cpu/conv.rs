@@ -1,10 +1,11 @@
 //! Chooses the implementation of a convolution, in this order:
 //!
 //! 1. oneDNN with tile instructions (AMX), if the processor has them and the precision is bf16. It reads and writes
-//!    images channels last. All other implementations use channel blocks. 2. Winograd kernels, if they are chosen for the
-//! sizes. 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel
-//! dense. 4. If oneDNN has only plain loops, perhaps because of the padding: the same choices for a convolution without
-//! padding, on images that are copied into frames of zeros.
+//!    images channels last. All other implementations use channel blocks.
+//! 2. Winograd kernels, if they are chosen for the sizes.
+//! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel dense.
+//! 4. If oneDNN has only plain loops, perhaps because of the padding: the same choices for a convolution without
+//!    padding, on images that are copied into frames of zeros.
 
 use net::{Conv, Shape};
 

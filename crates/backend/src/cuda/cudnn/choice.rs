@@ -54,7 +54,7 @@ fn choose_by_timing(
 ) -> Result<PreparedAlgorithm, Error> {
     let handle = shared.cudnn()?;
     let mut found = candidates(&Device::Gpu(handle), what, direction, &shared.settings, MAX_CANDIDATES)?;
-    // without memory for the timing, use cuDNN's first proposal and time again at the next start
+    // if there is no memory for timing, use cuDNN's first proposal for now, and time again at the next start
     let place = match found.len() {
         1 => Some(0),
         _ => attempted(fastest(shared, what, direction, &found))?,

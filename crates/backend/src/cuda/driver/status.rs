@@ -46,7 +46,7 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
         | CUDA_ERROR_HARDWARE_STACK_ERROR
         | CUDA_ERROR_ASSERT
         | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, KERNEL_CURE)),
-        // the last two also occur when a GPU drops off the bus while a kernel runs
+        // CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_UNKNOWN also occur when a GPU drops off the bus while a kernel runs
         CUDA_ERROR_DEVICE_UNAVAILABLE
         | CUDA_ERROR_ECC_UNCORRECTABLE
         | CUDA_ERROR_NVLINK_UNCORRECTABLE
@@ -71,7 +71,7 @@ const GONE_CURE: &str = "check `nvidia-smi` and `dmesg | grep -i xid` on this no
 /// failure shows. See `Stream::lost` for a check that does not wait.
 pub fn lost(call: &'static str, op: &str) -> Option<Error> {
     require(Library::Driver).ok()?;
-    // without a context, the call reports that
+    // without a context, this call fails with a status that is not fatal
     checked(ctx::synchronize(), call, op).err().and_then(Error::fatal)
 }
 

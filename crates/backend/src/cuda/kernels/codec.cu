@@ -79,7 +79,7 @@ struct Span {
 
 constexpr u32 INFINITE = 0x7f800000u, NOT_A_NUMBER = 0x7fc00000u;
 
-// `Moments::scale` in crates/base/src/code_spec.rs
+// The same as `Moments::scale` in crates/base/src/code_spec.rs.
 __device__ inline u32 scale_bits(u32 largest, double sum, double squares, double elems, float clip) {
     if (clip == 0.0f || largest >= INFINITE) return largest;
     double mean = sum / elems, variance = __dsub_rn(squares / elems, __dmul_rn(mean, mean));
@@ -203,8 +203,8 @@ extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
     for (u64 i = thread_index(); i < n; i += thread_count()) halves[i] = (u16)nearest_half(g[i]);
 }
 
-// Rounds gradient plus residual. The residual becomes the rounding error, but keeps its value if the result is not
-// finite.
+// Rounds gradient plus residual to bf16. The residual becomes the rounding error, but keeps its value if the result is
+// not finite.
 extern "C" __global__ void codec_halves_split(float* g, u64 n, float* residual) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
         float v = g[i] + residual[i], rounded = __uint_as_float(nearest_half(v) << 16);

@@ -121,17 +121,17 @@ kernels! {
     /// to += average (from - to)
     arena_lerp: ArenaLerp over threads(n) { to: [f32; n], from: [f32; n], average: [f64; 1], n: u64 }
 
-    /// Converts gradients from the activations' type to f32. The pieces end at `end`.
+    /// Converts gradients from the activations' type to f32. All pieces are inside the first `end` elements.
     cast_gradients: CastGradients over blocks(count) given(end) {
         pieces: [Piece; count], count: u32, from: [Activation; end], to: [f32; end],
     }
 
-    /// Sums the squares in each piece. The pieces end at `end`.
+    /// Computes the sum of squares of each piece. All pieces are inside the first `end` elements.
     squares_of_pieces: SquaresOfPieces over blocks(count) given(end) {
         x: [f32; end], pieces: [Piece; count], count: u32, sums: [f64; count],
     }
 
-    /// Adds the pieces of each range. There are `end` pieces.
+    /// Adds the sums of each range's pieces. There are `end` pieces.
     sums_of_ranges: SumsOfRanges over threads(ranges) given(end) {
         pieces: [f64; end], first: [u32; ranges + 1], ranges: u32, sums: [f64; ranges],
     }
@@ -150,7 +150,7 @@ kernels! {
     // input.cu. The kernels that read a batch also copy the `words` words of the pass's inbox from host memory to the
     // GPU.
 
-    /// Reads values in (n, c, h, w) order.
+    /// Reads f32 values in (n, c, h, w) order.
     input_values: InputValues over threads(rows * plane) {
         images: [f32; rows * channels * plane],
         to: [Activation; rows * channels * plane],
@@ -226,7 +226,7 @@ kernels! {
         sums: [f64; 4],
     }
 
-    // soft_loss.cu
+    // loss.cu, losses with soft targets
 
     /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
@@ -256,8 +256,8 @@ kernels! {
     // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
     // with a shortcut, of the tensor read through it.
 
-    /// Sums offsets and their squares. From these sums it computes the batch's statistics and the affine map of the
-    /// forward pass.
+    /// Sums each value's offset from the first row, and the offset's square. From these sums it computes the batch's
+    /// statistics and the affine map of the forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
         x: [Activation; rows.max(1) * channels],
         partial: [f64; 2 * grid.x * grid.y * width],
@@ -300,8 +300,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Sums the gradient and its product with the offsets. From these sums it computes the parameters' gradients and
-    /// the coefficients of dx.
+    /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
+    /// coefficients of dx.
     norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -348,7 +348,7 @@ kernels! {
         mode: i32,
     }
 
-    // shortcut.cu
+    // channels.cu
 
     /// Copies every `stride`-th pixel of x to y, with x's channels starting at channel `before` and zeros in the other
     /// channels. x has `from` elements.

@@ -241,7 +241,8 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Computes stochastic depth. The first word of a sample's first block decides for all its elements. `to` may be `from`.
+// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
+// `from`.
 extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u64 count = (u64)rows * elems;
     float kept = 1.0f / (1.0f - p);

@@ -9,8 +9,8 @@ pub const THREADS: u32 = 256;
 /// Maximum number of blocks per multiprocessor. Every kernel loops over the remaining work.
 const BLOCKS: u32 = 8;
 
-/// Blocks per multiprocessor for large inputs of the kernels in columns.cuh: the number that run there at the same
-/// time.
+/// Blocks per multiprocessor for large inputs of the kernels in columns.cuh: the number that can run on a
+/// multiprocessor at the same time.
 const RESIDENT: usize = 3;
 
 /// Blocks per multiprocessor for small inputs, where a thread has fewer than `BATCH` rows.

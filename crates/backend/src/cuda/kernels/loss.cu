@@ -42,8 +42,8 @@ __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows
 }
 
 // The target of class c is (1 - s) [c = label] + s / K with s = factors[0]. The gradient of the scores is (softmax -
-// target) * factors[1] * weight * *loss_scale. A score is the best only if no score with a smaller index is as high,
-// and never if it is NaN.
+// target) * factors[1] * weight * *loss_scale. Of equal scores, the one with the smallest index ranks first. NaN is
+// never the best score.
 //
 // The last block sums losses[row] and hits[row] (bit 0: best, bit 1: among the best five, bit 2: invalid label). dx may
 // be null.

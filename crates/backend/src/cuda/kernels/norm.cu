@@ -116,7 +116,7 @@ __device__ inline void fetch_through(const T* from, const Shortcut& shortcut, co
     }
 }
 
-// Goes backward over the rows, because norm_moments has read the last ones most recently.
+// Computes y. Goes backward over the rows, because norm_moments has read the last ones most recently.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack_of) {
         with_residual(mode, [&](auto has_residual) {

@@ -4,11 +4,11 @@
 // `narrow`, its gradients are in `narrow` instead of `g`. `half` (or null) receives the parameters in the activations'
 // type, in which the next pass reads them.
 
-// Indices in `rates` (backend/update/rates.rs) and in `numbers`. ETA and LARC belong to LARS.
+// Indices in `rates` (backend/update/mod.rs) and in `numbers`. ETA and LARC belong to LARS.
 constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
 constexpr u32 LR = 0, ETA = 3, LARC = 4;
 
-// A tensor's values for the rates.
+// The values of a tensor on which its rate depends.
 struct NormedTensor {
     double decay;
     u32 adapts;

@@ -47,7 +47,7 @@ pub struct Plan {
     forward: Product,
     /// True if our own kernel computes the gradients.
     own: bool,
-    /// Number of times that the backward pass goes through x, w and y.
+    /// Number of times that the backward pass reads x, w and y.
     passes: usize,
     data: Option<Product>,
     filter: Option<Product>,
