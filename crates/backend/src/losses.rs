@@ -13,7 +13,7 @@ pub struct CrossEntropy<'a> {
     pub smoothing: f32,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, used if several losses are added.
+    /// The weight of this loss if several losses are added. It multiplies the gradient, like `scale`.
     pub weight: f32,
 }
 
@@ -92,7 +92,7 @@ pub struct SoftLoss<'a> {
     pub objective: Objective,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, used if several losses are added.
+    /// The weight of this loss if several losses are added. It multiplies the gradient, like `scale`.
     pub weight: f32,
 }
 

@@ -193,7 +193,7 @@ impl<Memory> Drop for Part<Memory> {
     }
 }
 
-/// A region in which each part has its own memory, so that nothing is shared.
+/// A region in which each part has its own memory, for devices whose buffers cannot share memory.
 pub(super) struct SeparateBuffers<Buf> {
     elems: usize,
     taken: UsedRanges,
@@ -384,8 +384,8 @@ impl TensorDesc {
     }
 }
 
-/// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) does the
-/// copies.
+/// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) copies the
+/// parameter to and from the device.
 pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {
     /// Returns the elements in memory, including padding.
     fn elems(&self) -> usize;

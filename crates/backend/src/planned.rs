@@ -169,9 +169,9 @@ pub struct ShapedShortcut {
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadThrough {
-    /// The residual that is passed is the input of this shortcut.
+    /// The shortcut whose input is passed as the residual.
     pub residual: Option<ShapedShortcut>,
-    /// The second gradient that is passed is the gradient of this shortcut's output.
+    /// The shortcut whose output's gradient is passed as the second gradient.
     pub second: Option<ShapedShortcut>,
 }
 

@@ -93,7 +93,7 @@ impl Table {
 
 // The text of a table: lines that begin with # are comments, and each other line is a row for a size.
 
-/// Start of the line that says where and how the rows were measured. It is replaced whenever rows are added.
+/// Start of the line that says where and how the rows were measured. The line is replaced whenever rows are added.
 const MEASURED: &str = "# Measured ";
 
 /// The first lines of a new table.

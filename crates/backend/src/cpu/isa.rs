@@ -55,7 +55,7 @@ impl Isa {
         self >= Self::Amx
     }
 
-    /// Returns an error that says why if products of bf16 factors are not faster than f32 products.
+    /// Returns an error with the reason if products of bf16 factors are not faster than f32 products.
     pub fn bf16(self) -> Result<(), String> {
         if self >= Self::Avx512Bf16 {
             return Ok(());

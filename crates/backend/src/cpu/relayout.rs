@@ -95,7 +95,7 @@ pub(super) fn channels_last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
 
-/// Returns the layout for an output that consists of channels of `x`.
+/// Returns the layout of an output that consists of channels of `x`. It is channels last or in blocks, like `x`.
 pub(super) fn output_layout(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
     let y = x.with_shape(shape);
     if cpu.channels_last && x.block == x.shape.c { channels_last(&y) } else { y }

@@ -37,7 +37,7 @@ pub struct PassBlocks {
     pub arrivals: CudaBuf,
     /// Nonzero if an update has produced a parameter that is not finite.
     pub not_finite: CudaBuf,
-    /// The loss scale, and its inverse for the current gradients.
+    /// The loss scale, and the inverse of the scale with which the current gradients were computed.
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,

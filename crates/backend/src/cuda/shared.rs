@@ -207,7 +207,7 @@ fn impossible(what: &str) -> Error {
 #[derive(Default)]
 pub struct NarrowParams {
     pub weights: Vec<NarrowBucket>,
-    /// Copies for networks that are not trained.
+    /// 16-bit weights of networks that are not trained.
     pub untrained: Vec<NarrowBucket>,
     /// One per bucket. Gradients that libraries write here are converted to f32.
     pub gradients: Vec<CudaBuf>,

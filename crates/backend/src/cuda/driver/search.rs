@@ -216,7 +216,7 @@ fn version_of_file(stem: &str, file: &Path) -> Option<Vec<u32>> {
 /// Returns the major CUDA version that a file of a Python package is for. It is part of the package name, such as
 /// `nvidia_cudnn_cu13`.
 pub fn cuda_of_package(stem: &str, file: &Path) -> Option<u32> {
-    // packages/nvidia/cudnn/lib/libcudnn.so.9
+    // for example packages/nvidia/cudnn/lib/libcudnn.so.9
     let packages = file.ancestors().nth(4)?;
     let prefix = format!("nvidia_{stem}_cu");
     let name = children(packages, &prefix).pop()?;

@@ -167,7 +167,7 @@ extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* d
     }
 }
 
-// A learned factor per channel of a (rows, channels) matrix.
+// Multiplies each channel of a (rows, channels) matrix by a learned factor.
 
 extern "C" __global__ void layer_scale_forward(const T* x, const float* factors, T* y, u32 rows, u32 channels) {
     u64 count = (u64)rows * channels;

@@ -281,7 +281,7 @@ fn combine(
     buffer.wait_on(&queues.codes)
 }
 
-/// Returns the runs of each tensor.
+/// Returns the range of runs of each tensor.
 fn spans(format: &CodeFormat, tensors: &[usize]) -> Vec<Span> {
     let CodeFormat::Integers(whole) = format else { return Vec::new() };
     let span = |(index, part): (usize, &CodedTensor)| {

@@ -1,5 +1,5 @@
-//! The shortcut without parameters: as a separate operation, and its sizes for a batch normalisation that reads its
-//! input directly.
+//! The parameter-free shortcut of a residual block: as a separate operation, and its sizes for a batch normalisation
+//! that reads its input directly.
 
 use std::rc::Rc;
 
