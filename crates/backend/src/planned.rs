@@ -265,7 +265,7 @@ impl Input<'_> {
 }
 
 /// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to
-/// fixed addresses, because [`Queue::repeat`](super::Queue::repeat) replays them.
+/// fixed addresses, because [`Queue::repeat`](super::Queue::repeat) replays the operations with the same addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct PassInput<'a> {
     /// One image per row.

@@ -131,7 +131,7 @@ impl Product {
         let kind = data_type(settings.precision);
         let out = if request.wide { Precision::F32 } else { settings.precision };
         let descriptor = product(settings)?;
-        // c' = b' a': the second factor comes first
+        // c^T = b^T a^T: the second factor comes first
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(b.transposed))?;
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(a.transposed))?;
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, request.epilogue.raw())?;

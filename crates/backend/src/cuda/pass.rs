@@ -313,12 +313,12 @@ impl Outbox {
         self.places[self.now].classes = classes;
     }
 
-    /// Returns the place of the last pass that began.
+    /// Returns the index of the place of the last pass that began.
     pub fn now(&self) -> usize {
         self.now
     }
 
-    /// Returns the place from which sums were read last.
+    /// Returns the index of the place from which sums were read last.
     pub fn read(&self) -> usize {
         self.read
     }

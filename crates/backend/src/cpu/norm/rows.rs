@@ -34,7 +34,7 @@ pub fn words(elems: usize) -> usize {
     elems.div_ceil(LANES * TOGETHER) * LANES
 }
 
-/// Returns the words of a group, and its bit in each of them.
+/// Returns the range of words that belong to a group, and the group's bit in each of them.
 #[inline(always)]
 fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
     let at = group / TOGETHER * LANES;

@@ -53,7 +53,7 @@ impl Finish<'_> {
     /// Writes the outputs unchanged.
     pub const PLAIN: Self = Self { bias: None, relu: false, moments: false, gradient: None };
 
-    /// Skips the samples before `first`. `to` is the layout of the outputs.
+    /// Returns the processing for outputs without the samples before `first`. `to` is the layout of the outputs.
     pub fn skip(self, to: &TensorDesc, first: usize) -> Self {
         let gradient =
             self.gradient.map(|gradient| NormGradient { x: &gradient.x[first * to.sample_elems()..], ..gradient });

@@ -77,7 +77,7 @@ impl Plan {
             let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
             Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
         };
-        // y = x w'; dw = dy' x; dx = dy w
+        // y = x w^T, dw = dy^T x, dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
         let turned = |f: Factor| Factor { transposed: true, ..f };
         let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;

@@ -227,7 +227,7 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// Returns A^T m A for all phases of a tile: pixels of the input gradient.
+/// Returns A^T m A of a tile for odd and even rows and columns: pixels of the input gradient.
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,
