@@ -105,8 +105,8 @@ impl Permutation {
         x0
     }
 
-    /// Even rounds change the high half by the low half, and odd rounds the other way. Each round is its own inverse,
-    /// so the whole is a bijection for any widths of the halves.
+    /// Even rounds xor a function of the low half into the high half, and odd rounds the other way round. Each round is
+    /// its own inverse, so all rounds together are a bijection for any widths of the halves.
     fn encrypt(&self, value: u64) -> u64 {
         let mask = |bits: u32| (1u64 << bits) - 1;
         let mut high = value >> self.low_bits;

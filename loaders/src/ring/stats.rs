@@ -26,7 +26,7 @@ pub struct LoaderStats {
     pub wait: Duration,
     /// Number of images delivered.
     pub images: u64,
-    /// Size of their records in bytes, including framing.
+    /// Size of the records of these images in bytes, including framing.
     pub bytes: u64,
     /// Number of samples that were left out because they could not be used.
     pub skipped: u64,

@@ -24,8 +24,8 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Writes RGB pixels as floats with vector instructions. Returns false without writing anything if that is not
-    /// possible. The caller must then write each row with the tables.
+    /// Writes RGB pixels as floats with vector instructions. Returns false without writing anything if a table is not
+    /// linear, if a row is too short, or if the CPU does not have AVX2. The caller must then write each row with the tables.
     pub fn paint_rgb(self, pixels: Pixels<'_>, scales: &[Scale], values: &mut [f32]) -> bool {
         let Area { height, width, above, ahead, rows } = self;
         let scale = |channel: usize| &scales[channel % scales.len()];

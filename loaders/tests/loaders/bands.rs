@@ -100,7 +100,8 @@ struct Case {
     values: Vec<f32>,
 }
 
-/// The largest distances are relative to the largest value. Values are not rounded to 8 bits and not clamped.
+/// Compares all results with torchvision's. The error is relative to the case's largest value. Values are not rounded to
+/// 8 bits and not clamped.
 #[test]
 fn torchvision_on_float_tensors() {
     let golden: Golden = serde_json::from_str(include_str!("../golden/bands.json")).unwrap();

@@ -1,3 +1,5 @@
+//! Transforms that mirror an image.
+
 use std::fmt;
 
 use crate::random::Draws;
