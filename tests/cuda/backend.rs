@@ -196,7 +196,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
-    // computed on the host, in NCHW
+    // the expected images, computed on the host in NCHW
     let mut want = vec![0.0; n * shape.elems()];
     for (i, &byte) in pixels.iter().enumerate() {
         let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);

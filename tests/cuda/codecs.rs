@@ -220,7 +220,7 @@ fn codes_that_a_group_adds_are_those_of_the_host() {
             assert_eq!(coder.scales(key.step).unwrap(), scales, "{what}");
         }
     }
-    // a tensor whose scale is not finite becomes NaN, and no other one
+    // only the tensors whose scale is not finite become NaN
     let mut values = [gradients(0, 0)];
     values[0][6_401] = f32::INFINITY;
     values[0][19_998] = f32::NAN;

@@ -67,8 +67,8 @@ impl NewFile {
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns a path for libraries that open files by name. It refers to the open file itself, so nobody can replace
-    /// it. Without `/proc`, it is the temporary name.
+    /// Returns a path for libraries that open files by name. It refers to the open file itself, so other users cannot
+    /// replace the file. Without `/proc`, it is the temporary name.
     pub fn name(&self) -> PathBuf {
         let open = self.file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
         open.filter(|path| path.exists()).unwrap_or_else(|| self.temporary.clone())

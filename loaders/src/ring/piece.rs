@@ -69,7 +69,7 @@ impl<T> Part<T> {
     ///
     /// # Safety
     ///
-    /// The buffer must not have moved, and nobody else may use these values at the same time.
+    /// The buffer must not have moved, and no other thread may use these values at the same time.
     unsafe fn as_mut(&mut self) -> &mut [T] {
         // SAFETY: the range is inside the buffer, which the caller keeps alive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
