@@ -10,8 +10,8 @@ use support::program::{self, events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
-/// Batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3 images instead of
-/// 8.
+/// A recipe with batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3
+/// images instead of 8.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -213,7 +213,7 @@ fn the_host_is_ahead_of_gpus_that_sum() {
     let record = |out: &str, ranks: usize, more: &[&str]| {
         let path = setting.out(&format!("{out} trace"));
         let variables = [("TRIREME_EMULATED_DEVICES", "2"), ("TRIREME_EMULATED_TRACE", path.as_str())];
-        // the host reads the norm of the gradients later
+        // clipping needs the norm of the gradients, but the host reads it only after it has enqueued the next step
         let same =
             ["--max-steps", "5", "--set", "reduce.codec=float", "--set", "optimizer.clip_norm=0.5", "--threads", "1"];
         gpu::train(&setting, out, ranks, &[&same[..], more].concat(), &variables).succeeded();

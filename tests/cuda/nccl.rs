@@ -98,7 +98,8 @@ fn codes_that_nccl_adds_are_those_that_mpi_adds() {
     }
 }
 
-/// The host sees the infinite gradient only when it reads the step. The message is the same as for sums on the host.
+/// The host detects the infinite gradient only when it reads the results of the step. The message is the same as for sums
+/// on the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {

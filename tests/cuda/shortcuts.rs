@@ -47,7 +47,7 @@ fn block(net: &mut NetSpec, x: Id, width: usize, apart: bool) -> Id {
 }
 
 struct Ran {
-    /// Bits of all gradients after a few passes, and of the scores with running statistics.
+    /// For each pass, the bits of all gradients, followed by the bits of the scores in evaluation.
     bits: Vec<u32>,
     /// The implementation of each shortcut.
     shortcuts: Vec<String>,

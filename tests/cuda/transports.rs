@@ -154,8 +154,8 @@ fn liar() -> (&'static str, String) {
     ("LD_PRELOAD", library.display().to_string())
 }
 
-/// The trial of the false claim kills the program with a signal. The file that it leaves in the output folder prevents
-/// a second trial.
+/// When the program tests the false claim, a signal kills it. The file that it leaves in the output folder prevents a
+/// second test.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {

@@ -38,7 +38,7 @@ fn families() -> Vec<NetSpec> {
     small.into_iter().chain(large.map(|(name, size)| network(name, size))).collect()
 }
 
-/// The memory as a list of places with the values in them.
+/// The simulated contents of the memory: ranges, each with the number of the value that is stored there.
 #[derive(Default)]
 struct MemoryContents(Vec<(Range<usize>, usize)>);
 

@@ -17,8 +17,8 @@ const FULL: Shape = Shape::image(3, 16, 14);
 /// With the smallest size, the last convolution sees 2 x 2 pixels.
 const SIZES: [Shape; 3] = [Shape::image(3, 12, 10), FULL, Shape::image(3, 8, 7)];
 
-/// Convolutions with different fast implementations, with and without groups, a norm, a pool, and a global pool at the
-/// end.
+/// Returns a network of convolutions with different fast implementations, with and without groups, a norm, a pool, and a
+/// global pool at the end.
 fn net(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("sizes", input);
     let x = net.add("c1", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), net.image());

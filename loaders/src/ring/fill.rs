@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
 struct SampleKey {
     index: usize,
     id: u64,
-    /// Together with the epoch, the key of the random draws.
+    /// The key of the random draws, together with `epoch`.
     key: u64,
     epoch: u32,
 }

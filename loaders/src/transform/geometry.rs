@@ -43,7 +43,7 @@ pub(super) struct VisiblePart {
 }
 
 impl Geometry {
-    /// Shows the whole image of shape `spec`.
+    /// Creates the geometry that shows a whole image of shape `spec` without changes.
     pub fn new(spec: ImageSpec) -> Self {
         let whole = Window::whole(spec.height, spec.width);
         Self {

@@ -341,7 +341,7 @@ pub(super) const FEWEST: usize = LOAD.div_ceil(3);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pixels<'a> {
-    /// From the first pixel of the first row to the last pixel of the last row.
+    /// The bytes from the first pixel of the first row to the last pixel of the last row.
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
@@ -361,7 +361,7 @@ pub(super) fn is_supported() -> bool {
 
 /// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
 pub(super) struct Target<'a> {
-    /// From the first written value to the last.
+    /// The part of a plane from the first value that is written to the last.
     pub values: &'a mut [f32],
     pub width: usize,
     pub padding: f32,

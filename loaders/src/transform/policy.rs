@@ -201,7 +201,7 @@ fn translate(image: &mut ByteImage, by: (f64, f64), sampling: Sampling) {
 // AutoAugment's policies (Cubuk et al. 2018), learned on ImageNet, CIFAR-10 and SVHN. Each has 25 pairs of operations.
 // Each operation has a probability and the number of one of ten magnitudes (0 if it has no magnitude).
 
-/// For each image, one of these pairs is drawn.
+/// The pairs of operations of a policy. One pair is drawn for each image.
 pub(in crate::transform) type Policy = [[Step; 2]; 25];
 
 /// An operation that is applied with a given probability.

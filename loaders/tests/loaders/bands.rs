@@ -314,7 +314,7 @@ fn a_rotation_by_nothing_rounds_resized_bytes() {
     }
 }
 
-/// A 16-bit grey image does not become RGB, because its bytes are not values.
+/// Only 8-bit grey images become RGB. A 16-bit grey image is refused.
 #[test]
 fn only_bytes_become_rgb() {
     let (grey, rgb) = (ImageSpec::new(4, 4, 1), ImageSpec::new(4, 4, 3));

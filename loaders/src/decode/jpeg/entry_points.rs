@@ -45,7 +45,7 @@ pub(super) struct EntryPoints {
     pub step: usize,
     /// Number of entry points per row.
     columns: usize,
-    /// The last point is the end of the data.
+    /// All entry points, row by row, followed by the position of the end of the data.
     points: Vec<Point>,
 }
 

@@ -141,7 +141,7 @@ impl<'a> MarkerReader<'a> {
 #[derive(Clone, Copy, Default)]
 struct Component {
     id: u8,
-    /// Its sampling factors. The finest component has the largest.
+    /// Horizontal sampling factor. The components with the highest resolution have the largest factors.
     across: u64,
     down: u64,
     /// For each coefficient, the bits that no scan has sent yet.

@@ -314,8 +314,8 @@ mod tests {
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
-        // With the weakest magnitudes, posterize to 4 bits produces 96, and the other operations do not change such an
-        // image.
+        // With the weakest magnitudes, posterize to 4 bits turns 100 into 96. The other operations do not change an image with
+        // equal pixels.
         assert!((1..60).contains(&moved), "{moved}");
     }
 }
@@ -352,7 +352,7 @@ mod dirichlet_tests {
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12 && shares.iter().all(|share| *share >= 0.0));
             sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
         }
-        // Expected: 2000 +- 23.
+        // Each sum is expected to be 2000, with a standard deviation of 23.
         assert!(sums.iter().all(|sum| (1880.0..2120.0).contains(sum)), "{sums:?}");
     }
 }
