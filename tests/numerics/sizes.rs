@@ -100,7 +100,7 @@ fn check_net<B: Backend, R: Backend>(
         all.add_size(size, ROWS).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     let before = passes(&mut all, FULL, ROWS);
-    // alternate between sizes, so that a device records and replays each
+    // alternate between sizes, so that a device records and replays the passes of each size
     for (turn, size) in sizes.into_iter().cycle().take(4 * sizes.len()).enumerate() {
         all.set_size(size).unwrap();
         assert_eq!(all.input(), size);

@@ -18,7 +18,7 @@ use crate::transform::{Pipeline, Scratch};
 #[derive(Default)]
 pub(crate) struct ThreadState {
     scratch: Scratch,
-    /// The current record, if its shard is mapped.
+    /// Buffer for a copy of the current record, which is needed if the shard is mapped.
     record: Vec<u8>,
     held: HeldShards,
     tally: Tally,

@@ -36,9 +36,10 @@ pub(super) struct Resize {
 pub(super) struct VisiblePart {
     /// In the coordinates of [`Geometry::window`].
     pub window: Window,
-    /// Number of padding rows above it in the output.
+    /// Number of padding rows above this part in the output.
     pub above: usize,
-    /// Number of padding columns to its left in the output. If flipped, these are on the right in the stored image.
+    /// Number of padding columns to the left of this part in the output. If flipped, these are on the right in the
+    /// stored image.
     pub ahead: usize,
 }
 

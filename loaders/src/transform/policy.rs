@@ -20,7 +20,7 @@ pub(in crate::transform) enum Magnitudes {
     OfWidth(f64),
     /// From 0 to this fraction of the image's height, with either sign.
     OfHeight(f64),
-    /// Number of bits: starts at the first number and decreases by the second number in total.
+    /// A number of bits. The weakest magnitude is the first number, and the strongest is less by the second number.
     Bits(f32, f64),
     /// A threshold that falls from 1 to 0.
     Threshold,
