@@ -65,9 +65,11 @@ impl Excerpts {
         &self.file
     }
 
-    /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it. Returns
-    /// `None` if the excerpt would start at the first row and have all columns, if the entry points do not match the
-    /// file, or if the file's Huffman tables do not have the codes for the leading MCUs.
+    /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it.
+    ///
+    /// Returns `None` if the excerpt would start at the first row and have all columns, if the image is only one MCU wide,
+    /// or if the entry points do not match the file. Also returns `None` if the file's Huffman tables do not have the codes
+    /// for the leading MCUs, or if the excerpt would need too many of them or be too wide.
     pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Bounds) -> Option<ExcerptPosition> {
         let image = SequentialJpeg::parse(file, &mut self.file)?;
         let (across, down) = image.mcus();
