@@ -143,7 +143,7 @@ pub enum RecordFault {
     /// The file ends before the record does.
     #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
     Truncated {
-        /// Number of bytes of the record, as far as is known.
+        /// Size of the record in bytes, or the size of an empty record if the file ends within the header.
         need: u64,
         /// Number of bytes from the record's start to the end of the file.
         have: u64,

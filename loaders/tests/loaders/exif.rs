@@ -1,4 +1,5 @@
-//! EXIF orientation: whole images and parts are turned accordingly, unless the list begins with `ignore_exif`.
+//! Whole images and parts of images are turned as the EXIF orientation says, unless the list of transforms begins with
+//! `ignore_exif`.
 
 use crate::common::{self, TestData, transform_problem};
 use loaders::decode::{Decoder, decode, spec};

@@ -188,7 +188,8 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
 }
 
-// Reads an image's WordNet id. TensorFlow's ImageNet scripts use it to distinguish classes with equal names.
+// The key of the WordNet id of an image's class. TensorFlow's ImageNet scripts write it to distinguish classes with equal
+// names.
 
 const SYNSET: &[u8] = b"image/class/synset";
 

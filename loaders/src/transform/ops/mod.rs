@@ -24,7 +24,7 @@ use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers, Texts};
 use crate::transform::op::{Build, BuildResult, Context};
 
-/// Name, usage in a recipe, and the function that builds it.
+/// For each transform: its name, its usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
     (
         "affine",

@@ -258,7 +258,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
         rows += i64::from(uniform.below((highest - rows + 1) as u32));
     }
     let mut columns = beside(rows);
-    // Rounding may have left the allowed range of areas by one row.
+    // Because of rounding, the area may be outside of the allowed range. One row less or more corrects this.
     if ((rows * columns) as f32) < least {
         rows += 1;
         columns = beside(rows);
