@@ -24,7 +24,7 @@ pub(super) struct ConvertedDataset {
     pub manifest: Manifest,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
-    /// A message per ignored file property.
+    /// Messages about properties of TIFF files that the conversion ignored, such as further pages.
     pub notes: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use loaders::guarded_with;
 use crate::error::Error;
 use crate::pool;
 
-/// The highest number of shards that are closed together. Their files stay open until then.
+/// The highest number of complete shards that wait to be synced together. Their files stay open while they wait.
 const MAX_CLOSED_TOGETHER: usize = 24;
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);

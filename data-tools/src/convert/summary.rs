@@ -28,7 +28,7 @@ pub struct ConvertSummary {
     pub manifest: Manifest,
     /// Total size of the shards in bytes.
     pub bytes: u64,
-    /// The requested number of shards, if there were too few samples for it.
+    /// The requested number of shards if `train` has fewer samples and therefore fewer shards, otherwise `None`.
     pub fewer_shards_than: Option<usize>,
     /// Number of finished shards kept from an earlier attempt.
     pub resumed: usize,
@@ -125,7 +125,7 @@ impl ConvertSummary {
     }
 }
 
-/// Statistics for a set of samples. Merges are exact except for float values, so they follow the sample order.
+/// Statistics for a set of samples. Merging is exact except for float values, so statistics are merged in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
@@ -183,7 +183,7 @@ impl SampleStats {
         Ok(())
     }
 
-    /// Returns a message per ignored file property.
+    /// Returns messages about TIFF pages and nodata values that were ignored.
     pub(super) fn notes(&self) -> Vec<String> {
         let files = |count: u64| text::plural(count, "TIFF file");
         let pages = (self.more_pages > 0).then(|| {

@@ -172,8 +172,9 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// Returns the error for the first unusable sample, unless such samples are skipped. If an image changes later, the
-    /// mean changes too, and finished shards would contain a different value.
+    /// Returns an error if no image can be used or a band has no data. Also returns the error for the first unusable
+    /// sample, unless such samples are skipped: repairing it later would change the mean, and finished shards would
+    /// contain the old value.
     pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
             self.fill = Some(self.measure_fill(source, target, options)?);

@@ -368,10 +368,10 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Returns the lists as an object, for `--json`.
+/// Returns the description and statistics of the bands as a JSON object, for `--json`.
 pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
     let percentiles: &BTreeMap<String, Vec<f64>> = &bands.percentiles;
-    // NaN is a text.
+    // Taken from the serialized form, which writes a NaN nodata value as a string.
     let stored = serde_json::to_value(bands).unwrap_or_default();
     serde_json::json!({
         "dtype": bands.dtype.name(),

@@ -169,10 +169,10 @@ const YCBCR: u16 = 6;
 const LAB: u16 = 8;
 const ICC_LAB: u16 = 9;
 const ITU_LAB: u16 = 10;
-/// Values that mark the fourth band as opacity.
+/// Values of the ExtraSamples tag that mark an extra band as opacity.
 const ALPHA: [u16; 2] = [1, 2];
 
-/// Rejects unsupported variants. Also rejects extra bands unless `may_lose` allows dropping them.
+/// Rejects TIFF variants that cannot be decoded. Also rejects extra bands unless `may_lose` allows dropping them.
 pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     // Files that cannot be opened are reported when they are decoded.
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };

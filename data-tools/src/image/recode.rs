@@ -89,7 +89,8 @@ impl<'a> Recoder<'a> {
     }
 
     /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
-    /// points. In RAW samples and files of bands, only bands are selected. Grey files are recorded as RGB.
+    /// points. Samples that are already RAW and files with raw images keep their values, apart from bands that are not
+    /// selected. Grey files are recorded as RGB.
     ///
     /// # Errors
     ///

@@ -153,7 +153,7 @@ impl Stats {
         manifest.bands.clone_from(&self.bands);
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
-        // The new values were not measured on any other split.
+        // The new mean was measured on this split only, so the other splits have no number of measured images.
         for (name, split) in &mut manifest.splits {
             split.measured = Some(self.count).filter(|&count| *name == self.split && count < split.count);
         }

@@ -31,7 +31,7 @@ const CURE: &str = "paths are relative to the table's folder";
 
 fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     match src.try_exists() {
-        // Special files are rejected when they are opened.
+        // Special files such as FIFOs pass this check. They are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("SRC is a folder; {HINT}") });

@@ -13,7 +13,7 @@ use std::process;
 /// Memory limit for reading a source, in addition to four times its size.
 const MEMORY: u64 = 32 << 20;
 
-/// Writes the bytes to a temporary file. The fuzzing script puts that folder into memory.
+/// Writes the bytes to a file in the folder for temporary files, which the fuzzing script puts on a RAM disk.
 fn file(bytes: &[u8]) -> Option<PathBuf> {
     let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
     fs::write(&path, bytes).ok()?;

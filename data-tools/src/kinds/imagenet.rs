@@ -232,7 +232,7 @@ impl Source for ImageNet {
     }
 
     fn fingerprint(&self) -> Option<u32> {
-        // Adding or removing boxes changes the records.
+        // Adding or removing the archives with boxes changes the records.
         let boxes = |crc| crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
         self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
     }

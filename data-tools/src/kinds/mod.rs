@@ -77,8 +77,8 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
-/// Returns true if every folder in a source of this kind is significant, so that the output must not be written into
-/// the source.
+/// Returns true if a source of this kind treats every folder in it as a class or split. The output must then not be
+/// inside the source.
 pub fn reads_folders(kind: &str) -> bool {
     kind == "folder"
 }

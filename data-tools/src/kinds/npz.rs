@@ -34,19 +34,20 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of compressed HDF5 values that are read together. The reading process can keep 64 MiB of decompressed values.
+/// Number of values in the compressed HDF5 chunks over which samples are shuffled together. These chunks fit in the 64 MiB
+/// cache of the process that reads HDF5 files.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
 const LABELS: &[&str] = &["y", "label", "labels", "target", "targets", "arr_1"];
 
-/// Images and labels of a split.
+/// The usable images and the labels of a split.
 struct Part {
     images: Array,
     stored: StoredType,
     axes: Axes,
     labels: Vec<u32>,
-    /// Each image's index in the array.
+    /// The index of each usable image in the array.
     numbers: Vec<u64>,
 }
 
@@ -59,7 +60,7 @@ struct Npz {
     skipped: Vec<String>,
 }
 
-/// A split's images and labels.
+/// The arrays found for a split.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,

@@ -80,8 +80,8 @@ fn an_output_that_cannot_be_made() {
     assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " files");
 }
 
-/// The next conversion would take the output for a class. This does not matter for kinds that read files with fixed
-/// names.
+/// An output inside the source is rejected, because the next conversion would take it for a class. Kinds that read only
+/// files with fixed names accept such an output.
 #[test]
 fn an_output_in_the_folder_that_is_read() {
     let temp = Temp::new();

@@ -336,7 +336,7 @@ fn bytes_without_data_are_masked() {
         &["value 0", "convert the images again"],
     );
 
-    // Commands that measure again do not know the missing pixels.
+    // Commands that measure the pixels again cannot tell missing values from real ones.
     let copy = ReshapeOptions { shards: 1, jobs: 1, progress: false, ..ReshapeOptions::default() };
     let [out, photos, both] = ["out", "photos", "both"].map(|name| temp.path(name));
     let copied = reshard(&out, &temp.path("copy"), false, &copy).unwrap();

@@ -241,8 +241,8 @@ fn classes_that_cannot_be() {
     refused(&["more than 32 levels"]);
 }
 
-/// Images next to the class folders would be missing from the data set. An archive there is probably where the folders
-/// came from.
+/// Images next to the class folders are an error, because they would be missing from the data set. A ZIP archive there is
+/// only noted: the folders were probably unpacked from it.
 #[test]
 fn images_beside_the_folders() {
     let temp = Temp::new();

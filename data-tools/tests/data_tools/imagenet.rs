@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use support::mentions;
 
-/// Number, WordNet id and words, sorted by number. The ids have a different order. The last synset has children.
+/// Number, WordNet id, words and number of children of each synset, sorted by number. Sorting by id gives another order.
 const SYNSETS: [(f64, &str, &str, f64); 5] = [
     (1.0, "n02119789", "kit fox, Vulpes macrotis", 0.0),
     (2.0, "n02100735", "English setter", 0.0),

@@ -245,7 +245,7 @@ fn classes_that_only_the_test_split_has() {
     let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
-    // Even if a list contains the class.
+    // This is an error even if a list contains the class.
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
     refused("csv", &src, &listing(temp.path("list.txt")), &["line 4: label `z`", "no image"]);
     let tars = temp.path("tars");

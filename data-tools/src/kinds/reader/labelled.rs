@@ -126,8 +126,8 @@ impl List<'_> {
     /// Returns an error if the messages use more memory than the limits allow.
     pub(crate) fn check_lines(&self, lines: &mut Lines, on_bad: OnBad) -> Result<CheckedList, Error> {
         let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), BadLines::new(on_bad), 0, 0);
-        // `images` has the first line with the same image for each line. `firsts` has the first usable line of each
-        // image.
+        // `images` maps each line to the first line with the same image, and `firsts` maps that line to the first usable
+        // line with the image.
         let images = first_of_image(lines);
         let mut firsts = vec![NONE; images.len()];
         let mut known = BTreeMap::new();
@@ -149,8 +149,8 @@ impl List<'_> {
                 }
                 Err(what) => what,
             };
-            // This line should have contained all labels of its image, so later lines of the image are compared with
-            // it.
+            // With several labels per image, the first line of an image must list all of them. So later lines of the same
+            // image are reported as repetitions even if the first line is unusable.
             if self.several && *first == NONE {
                 *first = at as u32;
             }
