@@ -21,7 +21,7 @@ struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// Returns true if the call comes from our code or a library that we use, and not from one of MPI's own threads.
+    /// Returns true if the caller is the main thread, trireme or a library that trireme loads, and not a thread of MPI.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
         self.thread == self.process
@@ -38,7 +38,8 @@ fn accesses(log: &str) -> Vec<EnvironmentAccess> {
     fs::read_to_string(log).unwrap().lines().map(access).collect()
 }
 
-/// Returns what other threads read while MPI starts, over all processes, and how many changes there were in that time.
+/// Returns each access to an environment variable by other threads while MPI starts, in all processes, and the number of
+/// changes by any thread in that time.
 fn read_meanwhile(accesses: &[EnvironmentAccess]) -> (Vec<String>, usize) {
     let (mut found, mut changes) = (Vec::new(), 0);
     for (at, begin) in accesses.iter().enumerate().filter(|(_, access)| access.what == "start") {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::sources::{Source, all};
 
-/// Each crate and the crates of this workspace that it may depend on. Cargo enforces the rest.
+/// Each crate and the crates of this workspace that its Cargo.toml must list as dependencies.
 const CRATES: &[(&str, &[&str])] = &[
     ("crates/base", &[]),
     ("loaders", &["base"]),

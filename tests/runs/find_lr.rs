@@ -1,5 +1,5 @@
-//! `trireme train --find-lr` tries the same rates with the same losses on any number of ranks and does not touch the
-//! run's folder.
+//! `trireme train --find-lr` tries the same learning rates and gets the same losses on any number of ranks. It does not
+//! touch the run's folder.
 
 use std::fs;
 use std::path::Path;

@@ -242,7 +242,7 @@ fn scores_that_are_not_finite_are_no_success() {
     ended.failed(1, &["a.png", "scores", "not finite"]);
 }
 
-/// A run notices if the file system hangs while a rank accesses this file, during any operation.
+/// A run notices if the file system hangs while a rank opens or syncs one of these files.
 #[test]
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -198,7 +198,7 @@ fn missing_parts_of_a_log_are_reported() {
         }
     }
     fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();
-    // a truncated evaluation.json, too
+    // the page also reports a truncated evaluation.json
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();

@@ -1,5 +1,5 @@
-//! Mixup and CutMix with the real binary: the same bits on any number of ranks and after a stop in the middle of an
-//! epoch, the loss of mixed labels, and invalid settings.
+//! Mixup and CutMix with the real binary: bit-identical results on any number of ranks and after a stop in the middle of
+//! an epoch, the loss of mixed labels, and invalid settings.
 
 use std::fs;
 

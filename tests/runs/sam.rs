@@ -1,5 +1,5 @@
-//! Sharpness-aware minimisation (SAM): one step compared with the same step made of plain steps, and equal bits on any
-//! number of ranks and after a stop.
+//! Sharpness-aware minimisation (SAM): a step equals the same step made of plain training steps, and results are
+//! bit-identical on any number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// The norm of the climb.
+/// `optimizer.sam_rho`: the length of the step towards a higher loss.
 const RHO: f64 = 0.5;
 
 fn model(out: &str) -> ModelFile {

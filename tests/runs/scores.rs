@@ -103,7 +103,7 @@ fn the_best_by_any_score_is_kept_and_found() {
     run(0, &["eval", &out, "--best"]).failed(1, &["--best", "has no checkpoints"]);
 }
 
-/// Which epochs are evaluated, on how many images, and the evaluation of averages.
+/// Tests which epochs are evaluated, on how many images, and whether the averages are evaluated, too.
 #[test]
 fn scorings_follow_the_eval_settings() {
     let setting = setting();

@@ -56,7 +56,7 @@ fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
         assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
-    // in the middle of a size, at the end of one, and in the last
+    // stops within a size, at the end of a size, and within the last size
     for stop in ["3", "5", "8", "15", "17"] {
         let out = format!("stop-{stop}");
         let parts = setting.trained(&out, 2, &["--max-steps", stop]);

@@ -88,7 +88,7 @@ pub struct Device {
     pub stamps: Vec<Instant>,
     /// True if an update has produced a parameter that is not finite.
     pub broken: bool,
-    /// Pictures, height, width.
+    /// The images that the device keeps during a run, and their height and width.
     pub kept: (Vec<u8>, usize, usize),
     /// The message of the first operation that failed.
     failed: Option<String>,
@@ -171,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// From now on, operations are recorded instead of executed.
+    /// Starts a recording: until [`Queues::recorded`], operations are recorded instead of executed.
     pub fn record(&self) {
         *self.tape.borrow_mut() = Some(Vec::new());
     }
