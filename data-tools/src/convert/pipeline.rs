@@ -248,7 +248,7 @@ impl<W: Work> Default for ShardQueue<W> {
 
 impl<W: Work> ShardQueue<W> {
     /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
-    /// the shard after its last chunk.
+    /// the shard when its last chunk has been appended.
     fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
         let mut waiting = lock(&self.waiting);
         waiting.chunks.insert(prepared.number, prepared);

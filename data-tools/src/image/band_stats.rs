@@ -150,7 +150,7 @@ impl BandStats {
     ///
     /// # Errors
     ///
-    /// Returns a band that has no values, counted from 1.
+    /// Returns the number of a band that has no values, counted from 1.
     pub fn means(&self) -> Result<Vec<f64>, usize> {
         let mean = |(number, band): (usize, &Band)| Ok(band.measured(self.dtype).ok_or(number + 1)?.mean);
         self.bands.iter().enumerate().map(mean).collect()
@@ -161,7 +161,7 @@ impl BandStats {
     ///
     /// # Errors
     ///
-    /// Returns a band that has no values, counted from 1.
+    /// Returns the number of a band that has no values, counted from 1.
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;

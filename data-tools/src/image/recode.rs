@@ -360,7 +360,7 @@ fn reduction(stored: Size, wanted: Option<Size>) -> u32 {
     [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
-/// The casts cannot overflow: `loaders` limits the number of pixels.
+/// Sets the size of a sample. The casts cannot overflow, because `loaders` limits the number of pixels.
 fn set_size(sample: &mut Sample, size: Size) {
     (sample.height, sample.width) = (size.height as u32, size.width as u32);
 }

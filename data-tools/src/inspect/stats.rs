@@ -366,7 +366,7 @@ impl Measurement {
         Ok(())
     }
 
-    /// Adds the statistics of another shard. The error says how their images differ.
+    /// Adds the statistics of another shard. Returns a message if its images have a different number of channels.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
         self.grey.merge(&other.grey)?;
         self.colour.merge(&other.colour)?;

@@ -26,7 +26,7 @@ type Opened = Result<Box<dyn Source>, Error>;
 enum Open {
     /// A published data set with fixed images, classes and splits.
     Fixed(fn(&Path, &ConvertOptions) -> Opened),
-    /// A source of pixels with fixed images. The user may name its classes and splits.
+    /// A source of pixel arrays. Options may name its classes and splits, but not change its images.
     Pixels(fn(&Path, &ConvertOptions) -> Opened),
     /// TFRecords, which are copied unchanged, shard by shard.
     Records,

@@ -179,8 +179,8 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the data set part and the kind. The flag is true for images and false for labels. The part is `train` if the
-/// name has no other word.
+/// Splits an array name into the split and the content: true for images, false for labels. The split is `train` if the
+/// name has no other word. Returns `None` if the array has neither images nor labels.
 fn classify_array(array: &Array) -> Option<(String, bool)> {
     let (rest, part): (Vec<&str>, Vec<&str>) =
         words(&array.name).into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
@@ -188,7 +188,7 @@ fn classify_array(array: &Array) -> Option<(String, bool)> {
     let is_images = is_in(IMAGES, word);
     let part = part.join("_");
     let is_known = part.is_empty() || splits::mentions_split(&part);
-    // Arrays with other names must have the shape of images or single labels.
+    // An array with an unknown word in its name only counts if it has the shape of images, or of one label per image.
     let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
     (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
 }

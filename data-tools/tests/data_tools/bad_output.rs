@@ -18,7 +18,7 @@ fn failed(temp: &Temp, out: &Path, options: &ConvertOptions) -> Error {
     convert("mnist", &source(temp), out, options).unwrap_err()
 }
 
-/// Asserts that `out` is taken, and that the message describes it with `expected`.
+/// Asserts that the error says that `out` already exists, and that it describes the existing output with `expected`.
 #[track_caller]
 fn assert_taken(error: &Error, out: &Path, expected: &str) {
     assert!(

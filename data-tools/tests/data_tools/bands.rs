@@ -322,7 +322,7 @@ fn bytes_without_data_are_masked() {
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &masked).unwrap();
     let manifest = made.manifest;
     assert_eq!((manifest.version, manifest.bands.nodata, made.notes.len()), (1, Some(0.0), 0));
-    // The values are 1, 3, 5, then 10, 20, 60, then 100, 100, 250.
+    // Without missing data, the bands have the values 1, 3, 5, then 10, 20, 60, then 100, 100, 250.
     assert_eq!(manifest.mean, [3.0 / 255.0, 30.0 / 255.0, 150.0 / 255.0]);
     let deviation = [(8.0f64 / 3.0).sqrt(), (1400.0f64 / 3.0).sqrt(), 5000f64.sqrt()];
     assert!(manifest.std.iter().zip(deviation).all(|(found, std)| (found - std / 255.0).abs() < 1e-12));

@@ -192,7 +192,7 @@ fn a_png_with_a_large_profile() {
         let mut crc = flate2::Crc::new();
         crc.update(&body);
         let chunk = [&(body.len() as u32 - 4).to_be_bytes(), &body[..], &crc.sum().to_be_bytes()].concat();
-        // After the header.
+        // The chunk follows the PNG header.
         write(&dir.join("a/x.png"), &[&file[..33], &chunk, &file[33..]].concat());
     });
 }

@@ -227,6 +227,6 @@ fn strips_that_share_bytes_count_each_time() {
         let at = file.windows(before.len()).position(|part| part == before).unwrap();
         file[at..at + after.len()].copy_from_slice(&after);
     }
-    // Six hundred million bytes to read.
+    // The 3,000 strips share the same 200,000 bytes, so 600 million bytes would be read.
     mentions(one("x.tif", &file, &RawOptions::default()).unwrap_err(), &["limit"]);
 }

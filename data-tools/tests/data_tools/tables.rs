@@ -74,7 +74,7 @@ fn bad_tables_are_named() {
     mentions(&error, &["trireme data split"]);
 }
 
-/// No changed byte and no truncation may cause a panic. Most of them are detected.
+/// A changed byte or a truncation must not cause a panic. Most of them are detected as errors.
 #[test]
 fn damaged_tables_and_records_are_errors() {
     let temp = Temp::new();
