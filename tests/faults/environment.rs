@@ -65,7 +65,7 @@ fn build_shim(folder: &Path) -> String {
 }
 
 #[test]
-fn nobody_reads_the_environment_while_mpi_starts() {
+fn no_thread_reads_the_environment_while_mpi_starts() {
     let (setting, _images) = SmallRun::new();
     let library = build_shim(setting.folder.path());
     for (ranks, more) in

@@ -147,7 +147,7 @@ impl Fault {
 
 #[test]
 #[ignore = "minutes: make test-faults"]
-fn the_sweep() {
+fn every_fault_ends_a_run_that_can_resume() {
     use Fault::*;
     let early = [0, 100, 200, 350, 600, 1000].into_iter().flat_map(|ms| [KillAfter(0, ms), KillAfter(1, ms)]);
     let killed = [Kill(0), Kill(1), Kill(2), KillWriting, KillWriting, KillWriting, Stop(0), Stop(2), InterruptTwice];

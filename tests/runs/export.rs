@@ -43,7 +43,7 @@ fn every_format_is_written_and_equal_models_are_equal_bytes() {
 }
 
 #[test]
-fn weights_of_safetensors_are_those_of_the_model() {
+fn safetensors_weights_match_the_model() {
     let (setting, folder) = model(&[]);
     let out = folder.at("net.safetensors");
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();

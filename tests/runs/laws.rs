@@ -203,7 +203,7 @@ fn workers_may_be_divided_unevenly() {
 /// Without batch normalisation, a step's gradient does not depend on how its batch is divided. Compares two workers on
 /// two ranks with one worker that has the whole batch.
 #[test]
-fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
+fn gradients_of_two_ranks_match_one_rank_with_double_batch() {
     let plain = LENET.replace("momentum = 0.9", "momentum = 0.0").replace("weight_decay = 1e-4", "weight_decay = 0.0");
     let recipe = plain.replace("batch = 8", "batch = 16");
     let setting = Setting::new(&recipe, DIGITS, [64, 8]);

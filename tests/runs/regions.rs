@@ -59,7 +59,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
 /// In bf16, tensors between convolutions and batch norms take half the bytes that they take in f32. The test turns AMX off,
 /// because with AMX convolutions read and write f32 tensors.
 #[test]
-fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
+fn bytes_of_a_layer_match_its_tensors_in_memory() {
     if let Err(why) = Cpu::bf16() {
         return support::skip(&why.to_string());
     }

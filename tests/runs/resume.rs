@@ -177,7 +177,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
 }
 
 #[test]
-fn steps_keep_and_the_best() {
+fn checkpoints_are_kept_by_step_count_and_best_score() {
     let setting = plain();
     let more = ["--set", "checkpoint.every=2 steps", "--set", "checkpoint.keep=2"];
     setting.train("out", 0, &more).succeeded();

@@ -188,7 +188,7 @@ fn reductions_are_compared_with_plain_ones_for_every_codec() {
 }
 
 #[test]
-fn settings_that_never_act_are_warned_of() {
+fn settings_without_effect_cause_a_warning() {
     let setting = setting();
     let set = ["schedule.kind=step", "schedule.milestones=[82, 123]", "batch=32"].map(|key| ["--set", key]).concat();
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {

@@ -77,7 +77,7 @@ fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
 
 /// Each size gives the same images as a run with only this size.
 #[test]
-fn the_images_are_those_of_the_size() {
+fn images_match_a_run_of_that_size() {
     let setting = setting();
     let steps = ["--max-steps", "3"];
     let grows = setting.trained("grows", 0, &steps);

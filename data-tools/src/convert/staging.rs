@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_never_mix() {
+    fn two_temporary_folders_never_mix() {
         let out = scratch("race");
         let (first, second) = (Staging::new(&out).unwrap(), Staging::new(&out).unwrap());
         assert_ne!(first.dir(), second.dir());

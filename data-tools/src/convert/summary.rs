@@ -310,7 +310,7 @@ mod spent_tests {
     }
 
     #[test]
-    fn what_some_samples_took_stands_for_all() {
+    fn measured_times_are_scaled_to_the_whole_time() {
         let ms = Duration::from_millis;
         let some = ThreadTimes { reading: ms(1), decoding: ms(3), writing: ms(4), syncing: ms(5) };
         let all = some.extended_to(ms(80));

@@ -231,7 +231,7 @@ fn progressive(side: u16) -> Vec<u8> {
 /// Raised limits apply: a source beyond the default limits is converted, but an image that training could not decode is
 /// rejected.
 #[test]
-fn raised_limits_are_raised() {
+fn raised_limits_apply() {
     let temp = Temp::new();
     write(&temp.path("src/a/x.png"), &png(300, 300, 1));
     let with = |limits: Limits, resize: Option<u32>| {

@@ -71,7 +71,7 @@ fn a_table_with_a_column_of_labels() {
 
 /// A `labels` column with one label per row gives the same records as a `label` column. Only `dataset.json` differs.
 #[test]
-fn one_label_stays_as_it_was() {
+fn a_labels_column_with_one_label_gives_the_same_records() {
     let temp = Temp::new();
     let src = pictures(&temp, &["a.png", "b.png"]);
     for (column, out) in [("label", "one"), ("labels", "several")] {

@@ -80,7 +80,7 @@ fn reshard_copies_records_to_the_byte() {
 }
 
 #[test]
-fn merge_unites_classes_by_name() {
+fn merge_joins_classes_by_name() {
     let temp = Temp::new();
     let dir = photos(&temp);
     for (i, class) in ["ant", "dog", "dog"].iter().enumerate() {

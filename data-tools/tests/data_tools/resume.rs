@@ -186,7 +186,7 @@ fn an_unrelated_folder_of_that_name_is_left_alone() {
 }
 
 #[test]
-fn two_at_once_do_not_mix() {
+fn a_second_conversion_at_the_same_time_is_refused() {
     let temp = Temp::new();
     stopped(&temp);
     let lock = fs::File::options().append(true).open(temp.path("out.partial/finished.jsonl")).unwrap();

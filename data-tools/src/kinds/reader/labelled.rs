@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_parted() {
+    fn labels_are_split_at_separators() {
         let texts = |text: &str, separator| {
             let labels = split_labels(text, separator);
             labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(" ")
@@ -478,7 +478,7 @@ mod label_json_tests {
     }
 
     #[test]
-    fn members_have_their_lines() {
+    fn members_keep_their_line_numbers() {
         let text = "{\"a.jpg\": [\"cat\", 2],\n\n \"b.jpg\":\n[],\n\"a.jpg\": \"dog\",\n\"c.jpg\": [true]}";
         let lines = of(text).unwrap();
         let name = |text: &str| Label::Name(text.into());
