@@ -47,7 +47,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     assert_eq!(forecast["gb_per_s"][0], 100.0);
     mentions(&text, &["not measured", "64 cores"]);
     assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
-    // refused before anything is measured
+    // these requests are refused before anything is measured
     for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "2 measured threads")] {
         let bench = ["bench", "step", "--device", "cpu", "--model", "lenet", "--roofline", "--seconds", "0.1"];
         let ended = run(0, &[&bench[..], &["--threads", threads, "--cores", cores]].concat());

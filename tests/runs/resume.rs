@@ -336,14 +336,14 @@ fn a_named_checkpoint() {
     let at = checkpoints(&out).into_iter().filter(|step| *step < 12).max().unwrap();
     let (next, named) = ((at + 1).to_string(), checkpoint(&out, at).display().to_string());
     let model = fs::read(setting.out("out/model.h5")).unwrap();
-    // into a new output folder
+    // a named checkpoint can be resumed into a new output folder
     setting.train("fresh", 2, &["--resume", &named]).succeeded();
     assert!(fs::read(setting.out("fresh/model.h5")).unwrap() == model);
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
-    // not into the folder of another run
+    // but not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
     setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "its checkpoints"]);
-    // in the same folder: later checkpoints get the prefix `aside-`
+    // in the folder of the same run, later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
     assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));

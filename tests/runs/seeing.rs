@@ -96,7 +96,7 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
             };
             let forward = layers("forward");
             assert!(forward.contains("conv1") && forward.contains("fc"), "{forward:?}");
-            // two workers per rank, three steps
+            // two workers per rank and three steps make six passes
             assert_eq!(count("forward"), 6 * forward.len());
             assert_eq!(layers("backward"), forward);
             // if backward needs the output of a norm, it recomputes it, which is a separate event

@@ -156,7 +156,7 @@ fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
         })
     );
     setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
-    // evaluation at a smaller size than training
+    // this run evaluates at a smaller size than it trains
     let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
     let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
     let out = setting.trained("down", 2, &keys);

@@ -27,7 +27,7 @@ const SERIES: &str = "relay";
 /// Numbers of ranks to choose from. 0 means without mpirun.
 const RANKS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// Size of the disk with the output folder: a few times what a run keeps there.
+/// Size of the disk with the output folder: a few times the size of what a run keeps in this folder.
 const DISK: &str = "64m";
 
 /// The samples of a process count from this time after its start.

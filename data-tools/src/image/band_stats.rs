@@ -192,7 +192,7 @@ pub(crate) struct Histograms {
 }
 
 impl Histograms {
-    /// Moves the histograms from `stats` here. Its other fields stay.
+    /// Adds the histograms of `stats` to the sum and removes them from `stats`, which keeps its other fields.
     ///
     /// # Errors
     ///
@@ -422,7 +422,7 @@ mod tests {
         assert!(percentiles.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{percentiles:?}");
         let (bands, mean, std) = measured(Dtype::U8, 2, &[vec![0, 7, 255, 9]], None);
         assert_eq!((mean[0], std[0], bands.max), (0.5, 0.5, vec![255.0, 9.0]));
-        // These bands are not described in dataset.json.
+        // dataset.json has no statistics for bands of 8-bit grey or RGB images.
         let (bands, mean, _) = measured(Dtype::U8, 1, &[vec![0, 255, 7]], Some(7.0));
         assert_eq!((mean[0], bands.max, bands.percentiles.len()), (0.5, vec![], 0));
     }

@@ -449,7 +449,7 @@ pub(crate) struct Target<'a> {
     quality: Option<u8>,
     /// True if pixels are stored instead of files.
     pub(super) raw: bool,
-    /// How to convert images with more than 8 bits or three bands. `None` rejects them.
+    /// How to convert images with more than 8 bits or more than three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
     /// How to read raw images.
     pub(super) bands: &'a RawOptions,

@@ -81,7 +81,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let mut found = Vec::new();
     for entry in dir::entries(src)? {
-        // Other arrays need not be readable.
+        // Files with other names are not opened, so they need not be readable.
         if !entry.is_dir && entry.name.strip_suffix(".npy").is_some_and(has_known_word) {
             found.push(arrays::open_npy(&src.join(entry.name), &mut budget)?);
         }

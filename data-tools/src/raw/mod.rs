@@ -40,7 +40,7 @@ pub struct RawImage {
 /// Which page of a TIFF to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// This page, from 1.
+    /// The page with this number, counted from 1.
     Number(u32),
     /// The bands of all pages, except smaller copies and masks.
     All,

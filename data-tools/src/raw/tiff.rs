@@ -364,7 +364,7 @@ impl Layout {
         self.check_window(stored, rows as u64 * width as u64 * bands as u64 * 4)?;
         let head = self.strip_header([rows as u32, width as u32, bands as u32], kind, stored.len() as u32);
         let decoder = Decoder::new(Cursor::new([&head, stored].concat())).map_err(fault)?;
-        // The size was checked against the conversion's limits.
+        // The strip's size has already been checked against the limits of the conversion.
         decoder.with_limits(tiff::decoder::Limits::unlimited()).read_chunk(0).map_err(fault)
     }
 

@@ -101,7 +101,7 @@ fn an_output_in_the_folder_that_is_read() {
         );
     }
     fs::remove_dir(photos.join("empty")).unwrap();
-    // Outputs next to the source, through a path with `..`, and with the source's name as a prefix.
+    // Outputs outside the source are accepted: next to it, through a path with `..`, and with its name as a prefix.
     for (number, outside) in [out, photos.join("../other"), temp.path("photos-256")].iter().enumerate() {
         convert("folder", &photos, outside, &options).unwrap_or_else(|e| panic!("{number}: {e}"));
     }

@@ -151,7 +151,7 @@ fn a_table_of_no_fields_without_end() {
 #[test]
 fn a_packed_table() {
     bomb("hostile::a_packed_table", "imagenet", "--limit-memory", |dir| {
-        // 10 million records of 8 bytes.
+        // The array has 10 million records of 8 bytes.
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         packer.write_all(&structs(b"ILSVRC20", &[14, 0, 0, 0, 0, 0, 0, 0].repeat(10 << 20))).unwrap();
         let packed = packer.finish().unwrap();

@@ -200,7 +200,7 @@ fn archives_cut_off() {
         fs::write(&train_path, &train[..cut]).unwrap();
         refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch"]);
     }
-    // A truncated inner archive in an intact outer one.
+    // An inner archive is truncated, although the outer archive is intact.
     let inner = flat_tar(&class(0));
     fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);

@@ -103,8 +103,8 @@ fn large_images_are_decoded_at_a_fraction() {
     assert!(psnr > 38.0, "{psnr} dB");
 }
 
-/// A smaller JPEG is made from the planes of its source, with any chroma resolution and odd sizes. It must be close to
-/// a full decode that another library resizes in RGB and the same library encodes.
+/// A smaller JPEG is made from the planes of its source, with any chroma resolution and odd sizes. It must be close to a
+/// reference: the fully decoded RGB image, resized with another library and encoded with the same encoder.
 #[test]
 fn planes_and_rgb_give_the_same_picture() {
     use turbojpeg::Subsamp;

@@ -223,13 +223,13 @@ fn records_that_contradict_the_manifest_are_named() {
     let out = temp.path("out");
     convert("csv", &source(&temp), &out, &options()).unwrap();
     let mut manifest = Manifest::read(&out).unwrap();
-    // One class fewer than the records use.
+    // dataset.json lists one class fewer than the records use.
     manifest.classes.pop();
     manifest.write(&out).unwrap();
     let report = verify(&out, 1).unwrap();
     assert_eq!(report.bad.len(), 2, "{report}");
     report.bad.iter().for_each(|bad| mentions(&bad.what, &["label 2 ", "0 to 1"]));
-    // Declared as a data set with one label per image.
+    // dataset.json declares one label per image.
     manifest.classes.push("fox".into());
     (manifest.version, manifest.multi_label) = (1, false);
     manifest.write(&out).unwrap();
@@ -238,7 +238,7 @@ fn records_that_contradict_the_manifest_are_named() {
     let errors: Vec<String> =
         (0..4).filter_map(|id| split.record(id, &mut Vec::new()).err()).map(|e| e.to_string()).collect();
     assert!(errors.len() == 3 && errors.iter().any(|e| e.contains("2 labels")), "{errors:?}");
-    // Contradicting versions.
+    // `version` contradicts `multi_label` or is unknown.
     for (version, several, part) in [
         (1, true, "`version` is 1"),
         (2, false, "`version` is 2"),

@@ -177,12 +177,12 @@ fn tables() {
     let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
     assert_eq!(found("a", "train"), [pair("a.png", "cat"), pair("c.png", "dog")]);
     assert_eq!(found("a", "validation"), [pair("b.png", "dog")]);
-    // No header, tabs, and numbers as labels.
+    // A table may have no header, tabs as separators, and numbers as labels.
     let src = table(&temp, "a.png\t1\nb.png\t0\nc.png\t1\n");
     let made = convert("csv", &src, &temp.path("b"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["0", "1"]);
     assert_eq!(found("b", "train")[0], pair("a.png", "1"));
-    // With a validation split, and options for image files.
+    // A validation split can be drawn, and options for image files apply.
     let more = ConvertOptions { validation_fraction: Some(0.5), resize: Some(4), ..options() };
     let src = table(&temp, "path;class\na.png;x\nb.png;x\n");
     assert_eq!(convert("csv", &src, &temp.path("c"), &more).unwrap().manifest.splits.len(), 2);
@@ -229,7 +229,7 @@ fn bad_lines_of_a_table_are_all_named() {
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (2, 5), "{made}");
     refused("csv", &table(&temp, "image_path,caption\na.png,hello\n"), &["no column `label`", "caption"]);
     refused("csv", &table(&temp, ""), &["labels.csv: ", "empty"]);
-    // Everything after the quote would be one field.
+    // An unclosed quote would make everything after it one field.
     for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
         refused("csv", &table(&temp, &text), &[&format!("line {line}: "), "never closed"]);

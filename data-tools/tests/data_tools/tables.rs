@@ -127,7 +127,7 @@ fn bad_records_name_number_byte_and_cure() {
     with(&without, &["record 5 at byte 1112: ", "last part", "at byte 1196"]);
     with(&whole[508..], &["record 0 at byte 0: ", "later part"]);
     with(&whole[4..], &["record 0 at byte 0: ", "0xced7230a", "not RecordIO"]);
-    // The label of record 0.
+    // Changes the label of record 0.
     let label = |value: f32| {
         let mut bytes = whole.clone();
         bytes[12..16].copy_from_slice(&value.to_le_bytes());

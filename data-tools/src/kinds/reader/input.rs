@@ -111,7 +111,7 @@ pub(crate) fn read_rest(
     let got = data.len() as u64;
     budget.take(path, got)?;
     let mut extra = [0u8; 1];
-    // If the data is truncated, this reads nothing.
+    // If the data is truncated, the stream has ended and this reads nothing.
     let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
     check_length(path, got + more as u64, expected, what)?;
     Ok(data)

@@ -273,7 +273,7 @@ type ClassCache = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 /// The content of a usable line.
 struct UsableLine {
     classes: Rc<[u32]>,
-    /// Size of its file. `None` if an earlier line has the same image.
+    /// Size of the image file. `None` if an earlier line has the same image, so that a file counts once.
     length: Option<u64>,
 }
 

@@ -89,7 +89,7 @@ fn parse_number(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// A source's classes. Maps labels to them.
+/// The classes of a source. Labels are mapped to them.
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub names: Vec<String>,
