@@ -1,5 +1,5 @@
-//! MPI changes the environment while it starts on its thread. Calling glibc's getenv(3) at the same time is undefined
-//! behaviour, so no other thread may read the environment then.
+//! While MPI starts on its own thread, it changes the environment. Calling glibc's getenv(3) at the same time is undefined
+//! behaviour, so no other thread may read the environment during that time.
 //!
 //! The test preloads a library that logs all accesses.
 

@@ -164,7 +164,7 @@ fn the_sweep_of_full_disks() {
     });
 }
 
-/// Tries a fault in a run of its own and then resumes the run.
+/// Tries a fault in a separate run and then resumes the run.
 fn try_fault(fault: Fault) {
     use Fault::*;
     let mut case = Case::new();

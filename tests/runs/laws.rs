@@ -253,8 +253,8 @@ fn every_number_of_ranks_prints_the_same_score() {
     }
 }
 
-/// The number of ranks at the first start then becomes the number of workers. Later runs on any number of ranks read it
-/// from the run's recipe.toml and from model.h5.
+/// Without `workers` in the recipe, the number of ranks at the first start becomes the number of workers. Later runs on
+/// any number of ranks read it from the run's recipe.toml and from model.h5.
 #[test]
 fn without_workers_in_the_recipe_there_is_one_per_rank() {
     let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, [40, 9]);

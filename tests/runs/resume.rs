@@ -168,7 +168,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
-    // like a run that was killed before its first checkpoint
+    // the folder is now like that of a run that was killed before its first checkpoint
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
@@ -258,7 +258,7 @@ fn damaged_checkpoints_are_skipped_by_name() {
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }
 
-/// Files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
+/// Tests files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
 #[test]
 fn forged_checkpoints_are_skipped_for_older_ones() {
     let setting = plain();

@@ -98,7 +98,8 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     }
 }
 
-/// A climb of almost zero does not change the gradient, but its rounding uses different random draws.
+/// With a tiny `sam_rho`, both gradients of a step are equal. The second is rounded with other random draws than a plain
+/// step, so the results are equal only with the exact codec.
 #[test]
 fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -120,8 +120,8 @@ fn batch_norm_and_an_empty_share() {
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
 }
 
-/// If the numbers of one rank become infinite between synchronisations, all ranks end at the next one, and one message
-/// says so.
+/// If the weights of one rank become infinite or NaN between two synchronisations, all ranks end at the next
+/// synchronisation, and one message says so.
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);

@@ -32,7 +32,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// A recipe and a data set in a folder of their own.
+/// A recipe and a data set in a temporary folder.
 pub struct Case {
     pub folder: Folder,
     pub images: Images,

@@ -12,7 +12,7 @@ pub struct Formula {
     pub k: u64,
     /// Half the width of the interval that the values fill.
     pub scale: f64,
-    /// The middle of this interval.
+    /// The middle of the interval.
     pub shift: f64,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Windows {
 
 struct Block {
     first: u64,
-    /// Number of samples in the preceding blocks of its window.
+    /// Number of samples in the blocks before this one in the same window.
     before: u64,
 }
 

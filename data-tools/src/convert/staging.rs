@@ -1,6 +1,6 @@
 //! The temporary folder for an output, next to its final path. It is renamed when the output is complete and removed
-//! after an error, unless its finished shards are kept. Folders left by killed processes are removed when the same
-//! output is started again.
+//! after an error, unless its finished shards are kept. Folders left by killed processes are removed when a command
+//! writes to the same output again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -382,7 +382,7 @@ mod claim_tests {
             drop(lock_folder(&folder(name)).unwrap());
         }
         let held = lock_folder(&folder("out.tmp-13")).unwrap();
-        // No lock file, another output, other name patterns, a folder inside, and a link.
+        // Folders without a lock file, of another output, with other names or with a folder inside stay. So do links.
         folder("out.tmp-14");
         for name in ["other.tmp-12", "out.tmp-12x", "out.tmp-", "out.tmp-1-2-3", "out.tmp-15"] {
             drop(lock_folder(&folder(name)).unwrap());

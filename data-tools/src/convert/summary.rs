@@ -34,7 +34,7 @@ pub struct ConvertSummary {
     pub resumed: usize,
     /// A message for each image that was left out because it is unusable.
     pub skipped: Vec<String>,
-    /// A message for each other part of the source that was left out.
+    /// Other messages, such as about a folder that was left out or a file property that was ignored.
     pub notes: Vec<String>,
     /// Working time, summed over all threads.
     pub spent: ThreadTimes,

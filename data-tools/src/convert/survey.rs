@@ -22,9 +22,9 @@ use crate::{pool, text};
 const INDEX_LINE: u64 = 16;
 /// Number of samples per split that are converted beforehand.
 const SURVEY_SAMPLES: u64 = 16;
-/// If images must be decoded to measure the mean and standard deviation, about this number of pixels is measured ...
+/// If images must be decoded to measure the mean and standard deviation, about this number of pixels is measured.
 const MEASURED_PIXELS: u64 = 1 << 25;
-/// ... but at least this number of images.
+/// If images must be decoded to be measured, at least this number of images is measured, whatever their size.
 const MEASURED_IMAGES: u64 = 256;
 /// When the mean that replaces nodata values is measured, each thread measures this number of parts before they are
 /// merged.

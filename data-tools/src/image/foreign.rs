@@ -79,7 +79,7 @@ impl ForeignFormat {
             To8Bit::Range(min, max) => Some((min, max)),
         });
         let mut cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
-        // Applying a range needs a copy in f32.
+        // Mapping a range to 8 bits needs a copy of the pixels in f32.
         let floats = if range.is_some() { 12 * u64::from(height) * u64::from(width) } else { 0 };
         cost.memory = cost.memory.saturating_add(floats);
         limits.check(self.name, length, &cost).map_err(|fault| fault.to_string())?;

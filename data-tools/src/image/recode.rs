@@ -1,8 +1,8 @@
 //! Converts an image file to the content of its record: the unchanged file, a smaller JPEG, or pixels. The decoder is
 //! the one that training uses, so every converted file can be trained on. Files in other formats become PNGs or JPEGs.
 //!
-//! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers turn both. If pixels are
-//! decoded, the orientation is applied to the pixels and to the boxes.
+//! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers apply the orientation to both. If
+//! pixels are decoded, the orientation is applied to the pixels and to the boxes.
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};

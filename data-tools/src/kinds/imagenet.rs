@@ -182,7 +182,7 @@ impl Opener<'_> {
         not_empty(path, listing)
     }
 
-    /// Checks that each image has a line in the ground truth, and that the numbers agree.
+    /// Checks that each image has a line in the ground truth, and that there are as many images as lines.
     fn check_truth(&mut self, path: &Path, group: &Group, kit: &Devkit) -> Result<(), Error> {
         let names = group.members.iter().map(|m| m.name.as_str());
         let unlabelled: Vec<&str> = names.filter(|name| kit.truth_of(name).is_none()).collect();

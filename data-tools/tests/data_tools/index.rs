@@ -1,4 +1,4 @@
-//! Tests foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
+//! Tests TFRecords that other programs wrote: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::*;

@@ -1,4 +1,4 @@
-//! A test device with memory that the host cannot read directly. It runs the reference backend in a thread of its own.
+//! A test device with memory that the host cannot read directly. It runs the reference backend in a separate thread.
 //!
 //! This thread executes enqueued operations in order and with a delay. Copies to the host run in other threads and wait
 //! only for marked buffers. A pass that is enqueued for the third time under the same key is replayed from a recording,

@@ -54,7 +54,7 @@ impl Event {
     }
 }
 
-/// The values with which a pass was begun.
+/// The inputs of the current pass.
 #[derive(Clone, Default)]
 pub struct PassInputs {
     pub seed: u64,
@@ -81,7 +81,7 @@ impl PassInputs {
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
     pub now: PassInputs,
-    /// The update with which an optimizer step was begun, and the weight of its averages.
+    /// The update of the current optimizer step, and the weight for the weight averages.
     pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
     /// Time stamps since they were last taken.

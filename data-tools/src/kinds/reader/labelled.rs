@@ -27,7 +27,7 @@ const MESSAGE: u64 = 160;
 /// Marks a position that is not set.
 const NONE: u32 = u32::MAX;
 
-/// How the lines of a list are checked.
+/// Settings for checking the lines of a list.
 pub(crate) struct List<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
@@ -81,7 +81,7 @@ pub(crate) fn use_slashes(folder: &Path, lines: &mut Lines) -> Result<(), Error>
     lines.replace_paths(|path| (path.contains('\\') && !folder.join(path).exists()).then(|| path.replace('\\', "/")))
 }
 
-/// Replaces each line's split word with the split's name and drops lines in unwanted splits.
+/// Replaces each line's split word with the split's name and removes lines whose split is to be skipped.
 ///
 /// # Errors
 /// Returns an error if some words are known split names and others are not.
@@ -97,7 +97,7 @@ pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &Co
     lines.rename_splits(|word| splits.get(word).cloned().unwrap_or_else(|| Some(word.to_string())))
 }
 
-/// Returns the classes that the lines use.
+/// Creates the classes from the options, the source's list or the labels of the lines.
 pub(crate) fn classes(
     src: &Path,
     lines: &Lines,
@@ -337,7 +337,7 @@ pub(crate) fn check(src: &Path, bad: BadLines, cure: &str) -> Result<Vec<String>
 struct Members<'a> {
     text: &'a str,
     lines: &'a mut Lines,
-    /// Receives an error of the lines, because errors of a JSON parser can only carry a text.
+    /// Receives an error of `lines`, because the error type of the JSON parser can only hold a text.
     failed: &'a mut Option<Error>,
 }
 
