@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_cut_is_that_of_its_pixels() {
+    fn share_of_a_cut_matches_its_pixels() {
         let mixes = draws(MixSettings { mixup: 0.0, ..BOTH }, 500);
         for Mix { share, area } in mixes.into_iter().flatten() {
             let Area { top, bottom, left, right } = area.expect("only CutMix");

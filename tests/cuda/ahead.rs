@@ -65,7 +65,7 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 }
 
 #[test]
-fn steps_ahead_are_those_that_are_read_at_once() {
+fn enqueued_steps_match_steps_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
     for (sets, name) in [
@@ -108,7 +108,7 @@ fn weights_are_summed_over_gpus() {
 
 /// A checkpoint contains all results of its own step and none of a later step.
 #[test]
-fn checkpoints_are_those_of_their_steps() {
+fn checkpoints_contain_results_of_their_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     train(&setting, "whole", &["--max-steps", "7"]);
     train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);

@@ -199,7 +199,7 @@ fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
 /// If NCCL sums the encoded gradients, they are never copied to the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs NCCL")]
-fn codes_that_a_group_adds_are_those_of_the_host() {
+fn codes_added_by_a_group_match_the_host() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     let (mut group, bucket) = (group(&cuda), bucket());

@@ -102,7 +102,7 @@ fn steps_skipped_in_f16_are_logged() {
 /// as in a traced run, which reads each step at once.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn skipped_steps_are_those_that_are_read_at_once() {
+fn skipped_steps_match_steps_read_at_once() {
     let setting = sized(LENET, 8);
     let trace = setting.out("trace.json");
     let float = ["--set", "reduce.codec=float"];

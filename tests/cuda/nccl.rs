@@ -28,7 +28,7 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
 /// With two ranks there is only one order of addition. With more ranks NCCL adds in another order than MPI.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn sums_of_nccl_are_those_on_the_host() {
+fn nccl_sums_match_the_host() {
     let setting = setting();
     for ranks in [2, 3, 4] {
         let outs = [format!("staged {ranks}"), format!("nccl {ranks}")];
@@ -75,7 +75,7 @@ fn exact_gives_one_digest_on_any_number_of_gpus() {
 /// there is only one order of adding the values of two ranks.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn codes_that_nccl_adds_are_those_that_mpi_adds() {
+fn codes_added_by_nccl_match_mpi() {
     let setting = setting();
     for sets in [
         &["reduce.codec=int8"][..],

@@ -343,7 +343,7 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
 
 /// Compares two ranks with half the batch each on one GPU with one rank that has the whole batch.
 #[test]
-fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
+fn batch_norm_over_ranks_matches_the_whole_batch() {
     let setting = setting();
     // such a small rate that rounding errors do not grow from step to step
     let more = ["--set", "sync_bn=true", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "4"];

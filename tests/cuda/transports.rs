@@ -65,7 +65,7 @@ fn sums_in_gpu_memory_are_those_on_the_host() {
 /// Gradients that the GPU encodes equal gradients that the host encodes, so the choice does not change the results. The
 /// log says which device encodes.
 #[test]
-fn codes_of_the_gpu_are_those_of_the_host() {
+fn gpu_codes_match_the_host() {
     let setting = setting();
     let fed_back = "reduce.error_feedback=true";
     for (codec, more) in [
@@ -243,7 +243,7 @@ fn ranks_join_nccl_only_if_all_can() {
 
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn doctor_tries_device_memory_in_a_job_of_its_own() {
+fn doctor_tests_device_memory_in_a_separate_job() {
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
         let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
         program.envs(variables.iter().copied());

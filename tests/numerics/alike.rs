@@ -41,7 +41,7 @@ fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 }
 
 #[test]
-fn pooled_statistics_are_those_of_the_formula() {
+fn pooled_statistics_match_the_formula() {
     on_every_backend!(check_statistics());
 }
 

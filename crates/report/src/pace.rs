@@ -100,7 +100,7 @@ mod time_left_tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_that_of_this_process() {
+    fn pace_counts_only_steps_of_this_process() {
         let (mut left, begin) = (TimeLeft::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         // A run that was resumed at step 500.

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_log() {
+    fn numbers_match_the_log() {
         let lines = "{\"event\":\"step\",\"step\":1,\"loss\":2.3115731142461312,\"lr\":0.1}\n\
                      {\"event\":\"step\",\"step\":2,\"loss\":null,\"lr\":0.05}\n\
                      {\"event\":\"eval\",\"step\":2,\"split\":\"test\",\"top1\":0.1188,\"top5\":0.5,\"loss\":2.2,\"count\":10}\n";

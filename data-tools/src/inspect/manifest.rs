@@ -184,7 +184,7 @@ fn names_by_label<'a>(
                 match first {
                     None => *first = Some((shard, name.clone())),
                     Some((_, first)) if first.is_same(&name.text, &name.synset) => {
-                        // Merge both records, because either may lack a field.
+                        // Merge the names of both records, because either may lack a field.
                         let fill = |own: &mut String, other: &String| {
                             if own.is_empty() {
                                 own.clone_from(other)

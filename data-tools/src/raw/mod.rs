@@ -40,7 +40,7 @@ pub struct RawImage {
 /// Which page of a TIFF to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// This page, from 1.
+    /// The page with this number, counted from 1.
     Number(u32),
     /// The bands of all pages, except smaller copies and masks.
     All,
@@ -115,8 +115,8 @@ impl RawOptions {
         self.set().next().map(|(name, _)| name)
     }
 
-    /// Returns true if 8-bit grey and RGB TIFFs are stored as values, because the photo decoder does not support these
-    /// options.
+    /// Returns true if an option is set that the photo decoder does not support. 8-bit grey and RGB TIFFs are then read
+    /// as raw images.
     pub(crate) fn need_values(&self) -> bool {
         self.set().any(|(name, _)| OF_VALUES.contains(&name) || name == "page")
     }
@@ -130,7 +130,7 @@ impl RawOptions {
     }
 }
 
-/// The options for all raw images.
+/// The options that apply to raw images of every format.
 const OF_VALUES: [&str; 3] = ["bands", "nodata", "nan"];
 
 /// Returns true if the file is a TIFF with more pages than the first, apart from smaller copies and masks.

@@ -43,7 +43,7 @@ fn at(sheet: &RgbImage, column: u32, row: u32, x: u32) -> Rgb<u8> {
 }
 
 #[test]
-fn pictures_stand_as_stored_or_as_the_network_sees_them() {
+fn pictures_are_shown_as_stored_or_as_the_network_sees_them() {
     let temp = Temp::new();
     let (dir, out) = (temp.path("d"), temp.path("sheet.png"));
     let records = [raw(0, [64, 64, 3]), raw(1, [64, 64, 3])];

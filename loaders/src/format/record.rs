@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn appended_records_are_those_that_are_written() {
+    fn appended_records_match_written_records() {
         let payloads: [&[u8]; 3] = [b"abc", b"", &[7; 5000]];
         let mut out = Vec::new();
         let sizes = payloads.map(|payload| append_record(&mut out, |out| out.extend_from_slice(payload)));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_mix_anew() {
+    fn epochs_and_seeds_change_the_order() {
         let balanced = Balanced::new(9, &labels());
         assert_ne!(epoch(&balanced, 0), epoch(&balanced, 1));
         assert_ne!(epoch(&balanced, 0), epoch(&Balanced::new(10, &labels()), 0));

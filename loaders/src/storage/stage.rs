@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn data_sets_of_one_name_have_different_folders_below_that_of_the_user() {
+    fn data_sets_with_equal_names_get_different_folders_per_user() {
         let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
         assert_ne!(a, b);
         let user = rustix::process::geteuid().as_raw();

@@ -154,7 +154,7 @@ fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
 /// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 scale, which keeps slightly more
 /// detail. On these noisy pictures the mean difference stays below 3.5. On photos it is about 1.
 #[test]
-fn pixels_are_those_of_pil() {
+fn pixels_match_pil() {
     let mut scratch = Scratch::default();
     let cases = cases();
     assert_eq!(cases.len(), 67);

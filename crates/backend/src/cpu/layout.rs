@@ -265,7 +265,7 @@ mod tests {
 
     /// Compares with oneDNN's own reorder, for grouped weights and for blocks in two dimensions, with padding in both.
     #[test]
-    fn copies_are_those_of_the_library() {
+    fn copies_match_onednn_reorders() {
         let engine = Engine::new(1).unwrap();
         let (two, grouped) = (sys::dnnl_ABcd8b8a, sys::dnnl_aBCde8c8b);
         for (dims, tag) in [(vec![20, 13, 3, 5], two), (vec![2, 9, 17, 3, 3], grouped), (vec![7, 30], sys::dnnl_ba)] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_over_blocked_images_lie_as_those_of_vectors() {
+    fn weights_over_blocked_images_match_flattened_weights() {
         let (outputs, [c, h, w]) = (70, [32, 3, 2]);
         let places = |md: &Md| {
             let mut places = vec![0; md.plain_elems()];

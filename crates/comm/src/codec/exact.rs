@@ -273,7 +273,7 @@ mod tests {
     /// Tests every exponent that a tensor's largest gradient can have, with every smaller or equal exponent of a
     /// gradient: the integers must match the definition.
     #[test]
-    fn integers_are_those_of_f64_for_all_exponents() {
+    fn integers_match_f64_for_all_exponents() {
         for room in [0, 1, 3, 16] {
             for most in 0..255u32 {
                 // The largest number with this exponent field. Denormal numbers have the field 0.
@@ -303,7 +303,7 @@ mod tests {
 
     /// Tests decoding with all steps: it must round once, from the exact product.
     #[test]
-    fn gradients_are_those_of_f64_for_all_exponents() {
+    fn gradients_match_f64_for_all_exponents() {
         let mut integers: Vec<i32> = (0..31).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) | 1]).collect();
         integers.extend([0x0155_5555, 0x2aaa_aaab, 0x0100_0001, 0x0180_0001, 0x0300_0002, 0x3fff_ffc0, 0x3fff_ffe0]);
         integers.retain(|q| *q <= 1 << 30);

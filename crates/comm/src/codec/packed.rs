@@ -178,7 +178,7 @@ mod lanes_tests {
 
     /// Ternary sums of V workers reach 2 V, int8 sums reach 254 V.
     #[test]
-    fn widths_are_those_of_the_formulas() {
+    fn widths_match_the_formulas() {
         for v in 1..5_000u64 {
             let ternary = Lanes::holding(2 * v);
             assert_eq!(ternary.bits, (2 * v + 1).next_power_of_two().trailing_zeros(), "V = {v}");

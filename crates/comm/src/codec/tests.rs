@@ -254,7 +254,7 @@ fn residuals_belong_to_workers() {
 }
 
 #[test]
-fn names_are_those_of_the_catalogue() {
+fn names_match_the_catalogue() {
     assert_eq!(NAMES, ["float", "exact", "int8", "bf16", "ternary"]);
     assert!(NAMES.iter().all(|name| find(name).is_some_and(|entry| entry.name == *name)) && find("float16").is_none());
     assert_eq!([1, 2, 3, 4, 5, 8, 9, 64].map(head_room), [0, 1, 2, 2, 3, 3, 4, 6]);

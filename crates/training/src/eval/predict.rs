@@ -295,7 +295,7 @@ mod tests {
 
     /// Compares with the header that `numpy.save("x.npy", numpy.zeros((2, 3), "<f4"))` writes.
     #[test]
-    fn the_head_is_that_of_numpy() {
+    fn header_matches_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
         let head = npy::f32_header(2, 3);
         assert_eq!(&head[..10], b"\x93NUMPY\x01\x00v\x00");

@@ -108,7 +108,7 @@ struct TableBuilder<'a> {
 }
 
 impl TableBuilder<'_> {
-    /// Adds a row. A single label may contain any character.
+    /// Adds a row. If images have one label each, a label may contain any character.
     fn push(&mut self, record: &StringRecord, line: u64, columns: Columns) -> Result<(), Error> {
         self.several |= columns.several;
         let Row { line: number, path, label, split, name, is_longer } = row(self.path, record, line, columns)?;
@@ -118,7 +118,7 @@ impl TableBuilder<'_> {
         let labels = match (self.several, label.is_empty()) {
             (true, _) => labelled::split_labels(&label, self.options.label_separator),
             (false, true) => Vec::new(),
-            // A number that has a class name is not used as the name.
+            // The name comes from its own column, so a number in the label column stays a number.
             (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
             (false, false) => vec![Label::from_field(&label)],
         };

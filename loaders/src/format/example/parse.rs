@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_tensorflow_datasets_stand_in_for_those_of_its_scripts() {
+    fn keys_of_tensorflow_datasets_are_accepted_too() {
         let bytes_list = |b: &[u8]| field(1, &field(1, b));
         let number = |n: u8| field(3, &field(1, &[n]));
         let jpeg = [0xff, 0xd8, 0xff];

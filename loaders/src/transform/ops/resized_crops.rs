@@ -285,7 +285,7 @@ mod tests {
 
     /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
-    fn parts_are_those_of_torchvision() {
+    fn parts_match_torchvision() {
         type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
         let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
         assert_eq!(rows.len(), 800);

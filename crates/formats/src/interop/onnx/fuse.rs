@@ -85,7 +85,7 @@ mod tests {
     use net::{Add, Conv, Shape};
 
     #[test]
-    fn a_residual_block_becomes_that_of_the_catalogue() {
+    fn a_residual_block_is_fused_as_in_the_catalogue() {
         let mut net = NetSpec::new("net", Shape::image(3, 8, 8));
         let x = net.add("conv0", Conv::new(4, 3).pad(1), net.image());
         let x = net.add("relu0", Activation::Relu, x);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_space_for_a_new_folder_is_that_of_its_parent() {
+    fn free_space_of_a_new_folder_is_read_from_its_parent() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");

@@ -234,7 +234,7 @@ mod loading_tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_an_image() {
+    fn times_are_per_image() {
         let ms = Duration::from_millis;
         let stages = Stages { read: ms(10), decode: ms(2000), transform: ms(30), slots: ms(4) };
         let stats =

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_bands_are_those_of_the_data_set() {
+    fn band_values_come_from_the_data_set() {
         let bands = Bands { dtype: Dtype::U16, min: vec![0.0, 1000.0], max: vec![4000.0, 3000.0], ..Bands::default() };
         let values = |ops: &[&str]| {
             let ops: Vec<String> = ops.iter().map(|op| op.to_string()).collect();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_those_of_timm() {
+    fn targets_match_timm() {
         // timm 1.0.31: mixup_target(torch.tensor([0, 2, 2]), 4, lam, smoothing), by tests/golden/soft_loss.py
         let mix = |share| Some(Mix { share, area: None });
         let rows = |table: &[f32]| table.chunks(5).map(|row| row[1..].to_vec()).collect::<Vec<_>>();

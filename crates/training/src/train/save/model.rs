@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_are_mixed_are_those_of_the_network() {
+    fn mixed_orders_keep_the_network_order() {
         let joined = flatten(|net, both| {
             net.join("all", Concat, &both);
         });

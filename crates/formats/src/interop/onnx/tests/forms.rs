@@ -243,7 +243,7 @@ fn unsupported_types_and_domains_are_named_with_a_remedy() {
 }
 
 #[test]
-fn sizes_of_zero_are_those_of_the_input() {
+fn sizes_of_zero_keep_the_input_size() {
     let with = |shape: &[i64], allow: i64| {
         changed(|tensors, own| {
             tensors.push(ints("shape", shape));
