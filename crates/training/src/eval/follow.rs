@@ -28,7 +28,7 @@ use crate::signals;
 use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
 
-/// Time between two looks at the directory.
+/// Time between two searches for new files in the directory.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two checks for an interrupt while waiting.
@@ -97,7 +97,7 @@ fn score_all<D: Device>(
             }
             Ok(_) => {}
             Err(error) if !once && can_skip(session, &error, &this.file, last) => {
-                // a model that was put aside will be written again under the same name
+                // a resumed run renames its old final model and later writes a new one with the old name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
                     screen::say(&format!("skipped {}: {error}", this.file.display()));
@@ -111,8 +111,8 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if all ranks know of the failure and the next file may succeed: the trainer may remove old checkpoints
-/// at any time, and a run that continues puts its model aside.
+/// Returns true if all ranks know of the failure and the next file may succeed. The trainer may remove old checkpoints
+/// at any time, and a resumed run renames its final model.
 fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
@@ -154,7 +154,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
     Ok(session.comm.broadcast("choice of the next file", session.is_root().then_some(&next))?)
 }
 
-/// Returns the oldest file that is not scored yet. With `once` set, returns the newest file of all.
+/// Returns the oldest file that is not scored yet. With `once` set, returns the newest file even if it was scored.
 fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let files = files(run);
     if once {
@@ -170,7 +170,7 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let fresh = files.iter().find(|file| !log.seen.contains(&name(file)));
     Ok(match fresh {
         Some(file) => Next::Score { file: file.clone(), last: last(file) },
-        // this follower was started again after the end of the run
+        // the final model was already scored by an earlier follower
         None if files.iter().any(last) => Next::Over,
         None => Next::Wait,
     })
@@ -234,7 +234,7 @@ fn path(run: &Path) -> PathBuf {
 
 /// The scores in metrics-eval.jsonl.
 struct Log {
-    /// Names of the files that need no score any more.
+    /// Names of the files that do not need to be scored any more.
     seen: BTreeSet<String>,
 }
 

@@ -39,8 +39,7 @@ pub struct EvalRequest {
     /// Which views of an image are scored and averaged.
     pub test_time: TestTime,
     pub data: PathBuf,
-    /// True if the command names no data set, so that `data` is the one in the model's recipe. The output then has a
-    /// note about it.
+    /// True if no data set was given, so that `data` comes from the model's recipe. The output then has a note about it.
     pub recorded: bool,
     /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
     pub split: Option<String>,
@@ -56,7 +55,7 @@ pub struct EvalRequest {
     pub io: Io,
     /// Directory on each node's own disk for a copy of the split.
     pub stage: Option<PathBuf>,
-    /// Limits of a wait for files or other ranks: when to report it and when to end the program.
+    /// How long to wait for files or other ranks before printing a warning and before ending the program.
     pub stall: watch::Limits,
     /// Files to write at the end, with their content types.
     pub outputs: Vec<(PathBuf, &'static Content)>,

@@ -1,10 +1,10 @@
-//! Training: the loop, and the folders with its parts.
+//! Training: the loop, and the modules that it uses.
 //!
 //! - [`start`] starts a run. [`plan`] plans it from a request, without communication. [`agree`] checks that all ranks
 //!   are equal.
 //! - `find_lr` searches a learning rate.
-//! - `step` runs a step: `micro_batches` runs the passes, `sam` a second gradient if requested, [`reduce`] sums over the
-//!   ranks, and [`strategy`] decides when ranks synchronise.
+//! `step` runs a step: `micro_batches` runs the passes, `sam` computes a second gradient if requested, [`reduce`] sums
+//! over the ranks, and [`strategy`] decides when ranks synchronise.
 //! - [`init`] reads first weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when and what
 //!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 

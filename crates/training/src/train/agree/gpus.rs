@@ -54,10 +54,10 @@ fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
 
-/// Adds node and GPU to an error of a device that can fail on its own.
+/// Adds node and GPU to an error of a GPU that was lost or failed. Returns all other errors unchanged.
 pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
     let error = match error {
-        // an error of the device while a network is built on it
+        // the device failed while a network was built on it
         Error::Build(BuildError::Backend(source)) => Error::Backend(source),
         other => other,
     };
@@ -139,8 +139,8 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
 }
 
-/// Returns a warning if each rank of a node may open only its own GPU. `ranks` has each rank's node and the devices that
-/// it may open.
+/// Returns a warning if there is a node where each rank may open only one GPU and not all ranks the same. `ranks` has each rank's node and
+/// the devices that the rank may open.
 fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<String> {
     let mut nodes: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
     ranks.for_each(|(host, devices)| nodes.entry(host).or_default().push(devices));
@@ -226,7 +226,7 @@ mod tests {
         mentions(&mixed.notes[0], &["2 kinds", "(A100, H200)"]);
     }
 
-    /// Parts of a GPU have different ids but the same PCI address. GPUs in different nodes may also have the same address.
+    /// Parts of a GPU (MIG) have different ids but the same PCI address. GPUs in different nodes may also have the same address.
     #[test]
     fn nccl_cannot_connect_parts_of_a_gpu() {
         let part = |uuid: &str, host: &str| Gpu {

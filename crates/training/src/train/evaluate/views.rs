@@ -113,8 +113,8 @@ pub struct TestTime {
     pub shift: u32,
 }
 
-/// A pipeline for each view, starting with the plain one, with its weight in the mean of the scores. The weights add up
-/// to 1.
+/// The pipeline of each view with its weight in the mean of the scores. The first view is the image without
+/// augmentation. The weights add up to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
 /// Transforms that determine which bands and which part of the image the network sees. A mirror image is made after them.
@@ -223,8 +223,8 @@ mod tests {
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
     }
 
-    /// As in airbench: half of the weight for the image and its mirror image, the rest for two shifted images and
-    /// theirs.
+    /// As in airbench: half of the weight is for the image and its mirror image, and half is for the two shifted images
+    /// and their mirror images.
     #[test]
     fn shifted_views_have_half_of_the_weight() {
         let lists = weighted(TestTime { flip: true, corners: false, shift: 1 }, &["resize(32)", "normalize"]).unwrap();

@@ -11,7 +11,7 @@ use recipe::{Init, matches};
 use crate::error::Error;
 use crate::train::plan::network;
 
-/// Suffix of PyTorch's batch counters, which we do not need.
+/// Suffix of PyTorch's batch counters, which trireme does not need.
 const COUNTER: &str = "num_batches_tracked";
 
 /// The result of matching a tensor.
@@ -23,7 +23,7 @@ pub enum MatchResult {
     Excluded,
     /// The tensor belongs to a classifier with another number of classes and starts at random.
     Replaced,
-    /// The tensor has different shapes in the network and the file.
+    /// The tensor has one shape in the network and another one in the file.
     Shape,
     /// The network's tensor is missing in the file.
     Missing,
@@ -31,7 +31,7 @@ pub enum MatchResult {
     Left,
 }
 
-/// A tensor that the network has, or that only the file has.
+/// A tensor of the network, or a tensor that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorMatch {
     pub result: MatchResult,
@@ -51,7 +51,7 @@ pub struct TensorMatches {
     pub classifiers: Vec<String>,
 }
 
-/// Matches a file to the network.
+/// Matches the tensors in a file to the tensors of the network.
 ///
 /// # Errors
 ///
@@ -143,7 +143,7 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
     own.zip(other).is_some_and(|(own, other)| classes(own, other).is_some_and(|classes| own.first() != Some(&classes)))
 }
 
-/// A tensor of the file that fits the network.
+/// A tensor of the file that has a matching tensor in the network.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTensor<'a> {
     /// The network's shape. It may differ from the file's shape in dimensions of 1.
@@ -181,8 +181,8 @@ impl TensorMatches {
     }
 }
 
-/// Returns true if two shapes are equal without dimensions of 1. A linear layer is a 1x1 convolution, and networks use
-/// either.
+/// Returns true if two shapes are equal without their dimensions of 1. Some networks have a 1x1 convolution where
+/// others have an equivalent linear layer.
 pub fn alike(one: &[usize], other: &[usize]) -> bool {
     one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
 }
@@ -199,9 +199,9 @@ pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     }
 }
 
-/// Returns the message if nothing fits. It suggests a rule if all names have an additional prefix. `alike` is a tensor
-/// that both have, with its shapes in the file and in the network. If present, the message shows it instead of the
-/// first names.
+/// Returns the error message if no tensor fits. It suggests a rule if all names in the file have an additional prefix.
+/// `alike` is a tensor name that both file and network have, with the shapes in the file and in the network. If
+/// present, the message shows this tensor instead of the first names.
 fn nothing_fits<'a>(
     net: &NetSpec,
     weights: &Weights,
@@ -254,7 +254,7 @@ mod tests {
         models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()
     }
 
-    /// Returns all tensors of the network, with names and shapes changed by `change`.
+    /// Returns a file with all tensors of the network. `change` changes their names and shapes.
     fn weights(change: impl Fn(&str, &mut Vec<usize>) -> Option<String>) -> Weights {
         let spec = net().tensors().unwrap();
         let tensors = spec.parameters.into_iter().chain(spec.running).filter_map(|(name, mut shape)| {
@@ -305,7 +305,7 @@ mod tests {
         mentions(refused, &["a.pth", "network resnet20", r#"init.match = [["module\\.(.*)", "$1"]]"#]);
     }
 
-    /// The weight is stored as a 1x1 convolution, and the bias with a leading dimension of 1.
+    /// The file stores the weight as a 1x1 convolution, and the bias with a leading dimension of 1.
     #[test]
     fn dimensions_of_one_do_not_count_as_classes() {
         for (classes, replaced) in [(5, 2), (10, 0)] {
