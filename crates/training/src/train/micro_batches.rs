@@ -87,7 +87,8 @@ impl MicroBatches {
         Self { input, next: None, smoothing, targets, early: true }
     }
 
-    /// Sets whether the next batch may be copied early. This must be false if the current batch is used for two passes.
+    /// Sets whether the next batch may be copied early. This must be false if another pass may run before that batch, as in sharpness-aware
+    /// minimisation.
     pub fn send_early(&mut self, early: bool) {
         self.early = early;
     }

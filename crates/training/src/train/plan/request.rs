@@ -19,7 +19,7 @@ pub struct TrainRequest {
     pub out: PathBuf,
     /// Whether to resume from the newest checkpoint, if there is one.
     pub resume: bool,
-    /// A specific checkpoint to resume from.
+    /// A specific checkpoint to resume from, instead of the newest one.
     pub resume_from: Option<PathBuf>,
     /// Whether a resumed run may have more epochs than before.
     pub extend_epochs: bool,
@@ -36,7 +36,7 @@ pub struct TrainRequest {
     pub max_steps: Option<u64>,
     /// Number of steps for a learning rate search, which replaces the training.
     pub find_lr: Option<u64>,
-    /// Whether to print the plan and stop.
+    /// True if the program only prints the plan and then stops.
     pub dry_run: bool,
     /// Directory on each node's own disk for a copy of the data set.
     pub stage: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct TrainRequest {
     pub trace_steps: u64,
     /// Amount of output on stderr.
     pub verbosity: Verbosity,
-    /// Waits after which the watchdog warns or ends the run.
+    /// How long to wait for files or other ranks before the watchdog prints a warning or ends the run.
     pub stall: watch::Limits,
 }
 
@@ -54,7 +54,7 @@ impl TrainRequest {
     /// Returns the options that must be equal on all ranks, one per line. Decide for each new option whether it belongs here.
     pub fn compared(&self) -> String {
         let Self {
-            // the contents are compared, not the path
+            // the contents of the recipe are compared, not its path
             recipe: _,
             changes: _,
             // only rank 0 uses these
@@ -73,13 +73,13 @@ impl TrainRequest {
             stage,
             trace,
             trace_steps,
-            // may differ: a rank that reaches its time limit tells the others, and nodes may have different numbers of cores
+            // may differ: if one rank reaches its time limit, all ranks stop, and nodes may have different numbers of cores
             time_limit: _,
             threads: _,
             stall: _,
         } = self;
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
-        // every node may use a different directory or file
+        // only whether they are given must be equal, because every node may use a different path
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
         let (resume, dry_run, share_gpu) =
             (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
