@@ -391,7 +391,7 @@ pub struct Convert {
     pub json: bool,
 }
 
-/// Band numbers in a single option value.
+/// The band numbers in one option value, such as `3,2,1`.
 #[derive(Clone, Debug)]
 pub struct Bands(Vec<u32>);
 

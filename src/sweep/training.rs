@@ -88,8 +88,8 @@ impl Sweep {
         words
     }
 
-    /// Runs the trainings and prints a line for each. Ends after a training that was stopped, or after the current
-    /// training if a signal arrived. Returns the outcomes of the trainings that ran.
+    /// Runs the trainings one after another and prints a line for each. Returns early if a training stopped early or a
+    /// signal arrived. Returns the outcomes of the trainings that ran.
     ///
     /// # Errors
     ///
@@ -144,15 +144,15 @@ impl Sweep {
     }
 }
 
-/// Formats an error in a recipe of the grid. The error names the `--set` of the training, which the user gave as
-/// `--grid`.
+/// Formats an error in the recipe of a combination. If the error names a `--set` of this combination, replaces it by
+/// `--grid`, which is what the user gave.
 fn of_grid(point: &Point, why: &str) -> String {
     let own =
         point.sets().into_iter().find_map(|set| Some((why.strip_prefix(&format!("--set {set}"))?.to_string(), set)));
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// The requests that signals have made.
+/// What signals have requested so far.
 struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,

@@ -191,7 +191,7 @@ impl Ema {
         self.decay.is_some() || self.swa_start.is_some()
     }
 
-    /// Returns how the weights are averaged, for this number of steps per epoch and in the whole run.
+    /// Returns how the weights are averaged, or `None` if they are not. `total` is the number of steps in the run.
     pub fn averaging(&self, steps_per_epoch: u64, total: u64) -> Option<Averaging> {
         let steps = |epochs: u32| u64::from(epochs) * steps_per_epoch;
         if let Some(start) = self.swa_start {

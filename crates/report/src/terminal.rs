@@ -82,9 +82,9 @@ impl Drop for Terminal {
     }
 }
 
-/// Wider lines are hard to read.
+/// Maximum width of a line. Wider lines are hard to read.
 const WIDEST: usize = 200;
-/// A shorter bar would show too little.
+/// Minimum width of the progress bar. A shorter bar would show too little.
 const SHORTEST_BAR: usize = 10;
 
 /// The content of the status block.

@@ -11,7 +11,7 @@ const TOP_CLASSES: usize = 5;
 /// Marks unused entries if the network has fewer classes.
 const NONE: u32 = u32::MAX;
 
-/// Computes probabilities from scores, in f64.
+/// The softmax of an image's scores, computed in f64.
 #[derive(Clone, Copy, Debug)]
 pub struct Softmax {
     highest: f64,
@@ -223,7 +223,7 @@ impl ClassScore {
         (self.images > 0).then(|| self.right as f64 / self.images as f64)
     }
 
-    /// Returns the harmonic mean of both, or `None` if the class has neither images nor predictions.
+    /// Returns the harmonic mean of precision and recall, or `None` if the class has neither images nor predictions.
     pub fn f1(&self) -> Option<f64> {
         let all = self.images + self.predicted;
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
