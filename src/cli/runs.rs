@@ -37,7 +37,7 @@ pub struct Args {
 pub enum Order {
     /// By folder name.
     Name,
-    /// By the time of the last write.
+    /// By the time of the last write to the log.
     Date,
     /// By best score.
     Best,

@@ -1,9 +1,9 @@
 //! Runs the trainings of a sweep one after another. Each is a process that resumes from its checkpoint, so that an
 //! interrupted sweep can be continued.
 //!
-//! A signal ends the sweep, whatever the current training does. The sweep then sends SIGUSR1 to the training, which
-//! launchers forward to their ranks. It sends the signal repeatedly, because the training may not handle it yet. A
-//! second Ctrl-C interrupts the training. Trainings are in their own process groups, because a terminal's Ctrl-C would
+//! A signal ends the sweep. The sweep then sends SIGUSR1 to the current training, and launchers forward it to their
+//! ranks. The signal is sent repeatedly, because the training may not have installed its handler yet. A second Ctrl-C
+//! sends SIGINT to the training. Each training has its own process group, because otherwise Ctrl-C in a terminal would
 //! end a launcher and its ranks at once.
 
 use std::cell::Cell;
@@ -170,7 +170,7 @@ impl StopRequests {
         signals::requests()
             .filter(|signal| *signal != SIGINT)
             .try_for_each(|signal| listen(signal, &stop_requests.signal).map(drop))?;
-        // Ctrl-\ in a terminal. It too would end the sweep but not its training.
+        // Ctrl-\ in a terminal sends SIGQUIT, which would also end the sweep but not its training.
         listen(SIGQUIT, &stop_requests.signal)?;
         Ok(stop_requests)
     }

@@ -11,7 +11,7 @@ use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
 use super::sections::Recipe;
 
-/// Changes to the keys of a recipe file. `unsets` are applied first, then `sets` in order.
+/// Changes to the keys of a recipe file. All `unsets` are applied before the `sets`, and the `sets` in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Arguments of the form `KEY=VALUE`.

@@ -60,7 +60,7 @@ pub fn equivalent(path: &str) -> Option<Equivalent> {
 /// Returns the equivalent of an unknown command-line option. For `--lr` it is the key `schedule.base_lr`.
 pub fn of_option(option: &str) -> Option<Equivalent> {
     let word = option.trim_start_matches('-').replace('-', "_");
-    // in other programs these options set the number of processes that load images
+    // in other programs the options `--workers` and `-j` set the number of processes that load images
     if ["workers", "j"].contains(&word.as_str()) {
         return Some(Equivalent::Key("loader.threads"));
     }

@@ -49,7 +49,8 @@ fn key(section: &str, field: &'static Field) -> Key {
     Key { path, owners, field }
 }
 
-/// Returns a section's keys: `kind`, then the keys for its kinds and its own keys, in the schema's order.
+/// Returns a section's keys: `kind`, then the keys that some kinds have and the keys that all kinds have. `kind.first` says
+/// which of these two groups comes first.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
     let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };

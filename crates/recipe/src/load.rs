@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
-        // a network given on the command line may be next to the recipe, as in earlier versions, but a data set may not
+        // a network given on the command line is also searched next to the recipe, as in earlier versions, but a data set is not
         let given = load("lenet", "src", &["data=data", "model=net.toml"]);
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();

@@ -105,7 +105,7 @@ impl Codec {
     }
 }
 
-/// The first codec of the catalogue, which sends f32 values.
+/// The default is the first codec of the catalogue, `float`, which sends f32 values.
 impl Default for Codec {
     fn default() -> Self {
         Self(&codec::CATALOGUE[0])

@@ -1,5 +1,5 @@
-//! The sections `[eval]` and `[stop]`: when a run evaluates itself, which splits it evaluates, how often it saves a
-//! checkpoint, and when it ends early.
+//! The sections `[eval]` and `[stop]`, and the interval in `[checkpoint]`: when and on which splits a run is evaluated, how often it saves
+//! a checkpoint, and when it ends early.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -26,7 +26,7 @@ const LONGEST: u64 = 8 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationFile {
     pub version: u32,
-    /// Optimizer steps done before the evaluation.
+    /// Number of optimizer steps that were done before the evaluation.
     pub step: u64,
     pub epoch: u32,
     pub split: String,

@@ -55,7 +55,7 @@ pub struct Start {
 /// One optimizer step. Values are over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Optimizer steps done, including this one. The first step is 1.
+    /// Number of optimizer steps that are done, including this one. The first step is 1.
     pub step: u64,
     /// The epoch of this step, from 0.
     pub epoch: u32,
@@ -80,13 +80,13 @@ pub struct Step {
     pub step_ranks: [f64; 3],
     /// Hash of the samples in the step, with their workers and positions. It does not depend on the number of ranks.
     pub samples: u64,
-    /// Norm of the whole gradient before clipping. Only with `optimizer.clip_norm`.
+    /// Norm of the gradient of all parameters together, before clipping. Only with `optimizer.clip_norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
     /// Loss scale of this step on rank 0. Only with `precision = "f16"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// Number of earlier steps that were skipped because a gradient was infinite or NaN. Only with `loss_scale`.
+    /// Number of steps before this one that were skipped because a gradient was infinite or NaN. Only with `loss_scale`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_steps: Option<u32>,
 }
@@ -172,9 +172,9 @@ pub struct Layers {
 pub struct TensorSpread {
     pub name: String,
     pub elements: u64,
-    /// Statistics before the step.
+    /// Statistics of the parameter before the update.
     pub weight: Spread,
-    /// Statistics of the gradient before clipping. The gradient is for the mean loss.
+    /// Statistics of the gradient of the mean loss, before clipping.
     pub gradient: Spread,
     /// Share of encoded gradients that are zero. Only for codecs that can count them, and for parameters that are not
     /// exempt.

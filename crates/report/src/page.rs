@@ -24,8 +24,8 @@ pub const PAGE: Content = Content { name: "an HTML page", begins: |head| head.st
 /// once.
 const POINTS: usize = 16_000;
 
-/// Renders the page for these runs. With `reload`, browsers reload the page after that number of seconds. `is_default`
-/// returns true if a recipe key has the given default value (as TOML); the page hides such keys at first.
+/// Renders the page for these runs. With `reload`, browsers reload the page every `reload` seconds. The page hides
+/// recipe keys with default values at first. `is_default(key, value)` returns true if `value`, as TOML, is the default.
 pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
     let points = (POINTS / runs.len().max(1) / CURVES).max(100);
     let all: Vec<Value> = runs.iter().map(|run| run_data(run, points, is_default)).collect();
@@ -236,7 +236,7 @@ fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
 
 /// The statistics of adjacent points that are shown as one point.
 struct Group {
-    /// The last step of the group.
+    /// Step number of the last point.
     x: u64,
     mean: f64,
     least: f64,

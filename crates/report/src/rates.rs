@@ -161,7 +161,8 @@ impl Plot {
 mod tests {
     use super::*;
 
-    /// Returns a search with a loss that is constant first, falls around 1e-2, and grows above 1.
+    /// Returns a search in which the loss is at first constant, falls around a rate of 1e-2, and grows above a rate of
+    /// 1.
     fn search() -> (RateSearch, bool) {
         let (mut search, mut goes_on) = (RateSearch::default(), true);
         for k in 0..200 {

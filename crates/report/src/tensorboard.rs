@@ -33,8 +33,8 @@ impl Tensorboard {
         Self { file: EventFile::new(out), recipe, window: Window::default(), written: None }
     }
 
-    /// Starts a session. TensorBoard then discards points of later steps, which exist if the run was resumed from an
-    /// earlier checkpoint.
+    /// Starts a session. If the run was resumed from an earlier checkpoint, the folder may have points of later steps,
+    /// which TensorBoard then discards.
     fn begin(&mut self, start: &Start) -> io::Result<()> {
         self.file.open()?;
         // session_log (7): status (1) START

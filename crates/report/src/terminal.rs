@@ -76,7 +76,7 @@ impl Sink for Terminal {
 }
 
 impl Drop for Terminal {
-    /// Removes the status block, so that a run that ends early can print its last messages.
+    /// Removes the status block, so that the last messages of a run that ends early are not printed below it.
     fn drop(&mut self) {
         screen::clear();
     }

@@ -12,7 +12,7 @@ pub enum Error {
     /// The request cannot be carried out, for example because of a wrong option or recipe key. The exit code is 2.
     #[error("{0}")]
     Usage(String),
-    /// A failure without a variant of its own. The text is the whole message.
+    /// Any other failure. The text is the whole message.
     #[error("{0}")]
     Failed(String),
     /// The ranks were not started correctly. The text includes a remedy.

@@ -153,7 +153,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
     lines
 }
 
-/// Tests whether MPI can sum in GPU memory. Returns the findings on rank 0. Collective. It needs a job of its own,
+/// Tests whether MPI can sum in GPU memory. Returns the findings on rank 0. Collective. It must run in a separate job,
 /// because an MPI library that wrongly claims support crashes the process.
 pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {

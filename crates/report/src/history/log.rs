@@ -20,7 +20,8 @@ pub struct Log {
     pub epochs: Vec<EpochLine>,
     /// The cost of the exchange, as measured in the last part of the run that measured it.
     pub exchange: Option<ExchangeLine>,
-    /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
+    /// Statistics of the layers. If there are too many lines, only every second (fourth, ...) line and the last line
+    /// are kept.
     pub layers: Layers,
     /// Evaluations of the trained weights, on the split that is evaluated during training.
     pub evals: Vec<EvalLine>,
@@ -220,7 +221,7 @@ fn nans() -> [f64; 3] {
     [f64::NAN; 3]
 }
 
-/// The start of a run or a resumed part, see [`crate::Start`].
+/// The start of a run or of a resumed part of it, see [`crate::Start`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StartLine {

@@ -196,7 +196,7 @@ pub struct KeyDifference {
     pub second: Option<String>,
 }
 
-/// Where the losses of two runs begin to differ. Only steps that both runs logged are compared.
+/// Tells from which step on the losses of two runs differ. Only steps that both runs logged are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossComparison {
     /// Number of steps that both runs logged.

@@ -44,8 +44,8 @@ pub struct Outcome {
     /// Index of the image in its split.
     pub id: u64,
     pub label: u32,
-    /// Number of classes ranked before the true class. Classes with equal scores are ranked by index. If the score of
-    /// the true class is NaN, this is the number of classes.
+    /// Position of the true class if the classes are sorted by score, from 0. Classes with equal scores are sorted by
+    /// index. If the score of the true class is NaN, this is the number of classes.
     pub place: u32,
     pub loss: f64,
     guesses: [Guess; TOP_CLASSES],

@@ -269,7 +269,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
     let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
     let mut trainer = BenchTrainer::new(device, net, &setting)?;
-    // the last batch of an epoch is smaller
+    // plan for the last batch of an epoch too, which is smaller
     trainer.graph.prepare(split.len() as usize % batch)?;
     let mut feed = Feed::new(trainer.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;
     let (mut begin, mut before) = (Instant::now(), feed.loader.stats());

@@ -63,7 +63,7 @@ pub struct Tensors<'a, B: Backend> {
     backend: &'a B,
     x: B::Buf,
     dx: Option<B::Buf>,
-    /// The output and its gradient, allocated when the first implementation runs.
+    /// The output `y` and its gradient, allocated when the first implementation runs.
     ys: Option<[B::Buf; 2]>,
     ids: Vec<u64>,
 }

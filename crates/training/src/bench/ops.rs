@@ -46,11 +46,11 @@ pub struct OpsRequest {
 
 #[derive(Clone, Debug)]
 pub struct ImplementationTimes {
-    /// Its name in tables. Empty if there is only one implementation.
+    /// Name of the implementation in tables. Empty if there is only one implementation.
     pub name: &'static str,
     /// The primitives that the implementation uses.
     pub by: String,
-    /// Median milliseconds of each pass. The first layer has no pass for the input's gradient.
+    /// Median milliseconds of each pass. If the operation reads the images, there is no pass for the input's gradient.
     pub ms: Vec<(Pass, f64)>,
 }
 
@@ -64,7 +64,7 @@ impl ImplementationTimes {
 /// The times of an operation at a batch size.
 #[derive(Clone, Debug)]
 pub struct OperationTimes {
-    /// The first layer that uses this operation.
+    /// Name of the first layer that uses this operation.
     pub layer: String,
     /// Description of the operation's sizes.
     pub op: String,
@@ -181,7 +181,8 @@ impl<B: Backend> Bench<'_, B> {
             for &batch in &self.request.batches {
                 let n = self.images(&case, batch);
                 let measured = match all.last() {
-                    // the operation is so large that both batch sizes were reduced to the same number of images
+                    // the operation is so large that this batch size was reduced to the same number of images as the
+                    // previous one
                     Some(last) if last.batch == n => last.clone(),
                     _ => self.measure(&layer, &case, n)?,
                 };
@@ -253,9 +254,9 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Returns the implementation with the smallest product of its times over all batch sizes. Also returns, for each batch
-/// size, its time divided by the time of the fastest other implementation. The current implementation is kept unless
-/// another one is faster by the factor [`FASTER_FACTOR`] on average. Returns `None` if there is only one implementation.
+/// Returns the implementation whose times have the smallest product over all batch sizes. Also returns, for each batch
+/// size, this implementation's time divided by the time of the fastest other one. The implementation in use is kept
+/// unless another one is faster by [`FASTER_FACTOR`] on average. Returns `None` if there is only one implementation.
 fn fastest(all: &[OperationTimes]) -> Option<(&'static str, Vec<f64>)> {
     let first = all.first().filter(|measured| measured.timed.len() > 1)?;
     let total = |measured: &OperationTimes, name: &str| {

@@ -20,7 +20,7 @@ pub struct ScaleRequest {
     pub batch: usize,
     pub device: DeviceChoice,
     pub precision: Precision,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
@@ -34,8 +34,8 @@ pub struct Point {
     pub ranks: usize,
     /// Median step time of the slowest rank, in milliseconds.
     pub step_ms: f64,
-    /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
-    /// medians.
+    /// Milliseconds per step for the gradient sum, including the wait for other ranks: the median of the rank whose
+    /// median is largest.
     pub comm_ms: f64,
     /// Latency and bandwidth of a sum over these ranks, fitted to sizes from 4 KB to 4 MB. `None` for a single rank.
     pub link: Option<LinearFit>,
@@ -308,7 +308,7 @@ fn forecast_from(points: &[Point], measured: &ScaleResult, ranks: usize, link: L
     Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / WORST_RATE + waits) }
 }
 
-/// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
+/// Returns how many milliseconds of `comm_ms` are waits for other ranks instead of the gradient sum itself.
 fn waited(measured: &ScaleResult, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;

@@ -27,7 +27,7 @@ pub struct Setting {
     pub tf32: bool,
     /// Index of this rank on its node.
     pub node_rank: usize,
-    /// Whether gradients are exchanged with other ranks.
+    /// True if gradients are exchanged with other ranks.
     pub exchanged: bool,
 }
 

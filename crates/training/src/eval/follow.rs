@@ -42,14 +42,14 @@ const INTERRUPTED: i32 = 130;
 enum Next {
     Wait,
     Over,
-    /// Score this file. `last` is set if no file can follow.
+    /// Score this file. `last` is true if it is the last file of the run.
     Score {
         file: PathBuf,
         last: bool,
     },
 }
 
-/// Scores the files of `request.file`, which is the output directory of a run or a model file. It does not need to
+/// Scores files as they appear. `request.file` is the output directory of a run or a model file, and does not need to
 /// exist yet. With `once` set, scores only the newest file, which must exist. Rank 0 calls `show` for each score.
 pub fn follow<D: Device>(
     device: &D,
@@ -200,7 +200,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
 }
 
 /// Returns the files that can be scored, oldest first, with the final model at the end. Leaves out unfinished files,
-/// which have hidden names, and files that a resumed run has put aside.
+/// which have hidden names, and files that a resumed run has renamed.
 fn files(run: &Path) -> Vec<PathBuf> {
     if run.is_file() {
         return vec![run.to_path_buf()];
@@ -248,8 +248,8 @@ struct Line<'a> {
 }
 
 impl Log {
-    /// Reads the scores of an earlier follower with the same split and weights. A model counts only if it is still at
-    /// the same step, because a run that continued writes a new model under the same name.
+    /// Reads the scores that earlier followers have written for the same split and weights. A score of the final model
+    /// counts only if the model still has the same step, because a resumed run writes a new model under the same name.
     fn open(request: &EvalRequest) -> Self {
         let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

@@ -45,8 +45,8 @@ const TOP: usize = 5;
 
 /// A model that classifies pictures.
 pub trait Predict {
-    /// Returns the likeliest classes for a PNG or JPEG file, as selected by `wanted`. If the model was trained on other
-    /// types or bands, it reads TIFF, 16-bit PNG, `.npy` and HDF5.
+    /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
+    /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns true for a multi-label model.

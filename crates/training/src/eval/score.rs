@@ -54,7 +54,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     watch.set_activity(Activity::Starting);
     let mut session = Session::join_watched(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
-        // check before copying the split
+        // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
@@ -62,7 +62,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     session.conclude(result)
 }
 
-/// Starts a watchdog that reports waits for files and other ranks.
+/// Starts a watchdog that reports long waits for files and other ranks.
 pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
     let watch = Watch::start(comm, request.stall);
     // there is no first training step, so no message about a late first step is needed

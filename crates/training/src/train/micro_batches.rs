@@ -186,7 +186,7 @@ impl MicroBatches {
         at: &Progress,
         turn: MicroBatch,
     ) -> Result<(), Error> {
-        // not at the end of an epoch, because an evaluation may use the device first
+        // not after the last step of an epoch, because an evaluation may use the device before the next batch
         let follows = !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch;
         let sends = self.early && run.graph.backend().queue().is_some() && self.input.travels();
         if follows && sends && loader.is_ready() {

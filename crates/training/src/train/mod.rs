@@ -37,7 +37,7 @@ pub mod observe {
     pub mod watch;
 }
 
-/// Plans a run from a request. This code does not communicate with other ranks.
+/// Plans a run from a request. These modules do not communicate with other ranks.
 pub mod plan {
     pub mod build;
     pub mod division;
@@ -124,11 +124,11 @@ struct Training<'a, B: Backend> {
     training_time: Duration,
     /// Approximate time when this process read its first image.
     first_image: Instant,
-    /// The last step that was reported to the log.
+    /// Number of the last step that was reported to the log.
     reported: u64,
     /// Scores on the split that is evaluated only at the end. `None` until then.
     score_at_end: Option<Sums>,
-    /// The reason why the run ends early, if it does.
+    /// The reason why the run ends early because of a score. `None` if it does not.
     ended: Option<Ending>,
     /// Seconds from the first image to the score that reached the target.
     seconds_to_target: Option<f64>,
@@ -151,7 +151,7 @@ pub fn train<B: Backend>(
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
         // the device may already compute a later step, so use the last reported one
         let (step, epoch) = (training.reported + 1, training.at.epoch);
-        // readers of metrics.jsonl recognize a diverged run by a last step whose loss is null
+        // programs that read metrics.jsonl recognize a diverged run by a last step whose loss is null
         let lr = training.run.schedule.lr(training.reported);
         let lost = Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
         // the run has already failed with its own error, so this error is ignored
@@ -305,7 +305,7 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// Prints the notices since the last call.
+    /// Prints the notices that were added since the last call.
     fn print_notices(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
             // the reporters of other ranks are silent, so these ranks print their notices directly

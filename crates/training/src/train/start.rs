@@ -1,4 +1,5 @@
-//! Starts a run, from the request to the first step: ranks, resources, device, plan, agreement.
+//! Starts a run. It goes from the request to the first step: joins the ranks, divides the cores, opens the device, plans, and compares the
+//! plans of all ranks.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -116,7 +117,7 @@ fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
     if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
 }
 
-/// Plans as the only rank, possibly before MPI is up.
+/// Plans a run with a single rank, possibly before MPI is up.
 fn plan_alone<D: Device>(
     device: &D,
     request: &TrainRequest,
@@ -139,7 +140,7 @@ fn plan_alone<D: Device>(
     Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, lock })
 }
 
-/// Plans together with other ranks.
+/// Plans a run together with the other ranks.
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,

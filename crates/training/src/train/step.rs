@@ -57,7 +57,7 @@ pub struct Stepper<'a, B: Backend> {
     unread: VecDeque<UnreadPass>,
     /// The steps that the unread passes belong to, oldest first.
     in_flight: VecDeque<StepInFlight>,
-    /// Time when the sums of the last step were read.
+    /// Time when the host finished reading the sums of the last step.
     read: Option<Instant>,
     /// Steps whose sums were read, but whose records were not yet returned.
     pending: Vec<PendingStep>,
@@ -65,7 +65,7 @@ pub struct Stepper<'a, B: Backend> {
     notices: Notices,
     /// Loss scale after the last step.
     scale: Option<LossScale>,
-    /// Statistics of the last step, if it was measured.
+    /// Statistics of the layers in the last step, if they were measured.
     layers: Option<report::Layers>,
 }
 
@@ -103,7 +103,7 @@ fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>
 struct PendingStep {
     /// The metrics, summed over the ranks that step together.
     metrics: StepMetrics,
-    /// This rank's part of the loss.
+    /// This rank's part of the loss, for the message about a loss that is not finite.
     own_loss: f64,
     /// The record of the step. The ranks' times are added when the metrics are summed over all ranks.
     record: StepRecord,

@@ -21,7 +21,7 @@ pub trait Strategy<B: Backend> {
     /// workers.
     fn sums_gradients(&self) -> bool;
 
-    /// Returns true if the ranks synchronise in the step after `done` earlier ones.
+    /// Returns true if the ranks synchronise in the step that follows `done` steps.
     fn synchronises(&self, done: u64) -> bool;
 
     /// Returns the maximum number of steps after the current step until the ranks communicate again. 0 means that they communicate in every

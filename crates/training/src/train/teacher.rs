@@ -56,7 +56,7 @@ pub fn begin<B: Backend>(
 /// Returns an error if the teacher has changed since the run began.
 fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
     let before = &head.progress.teacher;
-    // checkpoints of earlier versions have no checksum
+    // a checkpoint of an earlier version has no checksum of the teacher, so there is nothing to compare
     if before.is_empty() || before == checksum {
         return Ok(());
     }

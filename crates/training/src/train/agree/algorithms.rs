@@ -62,7 +62,7 @@ fn at_once<B: Backend, T>(
     Ok((planned, notes(reasons.unwrap_or_default())))
 }
 
-/// Adopts rank 0's algorithms. Returns text for a note if this rank's own choice was different.
+/// Adopts rank 0's algorithms. Returns the text of a note if this rank would have chosen others, or cannot use them.
 fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     let (own, described) = (choice.used(), choice.describe());
     choice.adopt(given);

@@ -128,7 +128,8 @@ fn files() -> Vec<String> {
     (0..64).filter(may_open).map(|n| n.to_string()).collect()
 }
 
-/// Selects GPUs as CUDA does: it numbers the devices that it may open from 0 and stops at the first invalid entry.
+/// Selects GPUs as CUDA does with `chosen` (CUDA_VISIBLE_DEVICES): CUDA numbers the devices in `files` from 0 and stops at the first
+/// invalid entry.
 fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     let Some(chosen) = chosen else { return files.to_vec() };
     let name = |entry: &str| match entry.parse::<usize>() {

@@ -133,7 +133,7 @@ impl Session {
     }
 }
 
-/// A rank's error as sent to other ranks.
+/// The error of a rank, as it is sent to the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Failure {
     code: u8,
@@ -154,7 +154,7 @@ fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
     Some(if alike { first } else { Failure { text: format!("rank {rank}{place}: {}", first.text), ..first } })
 }
 
-/// Returns an error with the first line in which two texts differ.
+/// Returns an error that shows the first line in which the two texts differ.
 fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
     let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));

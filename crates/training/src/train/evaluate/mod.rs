@@ -1,5 +1,5 @@
-//! Scores a split. It is divided into fixed logical batches, and each batch goes to one rank. Every image counts once,
-//! and the results are summed over all ranks.
+//! Scores a split. The split is divided into logical batches, which do not depend on the number of ranks, and each batch goes to one rank.
+//! Every image counts once, and the results are summed over all ranks.
 
 mod collector;
 mod views;

@@ -117,11 +117,12 @@ pub struct TestTime {
 /// augmentation. The weights add up to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
-/// Transforms that determine which bands and which part of the image the network sees. A mirror image is made after them.
+/// Transforms that determine which bands and which part of the image the network sees. The transform for a mirror image
+/// is inserted after them.
 const CROPS: [&str; 5] = ["select_bands", "resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {
-    /// Returns true if images have further views.
+    /// Returns true if an image has other views than the plain one.
     pub fn is_on(self) -> bool {
         self.flip || self.corners || self.shift > 0
     }
@@ -181,7 +182,7 @@ fn name(op: &str) -> &str {
     op.split('(').next().unwrap_or(op).trim()
 }
 
-/// Inserts a transform after those that determine the visible part of the image.
+/// Inserts `op` after the transforms that determine the visible part of the image.
 fn with_op(list: &[String], op: String) -> Vec<String> {
     let place =
         list.iter().position(|op| !HEAD_WORDS.contains(&name(op)) && !CROPS.contains(&name(op))).unwrap_or(list.len());

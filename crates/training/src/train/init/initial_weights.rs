@@ -61,7 +61,7 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
 }
 
 impl InitialWeights {
-    /// Returns the table for the log and further notes. Empty on all ranks except 0.
+    /// Returns lines for the log: the short table of tensors, and notes. Empty on all ranks except 0.
     pub fn notes(&self) -> Vec<String> {
         let lines =
             |loaded: &LoadedWeights| [table::short(&loaded.fit, &loaded.weights), loaded.notes.clone()].concat();

@@ -35,15 +35,16 @@ pub enum MatchResult {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorMatch {
     pub result: MatchResult,
-    /// Its name in the network. If only the file has it, its name after the rules of `match`.
+    /// Name of the tensor in the network. If only the file has the tensor, its name after the rules of `match`.
     pub name: String,
-    /// Its shape in the network. `None` if only the file has the tensor.
+    /// Shape of the tensor in the network. `None` if only the file has the tensor.
     pub shape: Option<Vec<usize>>,
-    /// Its index in the file. `None` if only the network has the tensor.
+    /// Index of the tensor in the file. `None` if only the network has the tensor.
     pub found: Option<usize>,
 }
 
-/// The results for all tensors. The network's tensors come first, in its order.
+/// The results for all tensors: first the network's tensors in the network's order, then the tensors that only the file
+/// has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorMatches {
     pub rows: Vec<TensorMatch>,
@@ -146,7 +147,7 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
 /// A tensor of the file that has a matching tensor in the network.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTensor<'a> {
-    /// The network's shape. It may differ from the file's shape in dimensions of 1.
+    /// The tensor's shape in the network. The shape in the file may differ in dimensions of 1.
     pub shape: &'a [usize],
     /// The file's values in C order.
     pub values: &'a [f32],
@@ -425,7 +426,7 @@ mod tests {
         }
     }
 
-    /// All tensors of torchvision's networks match ours.
+    /// All tensors of torchvision's networks have the same names and shapes in trireme.
     #[test]
     fn names_and_shapes_are_torchvisions() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights/weights.json");

@@ -10,7 +10,7 @@ use recipe::{Init, Stem, matches};
 use super::matching;
 use crate::error::Error;
 
-/// The result from [`adapt`]: weights with a first layer that fits this run's images.
+/// The result of [`adapt`]: weights whose first layer fits this run's images.
 pub struct AdaptedStem {
     pub weights: Weights,
     /// The recipe's section `[init]`. Layers that must start at random are added to its `exclude`.
@@ -66,7 +66,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
     Ok(AdaptedStem { weights, init, notes })
 }
 
-/// Converts filters with `given` channels to the shape `own`, (out, in, height, width).
+/// Converts filters that read `given` channels to the shape `own`, which is (out, in, height, width).
 fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
     let (channels, plane) = (own[1], own[2] * own[3]);
     let scale = given as f32 / channels as f32;

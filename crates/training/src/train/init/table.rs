@@ -159,8 +159,8 @@ pub const TORCHVISION: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.22
 /// The transform `normalize` without arguments, which uses the data set's mean and standard deviation.
 const BARE: &str = "normalize";
 
-/// Returns an error if the recipe normalizes with the data set's numbers. Weights from other programs need the numbers
-/// of their own training data.
+/// Returns an error if the recipe normalizes with the data set's mean and standard deviation. Weights from other
+/// programs need those of the data that they were trained on.
 fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> {
     let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
     match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {

@@ -3,7 +3,7 @@
 //! section 3.1).
 //!
 //! The filters are the eigenvectors of the patches' second moments, divided by the square roots of their eigenvalues,
-//! and the negatives of these. So the outputs are uncorrelated and have equal variance.
+//! and the same filters with the opposite sign. So the outputs are uncorrelated and have equal variance.
 
 use std::sync::Arc;
 
@@ -135,8 +135,8 @@ impl Moments {
         images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
     }
 
-    /// Returns filters of shape (O, C, kh, kw). The first half belongs to the largest eigenvalues, the second half is
-    /// its negative. `out_channels` must be even.
+    /// Returns filters of shape (O, C, kh, kw) for O = `out_channels`, which must be even. The first half are the
+    /// filters for the largest eigenvalues, the second half are the same filters with the opposite sign.
     pub fn filters(&self, out_channels: usize) -> Vec<f32> {
         let found = eigen(self.mean(), self.width());
         let half = || found.iter().take(out_channels / 2);

@@ -53,7 +53,7 @@ impl Notices {
         self.lines.extend(notes.into_iter().map(|note| format!("{who}{note}")));
     }
 
-    /// Returns the lines since the last call.
+    /// Returns the lines that were added since the last call.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }

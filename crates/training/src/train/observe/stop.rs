@@ -49,7 +49,7 @@ pub struct Stop {
     later: Cell<(u32, Duration)>,
     /// Number of steps after the next step that may pass until all ranks know about a request.
     apart: Cell<u32>,
-    /// Duration of the last checkpoint, from the snapshot to the end of the write.
+    /// Duration of the last checkpoint, from the start of the snapshot to the end of the write.
     checkpoint: Cell<Duration>,
     /// True if the output directory is gone.
     folder_gone: Cell<bool>,
@@ -157,7 +157,8 @@ impl ProcessorLimit {
         Some(Self { most: Duration::from_secs(most), started })
     }
 
-    /// Returns true if the limit may be reached within `time`, if the process keeps using as many cores as before.
+    /// Returns true if the limit may be reached within `time`. Assumes that the process keeps using as many cores as before. `used` is the
+    /// CPU time so far.
     fn is_within(&self, time: Duration, used: Duration) -> bool {
         let elapsed = self.started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let processors = (used.as_secs_f64() / elapsed).max(1.0);

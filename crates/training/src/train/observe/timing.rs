@@ -24,7 +24,7 @@ pub struct RankTiming {
 }
 
 impl RankTiming {
-    /// Returns the time without the wait for other ranks. The wait for the loader is included.
+    /// Returns the length of the step without the wait for other ranks. The wait for the loader is included.
     fn own(&self) -> f64 {
         (self.step - self.comm).max(0.0)
     }

@@ -2,8 +2,8 @@
 //! chrome://tracing.
 //!
 //! Format: "Trace Event Format", complete events (`ph: X`). `ts` and `dur` are in microseconds, `pid` is the rank and
-//! `tid` the thread. All clocks start at a barrier. Memory is bounded: layers, data and sums are recorded only in the
-//! first steps, and each rank records at most `MOST` spans.
+//! `tid` the thread. The clocks of all ranks start at a barrier. The memory is limited: layers, data and sums are
+//! recorded only in the first steps, and each rank records at most `MOST` spans.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -17,28 +17,28 @@ pub struct TrainRequest {
     /// Changes to the recipe from the command line.
     pub changes: Changes,
     pub out: PathBuf,
-    /// Whether to resume from the newest checkpoint, if there is one.
+    /// True if the run resumes from the newest checkpoint, if there is one.
     pub resume: bool,
     /// A specific checkpoint to resume from, instead of the newest one.
     pub resume_from: Option<PathBuf>,
-    /// Whether a resumed run may have more epochs than before.
+    /// True if a resumed run may have more epochs than before.
     pub extend_epochs: bool,
-    /// Whether to take over the output directory from a run on another host that cannot be reached.
+    /// True if the output directory may be taken from a run on another host that cannot be checked.
     pub steal_lock: bool,
     pub device: DeviceChoice,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
-    /// Step at which the run ends early.
+    /// Step at which the run ends early. `None` runs to the end.
     pub max_steps: Option<u64>,
     /// Number of steps for a learning rate search, which replaces the training.
     pub find_lr: Option<u64>,
     /// True if the program only prints the plan and then stops.
     pub dry_run: bool,
-    /// Directory on each node's own disk for a copy of the data set.
+    /// Directory on each node's local disk, for a copy of the data set. `None` reads the original.
     pub stage: Option<PathBuf>,
     /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,

@@ -94,7 +94,7 @@ fn warm_up(schedule: &Schedule, facts: RunFacts) -> Option<String> {
     })
 }
 
-/// Warns about a batch that is a large part of the data.
+/// Warns if the batch is a large part of the data.
 fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     let RunFacts { images, .. } = facts;
     let steps = images.div_ceil(recipe.batch as u64);

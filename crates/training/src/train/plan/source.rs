@@ -326,7 +326,7 @@ pub struct PixelValues {
     /// The values of black and white, per channel, or one pair for all channels. For images that are not 8-bit, the minimum and maximum of
     /// each band count as black and white.
     channels: Vec<[f64; 2]>,
-    /// The number by which `normalize` divides values before it subtracts the mean.
+    /// The number by which `normalize` divides values before it subtracts the mean: 255 for bytes, otherwise 1.
     unit: f64,
     /// True if each image is normalized with its own mean and deviation.
     per_image: bool,

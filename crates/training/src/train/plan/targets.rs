@@ -55,7 +55,7 @@ pub struct Targets {
     folded: bool,
     /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
-    /// Sum of the rows' weights in the last table that was filled.
+    /// Sum of the rows' weights in the table that was filled last.
     total: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The sums of a step over all ranks: gradients, bucket by bucket as backward completes them, and metrics.
+//! Sums the gradients and metrics of a step over all ranks. Each bucket of gradients is summed as soon as backward has completed it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -273,7 +273,7 @@ impl<B: Backend> GradientSum<B> {
         Ok(self.group.as_ref().map_or(Ok(()), |group| group.retire(&self.comm))?)
     }
 
-    /// Returns how long this rank has waited for other ranks since the last call.
+    /// Returns how long this rank has waited for other ranks since the last call of this function.
     pub fn take_wait(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }

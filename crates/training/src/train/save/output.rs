@@ -126,7 +126,7 @@ pub struct ClassSources<'a> {
 }
 
 impl ClassSources<'_> {
-    /// Describes the first class that differs from the data set's classes. Returns `None` if all are equal.
+    /// Describes the first class in which model and data set differ. Returns `None` if all classes are equal.
     pub fn difference(&self, data: &[String]) -> Option<String> {
         let (file, folder) = (self.file.display(), self.data.display());
         let count = self.model.len().max(data.len());

@@ -66,7 +66,8 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, rank 0 first. A second call does nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A second
+    /// call does nothing.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
             return;
@@ -389,7 +390,7 @@ pub enum Activity {
     },
     /// Waits for the loader during an evaluation.
     ScoringData {
-        /// Number of the last logical batch, or 0 before the first.
+        /// Number of the last logical batch that was scored, or 0 before the first.
         after: u64,
     },
     /// Computes one logical batch of an evaluation.

@@ -77,16 +77,16 @@ impl StatusFiles {
         gone.map(|(rank, status)| format!("rank {rank} on {} (process {})", status.host, status.pid)).collect()
     }
 
-    /// Returns true on the first rank that calls this, which may print the last message.
+    /// Returns true if this rank is the first of all ranks to call this. Only that rank may print the last message.
     pub fn claims_last_message(&self) -> bool {
         safe_create::create_new(&self.folder.join(LAST)).is_ok()
     }
 
-    /// Removes this rank's file. The last rank also removes the directory.
+    /// Removes this rank's file. The rank that removes the last file also removes the directory.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.file(self.rank));
         let _ = fs::remove_file(self.folder.join(LAST));
-        // fails while files of other ranks are there
+        // fails as long as other ranks have files in the directory
         let _ = fs::remove_dir(&self.folder);
     }
 }
@@ -109,7 +109,7 @@ fn host() -> String {
 /// Work may take this many times longer than a wait. Planning, a step, and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// What a rank is doing, as it tells the other ranks.
+/// What a rank is doing. The rank writes this to its status file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Number of this status. It changes with each write, so that a reader recognises a new status.
@@ -131,7 +131,7 @@ pub struct Status {
     pub waiting: bool,
     /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
-    /// This node's addresses in the TCP connections of the rank. Only known while it waits in an operation.
+    /// This node's addresses in the TCP connections of the rank. Known only while the rank waits in an operation.
     pub own_addresses: BTreeSet<IpAddr>,
     /// Addresses that do not acknowledge the rank's data, see [`comm::network::connections`].
     pub silent_addresses: BTreeSet<IpAddr>,

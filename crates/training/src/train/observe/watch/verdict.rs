@@ -51,7 +51,7 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     if let Some(advice) = advice {
         return Some(Verdict::of_network(format!("waiting in {what} for {waited:.0} s: {advice}")));
     }
-    // other ranks may be copying the data set to their nodes
+    // a longer wait is normal while other ranks copy the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
         let text = "the missing ranks are not known before the output folder exists";
@@ -269,7 +269,7 @@ mod tests {
         let verdict = super::among(&me, 0, &peers(&all, 1), LIMIT, None).unwrap();
         assert!(verdict.network, "{verdict:?}");
         mentions(verdict.text, &[SUM, "operation 5", "70 s", "all 3 ranks", "TCP", "between n2 and 10.0.0.9, n3,"]);
-        // the files of the other nodes cannot be read either, because they are on the same network
+        // the status files of n2 cannot be read either, because the file system is on the same network
         let me = at(1, "n1", &[2]);
         let both = [me.clone(), at(2, "n2", &[1])].map(Some);
         let verdict = super::among(&me, 0, &peers(&both, 40), LIMIT, None).unwrap();
