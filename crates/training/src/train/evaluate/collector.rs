@@ -150,7 +150,7 @@ pub(super) struct MultiLabelCollector {
     /// Per class: the numbers of images with this label, of images with a probability above 0.5, and of images with
     /// both.
     counts: Vec<[u64; 3]>,
-    /// Scores of all images for average precisions. `None` if they need too much memory.
+    /// Scores of this rank's images, for average precisions. `None` if they need too much memory.
     ranks: Option<ClassValues>,
     /// Encoded predictions for each image, if requested.
     outcomes: Option<Vec<u8>>,

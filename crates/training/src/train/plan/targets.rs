@@ -50,8 +50,8 @@ pub struct Targets {
     threshold: Option<f64>,
     /// Weight of each class. `None` if all are equal.
     weights: Option<Vec<f64>>,
-    /// True if the targets are multiplied by the class weights, which is exact for softmax losses. Otherwise each class
-    /// has its own loss, and each row is weighted instead.
+    /// True for softmax losses: each target is multiplied by the weight of its class. Otherwise each class has its own
+    /// loss, and only the weight of the whole row applies.
     folded: bool,
     /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
