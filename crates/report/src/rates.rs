@@ -81,7 +81,7 @@ impl RateSearch {
     }
 }
 
-/// Size of the picture in pixels, and space for axis labels.
+/// Size of the picture in pixels, and the margins for axis labels.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;

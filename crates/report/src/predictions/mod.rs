@@ -204,9 +204,9 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 pub struct ClassScore {
     /// Number of images in the class.
     pub images: u64,
-    /// Images predicted as this class.
+    /// Number of images predicted as this class.
     pub predicted: u64,
-    /// Correctly predicted images.
+    /// Number of correctly predicted images of this class.
     pub right: u64,
     /// Average precision, if it was computed and the class has images.
     pub average_precision: Option<f64>,

@@ -85,7 +85,7 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
-/// Formats the number, or the range if the numbers differ.
+/// Formats a number that all counts have, such as `4`, or their range, such as `2 to 4`.
 fn each(counts: impl Iterator<Item = usize> + Clone) -> String {
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     if least == most { least.to_string() } else { format!("{least} to {most}") }

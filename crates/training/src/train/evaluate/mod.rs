@@ -137,7 +137,7 @@ pub struct Evaluation {
     /// Images per logical batch. It does not depend on the number of ranks, so that the score does not either.
     pub batch: usize,
     pub options: Options,
-    /// Set if classes were matched by name or only some images are scored.
+    /// Which images to score, and how labels are converted. Set if classes were matched by name or only some images are scored.
     pub selection: Option<Selection>,
 }
 

@@ -96,8 +96,8 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Erro
 // Keras stores values in another order than PyTorch. The conversion needs the network's layers, to recognise depthwise kernels and linear
 // layers that read a flattened image.
 
-/// Converts the values of tensors that the network has to the network's order. Weights that do not come from Keras stay
-/// unchanged.
+/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order. Weights that do not come
+/// from Keras stay unchanged.
 ///
 /// # Errors
 ///

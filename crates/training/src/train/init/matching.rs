@@ -396,7 +396,7 @@ mod tests {
         );
     }
 
-    /// torchvision's ConvNeXt has linear layers where our network has 1x1 convolutions.
+    /// torchvision's ConvNeXt has linear layers where trireme's network has 1x1 convolutions.
     #[test]
     fn dimensions_of_one_make_no_difference() {
         let file = weights(|name, shape| {

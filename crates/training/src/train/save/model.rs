@@ -1,5 +1,5 @@
-//! Converts a graph's parameters to the layers of a model file and back. [`Exporter`] converts copies of the parameters, so that another
-//! thread can write a file while training continues.
+//! Converts a graph's parameters to the layers of a model file and back. Files have plain tensors, without a device's padding and
+//! reordering. [`Exporter`] converts copies of the parameters, so that another thread can write a file while training continues.
 
 use std::collections::BTreeMap;
 
