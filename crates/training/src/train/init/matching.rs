@@ -1,4 +1,5 @@
-//! Matches tensors in a file to parameters of the network, first by name with the rules in `match`, then by shape.
+//! Matches tensors in a file to parameters of the network by name, after the rules in `match`. Then compares their
+//! shapes.
 
 use std::collections::BTreeMap;
 
