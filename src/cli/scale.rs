@@ -60,7 +60,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Measures, and prints a table on a terminal, otherwise one JSON line per number of ranks.
+/// Runs the measurements. Prints a table if stdout is a terminal, otherwise one JSON line per number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
     set_wait_policy()?;
     let request = ScaleRequest {

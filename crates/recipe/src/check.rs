@@ -1,4 +1,5 @@
-//! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
+//! Checks of a recipe beyond the schema: names that must exist, and keys that must fit together. Each error says what
+//! to try.
 
 use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
@@ -22,7 +23,7 @@ pub struct KnownNames<'a> {
     pub transforms: &'a [&'a str],
 }
 
-/// Checks a whole recipe and returns the first error.
+/// Checks a whole recipe. Returns the first error that it finds.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
@@ -73,7 +74,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     recipe.schedule.check(epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
 }
 
-/// Checks that the optimizer has a momentum if the schedule changes it.
+/// Checks that the optimizer has a momentum if the schedule changes the momentum.
 fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return Ok(()) };
     let kind = &recipe.optimizer.kind;
@@ -83,8 +84,8 @@ fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     Err(format!("optimizer.kind = \"{}\" has no momentum; remove this key", kind.name()))
 }
 
-/// Checks the settings that sharpness-aware minimisation cannot be combined with. It computes the gradient of all ranks
-/// twice per step.
+/// Checks that sharpness-aware minimisation, which computes two gradients over all ranks per step, is not combined with
+/// settings that do not allow this.
 fn check_sam(recipe: &Recipe) -> Result<(), String> {
     match recipe.optimizer.sam_rho {
         None => Ok(()),
@@ -198,7 +199,7 @@ fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
     ))
 }
 
-/// Checks that every worker gets an image of every full batch.
+/// Checks that every worker gets at least one image of a full batch.
 fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     if batch >= workers {
         return Ok(());
@@ -237,7 +238,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
     Err(Error::Value { place: key.into(), why })
 }
 
-/// Checks settings that need one worker per rank.
+/// Checks settings that need exactly one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
         "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
@@ -258,8 +259,8 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
     easgd_is_stable(recipe.sync, ranks)
 }
 
-/// Rejects settings that make no sense if ranks exchange parameters from time to time instead of gradients in every
-/// step.
+/// Rejects settings that need gradient sums in every step, for strategies that synchronise the ranks' parameters only
+/// from time to time.
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
@@ -286,7 +287,7 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rejects an alpha that moves the centre beyond the mean of the ranks.
+/// Rejects an elastic averaging `alpha` so large that the centre would move beyond the mean of the ranks.
 fn easgd_is_stable(sync: Sync, ranks: usize) -> Result<(), Error> {
     match sync {
         Sync::Easgd { alpha, .. } if alpha * ranks as f64 > 1.0 => {
@@ -349,7 +350,8 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Checks that the averages begin before the end of the run. This needs the number of steps per epoch.
+    /// Checks that averaging (`ema.swa_start`) begins before the end of the run. This needs the number of steps per
+    /// epoch.
     ///
     /// # Errors
     ///
@@ -406,7 +408,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that there is only one kind of averages and that it begins within the run.
+/// Checks that only one kind of weight averaging is used, and that it begins within the run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {
@@ -487,7 +489,7 @@ mod tests {
         let mut recipe = read("[ema]\nswa_start = 3").unwrap();
         (recipe.epochs, recipe.steps) = (None, Some(260));
         invalid(&recipe.averages_begin(100).unwrap_err(), "ema.swa_start", &["260 steps", "100 per epoch", "epoch 3"]);
-        // The weights of the last step are averaged.
+        // The averages may begin with the last step: then only its weights are averaged.
         recipe.steps = Some(300);
         assert!(recipe.averages_begin(100).is_ok());
         recipe.ema.swa_start = Some(u32::MAX);

@@ -19,8 +19,8 @@ pub struct ClassMatch {
     pub note: String,
 }
 
-/// Returns `None` if the classes are equal. If they differ, matches them by name if `by_name` is set, and otherwise
-/// returns an error. Reads the labels of the split if a class has no match.
+/// Matches the classes by name if they differ and `by_name` is set. Returns an error if they differ and it is not set,
+/// and `None` if the classes are equal. Reads the labels of the split if a class of the data set has no match.
 pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {

@@ -1,5 +1,5 @@
-//! Converts weights of another program to a model file. Tensors are assigned to parameters by the rules of `[init]`, as
-//! for a run that starts from such a file.
+//! Converts a file of weights from another program to a model file. Tensors are assigned to parameters by the rules of
+//! `[init]`, as in a run that starts from this file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn import_graph(
     Ok(notes)
 }
 
-/// Returns a warning if the weights are from another program and the transforms do not normalize.
+/// Returns a warning if the file was not written by trireme and the transforms do not normalize.
 fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
     weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
 }
@@ -119,8 +119,8 @@ fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     (0..classes).map(|class| class.to_string()).collect()
 }
 
-/// Builds the pipeline from an image file to the network's input, from the given transforms or the transforms in the
-/// file. The network expects images of shape `expected`.
+/// Builds the pipeline from a picture to the network's input. Uses the given transforms or, if there are none, the
+/// transforms in the file. The network expects images of shape `expected`.
 fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
     let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
@@ -163,8 +163,8 @@ fn manifest() -> Manifest {
     Manifest { version: 1, ..Manifest::default() }
 }
 
-/// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in
-/// the file.
+/// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise it is taken
+/// from the weights.
 fn build_and_match(
     model: &str,
     image: ImageSpec,

@@ -54,7 +54,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     watch.set_activity(Activity::Starting);
     let mut session = Session::join_watched(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
-        // check before copying the split
+        // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
@@ -62,10 +62,10 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     session.conclude(result)
 }
 
-/// Starts a watchdog that reports waits for files and other ranks.
+/// Starts a watchdog that reports long waits for files and other ranks.
 pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
     let watch = Watch::start(comm, request.stall);
-    // there is no first step to wait for
+    // there is no first training step, so no message about a late first step is needed
     watch.stepped();
     watch
 }
@@ -133,7 +133,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
     }
-    // a larger batch would be planned for images that do not exist
+    // no batch is larger than the number of images, so plan only for that many
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
@@ -229,7 +229,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
     Ok(cores)
 }
 
-/// Scores a file on ranks that have already joined. Computes the score without details.
+/// Scores a file on ranks that have already joined a session. Computes no per-image details.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,

@@ -18,7 +18,7 @@ use crate::train::agree::Session;
 /// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
-/// A rank's part of the table.
+/// What one rank contributes to the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankRow {
     rank: usize,
@@ -27,8 +27,8 @@ struct RankRow {
     cpus: Vec<usize>,
 }
 
-/// Returns the table on rank 0 and no lines on other ranks. `device` describes this rank's device. `equal` lists what
-/// was compared on all ranks. Collective.
+/// Returns the table on rank 0, and no lines on other ranks. `device` describes this rank's device. `equal` lists the
+/// things that were found to be equal on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
     let seat = RankRow { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
@@ -42,7 +42,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     Ok(rows)
 }
 
-/// Returns a line about the Slurm job, if this is one.
+/// Returns a line about the Slurm job, or `None` outside Slurm.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
     if launcher::is_over(&lookup) {
@@ -85,7 +85,7 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
-/// Formats the number, or the range if the numbers differ.
+/// Formats a number that all counts have, such as `4`, or their range, such as `2 to 4`.
 fn each(counts: impl Iterator<Item = usize> + Clone) -> String {
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     if least == most { least.to_string() } else { format!("{least} to {most}") }
@@ -140,7 +140,7 @@ pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Erro
         source,
     })?;
     if disk.size == 0 {
-        // nothing can be stored here, so creating the directory will fail and report the reason
+        // nothing can be stored on this file system, so creating the directory will fail and report the reason
         return Ok(("room       none".into(), None));
     }
     judge(out, &disk.name, disk.free, need)

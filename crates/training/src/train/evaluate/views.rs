@@ -113,15 +113,16 @@ pub struct TestTime {
     pub shift: u32,
 }
 
-/// A pipeline for each view, starting with the plain one, with its weight in the mean of the scores. The weights add up
-/// to 1.
+/// The pipeline of each view with its weight in the mean of the scores. The first view is the image without
+/// augmentation. The weights add up to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
-/// Transforms that determine which bands and which part of the image the network sees. A mirror image is made after them.
+/// Transforms that determine which bands and which part of the image the network sees. The transform for a mirror image
+/// is inserted after them.
 const CROPS: [&str; 5] = ["select_bands", "resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {
-    /// Returns true if images have further views.
+    /// Returns true if an image has other views than the plain one.
     pub fn is_on(self) -> bool {
         self.flip || self.corners || self.shift > 0
     }
@@ -181,7 +182,7 @@ fn name(op: &str) -> &str {
     op.split('(').next().unwrap_or(op).trim()
 }
 
-/// Inserts a transform after those that determine the visible part of the image.
+/// Inserts `op` after the transforms that determine the visible part of the image.
 fn with_op(list: &[String], op: String) -> Vec<String> {
     let place =
         list.iter().position(|op| !HEAD_WORDS.contains(&name(op)) && !CROPS.contains(&name(op))).unwrap_or(list.len());
@@ -223,8 +224,8 @@ mod tests {
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
     }
 
-    /// As in airbench: half of the weight for the image and its mirror image, the rest for two shifted images and
-    /// theirs.
+    /// As in airbench: half of the weight is for the image and its mirror image, and half is for the two shifted images
+    /// and their mirror images.
     #[test]
     fn shifted_views_have_half_of_the_weight() {
         let lists = weighted(TestTime { flip: true, corners: false, shift: 1 }, &["resize(32)", "normalize"]).unwrap();
