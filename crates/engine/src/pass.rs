@@ -89,8 +89,9 @@ impl<B: Backend> Graph<B> {
         Ok(sums)
     }
 
-    /// Waits until the oldest pass with unread sums has computed its gradients. [`Graph::sums`] also waits for the sums
-    /// over the ranks and the update that were enqueued after it. Does nothing if the device has no queue.
+    /// Waits until the oldest pass with unread sums has computed its gradients. In contrast to [`Graph::sums`], does
+    /// not wait for the sums over the ranks and the update that were enqueued after the pass. Does nothing if the
+    /// device has no queue.
     pub fn wait_for_pass(&self) -> Result<(), Error> {
         let computes = self.pass.unread.front().is_some_and(|pass| pass.sums.is_none());
         self.backend.queue().filter(|_| computes).map_or(Ok(()), |queue| queue.wait_for_pass())
@@ -101,7 +102,7 @@ impl<B: Backend> Graph<B> {
         self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
     }
 
-    /// Returns new log lines about deviations from the plan since the last call.
+    /// Returns new log lines about passes that could not be run as planned, since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
     }
@@ -111,7 +112,7 @@ impl<B: Backend> Graph<B> {
         self.parameters.gradients.buckets.iter_mut().try_for_each(|bucket| self.backend.scale(bucket, factor))
     }
 
-    /// Computes the gradients of this batch, bucket by bucket.
+    /// Computes the gradients of this batch, and hands over each bucket when it is finished.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -187,7 +188,7 @@ impl<B: Backend> Graph<B> {
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
-                // Before the norm's own sum, hand over the finished buckets of the layers above it, as the other ranks
+                // Before the norm's own sum, hand over the finished buckets of the layers after it, as the other ranks
                 // do.
                 next = parameters.finish_buckets(device, next, norm.node + 1, wanted, &mut ready)?;
                 across.no_gradients(norm.channels)?;
@@ -291,7 +292,7 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-/// Everything that the operations of a pass share.
+/// Everything that the operations of a pass need.
 struct Context<'a, B: Backend> {
     backend: &'a B,
     plan: &'a NetworkPlan<B>,
@@ -322,7 +323,8 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// Takes the first `count` inputs of a node. `values` maps tensors to values. The other inputs are empty buffers.
+    /// Takes the buffers of the first `count` inputs of a node. `values` maps tensors to values. For the remaining
+    /// inputs, the buffers are empty.
     fn inputs(&self, node: usize, values: &[usize], count: usize) -> Result<ValueGuards<'_, B>, Error> {
         let inputs = self.plan.net.nodes[node].inputs.iter().enumerate();
         self.tensors.take_all(inputs.map(|(i, id)| (i < count).then(|| values[id.0])))

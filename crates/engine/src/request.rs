@@ -38,8 +38,8 @@ pub(super) enum PassGradients {
     Own,
     /// The sum over all workers of this rank.
     Sum,
-    /// The same sum, but only for the update that follows. The device may store the gradients in any form that its
-    /// update can read.
+    /// The sum over all workers of this rank, but only for the update that follows. The device may store it in any form
+    /// that its update can read.
     ForUpdate,
 }
 
