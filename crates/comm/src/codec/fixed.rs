@@ -33,7 +33,7 @@ fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     most
 }
 
-/// Returns 2^k and 2^-k. Numbers below 2^(field - 1022), multiplied by 2^k, add up to at most 2^62.
+/// Returns 2^k and 2^-k. `summands` numbers below 2^(field - 1022), each multiplied by 2^k, add up to at most 2^62.
 #[inline(always)]
 fn scale(field: u32, summands: usize) -> (f64, f64) {
     let k = (62 - head_room(summands) as i32 - (field as i32 - 1022)).min(MOST);
@@ -69,7 +69,7 @@ fn decode(codes: &[i64], exponents: &[u32], summands: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Sums as if each rank had one of `parts`.
+    /// Sums all vectors in `parts`, where each part simulates one rank.
     fn sum_in(parts: &[&[Vec<f64>]]) -> Vec<f64> {
         let summands = 8;
         let mut exponents = vec![0; parts[0][0].len()];

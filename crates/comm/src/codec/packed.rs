@@ -1,6 +1,6 @@
-//! Codes of the tensors in a bucket that the codec rounds, packed into lanes of 64-bit words. Codes are never negative,
-//! so no lane borrows from the next. Each rank adds the codes of its workers, then the words are summed over all ranks.
-//! The codec defines the meaning of a code.
+//! The encoded gradients (codes) of the tensors that a codec rounds, packed into lanes of 64-bit words. Codes are never
+//! negative, so no lane borrows from the next. Each rank adds the codes of its workers, then the words are summed over
+//! all ranks. The codec defines the meaning of a code.
 //!
 //! A tensor is cut into blocks. In a block of w words, lane l of word j holds element l w + j, so that loops process
 //! consecutive words and can be vectorised.
@@ -12,7 +12,7 @@ use base::simd;
 use super::philox::Stream;
 use super::{Bucket, Tensor};
 
-/// Words per block. For every lane width, a block holds whole groups of the random generator.
+/// Words per block. For every lane width, a block holds a whole number of the random generator's groups.
 pub(super) const BLOCK: usize = 64;
 
 /// Maximum lanes per word (two bits each).

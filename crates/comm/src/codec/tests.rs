@@ -1,4 +1,4 @@
-//! Tests every codec in one process. The ranks are simulated by adding their codes by hand.
+//! Tests every codec in one process. Ranks are simulated: the test adds their encoded gradients itself.
 
 use super::packed::head_room;
 use super::*;
@@ -180,7 +180,7 @@ fn padding_does_not_count() {
     assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
-/// Sums do not depend on which rank has which worker. The codes of the ranks are added by hand.
+/// Sums do not depend on which rank has which worker. The test adds the encoded gradients of the ranks itself.
 #[test]
 fn shares_of_ranks_add_up_to_one_ranks() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();
