@@ -17,7 +17,7 @@ pub fn check_writable(folder: &Path) -> Result<(), Error> {
     let write = || {
         fs::create_dir_all(folder)?;
         let mut probe = NewFile::beside(&folder.join("writable"))?;
-        // More than some file systems store inside the inode. An empty file would fit even on a full disk.
+        // This is more than some file systems store inside the inode. An empty file would fit even on a full disk.
         probe.file()?.write_all(&[0; 8192])?;
         probe.file()?.sync_all()
     };

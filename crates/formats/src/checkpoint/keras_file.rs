@@ -12,7 +12,7 @@ use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::Tensor;
 
-/// A version of Keras with this layout. Without a version, Keras assumes a file of Keras 1.
+/// A version of Keras that uses this layout. If a file has no version, Keras assumes Keras 1.
 pub(super) const KERAS_VERSION: &str = "2.15.0";
 
 /// A model in Keras's representation.

@@ -181,7 +181,7 @@ fn numbers_anywhere_in_a_file_are_checked() {
     std::thread::scope(|scope| [one, other].map(|part| scope.spawn(|| try_all(part))).map(drop));
 }
 
-/// Creates a file like another program, with a valid checksum at the end.
+/// Creates a file as another program would, but with a valid checksum at the end.
 fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> Result<Group, Error> {
     let file = Temporary::new();
     let high = LibraryVersion::latest();
@@ -194,7 +194,7 @@ fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<(
     group::open(checksum::open(&file.0).unwrap(), &file.0)
 }
 
-/// Checks that the file contains an object with a layout that trireme does not write. The description must contain
+/// Checks that reading failed because `object` has a layout that trireme does not write. The description must contain
 /// `parts`.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, object: &str, parts: &[&str]) {

@@ -58,8 +58,8 @@ fn folds(network: &Network, node: &Node) -> bool {
     plain && network.readers(node.inputs[0]) == 1
 }
 
-/// Replaces a merged batch norm by its sum and its ReLU, and returns the new output. The ReLU becomes part of the layer
-/// before if there is no sum.
+/// Removes a merged batch norm. Its sum and ReLU remain: without a sum, the ReLU becomes part of the layer before.
+/// Returns the new output.
 fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
     let before = &mut net.nodes[inputs[0].0 - 1].op;
     match before {

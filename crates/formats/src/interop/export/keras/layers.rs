@@ -34,7 +34,6 @@ impl Layers {
         layers
     }
 
-    /// Returns the index of the input layer.
     pub fn input(&self) -> usize {
         0
     }
@@ -136,7 +135,8 @@ impl Layers {
     }
 }
 
-/// Converts input number `index` of a layer to the number of dimensions that the layer reads.
+/// Adds a layer that converts input number `index` of a layer to the number of dimensions that the layer reads. Returns
+/// the converted input, or `input` itself if its dimensions are right.
 pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
     match layer.turns[index] {
         None => input,

@@ -12,7 +12,7 @@ use super::super::trained::Trained;
 use super::code::turned;
 use crate::interop::ops::mapping;
 
-/// Modules by name. A leaf is the code of a module, a group has its members in the order of the network.
+/// Modules by name. A leaf is the Python code of a module. A group has its members in the order of the network.
 enum Tree {
     Leaf(String),
     Group(Vec<(String, Tree)>),
@@ -22,7 +22,7 @@ enum Tree {
 struct Parameter {
     layer: String,
     place: String,
-    /// The expression that creates it.
+    /// The expression that creates the parameter.
     code: String,
 }
 
@@ -196,7 +196,7 @@ const WORDS: &[&str] = &[
     "pass", "raise", "return", "True", "try", "while", "with", "yield",
 ];
 
-/// Attributes that every `nn.Module` has.
+/// Attributes that every `nn.Module` has. No module of a network may have one of these names.
 const TAKEN: &[&str] = &[
     "apply",
     "bfloat16",
