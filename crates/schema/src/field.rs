@@ -12,7 +12,7 @@ pub enum KeyType {
         /// Checks a string. The error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// A string, which must be one of these.
+    /// A string with its own notation, or a list of numbers.
     ParsedOrNumbers {
         /// Description of the notation for error messages.
         expected: &'static str,
@@ -55,7 +55,7 @@ pub struct Field {
     pub value_type: KeyType,
     pub default: DefaultValue,
     pub range: Range,
-    /// Whether a resumed run may change it, because it does not affect results.
+    /// True if a resumed run may change the key, because it does not affect results.
     pub changeable: bool,
     /// Meaning and unit, from the doc comment of the Rust field.
     pub doc: &'static str,
@@ -76,7 +76,7 @@ pub struct Kind {
 pub struct KindField {
     pub field: Field,
     pub kinds: &'static [Kind],
-    /// Whether the kind's keys come before the section's own keys.
+    /// True if the kind's keys come before the section's own keys.
     pub first: bool,
 }
 

@@ -43,8 +43,8 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
     write().map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
 }
 
-/// Opens a regular file, which must be HDF5, and verifies its checksum. A file without a checksum is accepted if its
-/// length is the one in its superblock.
+/// Opens a regular file, which must be HDF5, and verifies its checksum. A file without a checksum is accepted, unless
+/// its superblock records another length.
 ///
 /// # Errors
 ///

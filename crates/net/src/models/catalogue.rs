@@ -22,7 +22,7 @@ pub struct Network {
     pub input: Shape,
     /// Number of classes that it was designed for.
     pub classes: usize,
-    /// The program or paper that defines it. Parameter names and numbers are the same as there.
+    /// The program or paper that defines the network. Names and numbers of parameters are the same as in it.
     pub origin: &'static str,
     pub build: Build,
 }

@@ -1,5 +1,5 @@
-//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545) as in torchvision. Fully connected layers over channels are 1x1
-//! convolutions here.
+//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545) as in torchvision. Its fully connected layers over channels are written
+//! as 1x1 convolutions.
 
 use super::blocks::drop_add;
 use crate::{Activation, Conv, Flatten, Id, Init, LayerNorm, LayerScale, Linear, NetSpec, Pool, Shape};

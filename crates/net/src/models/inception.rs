@@ -81,8 +81,8 @@ impl Builder {
 pub enum Arrangement {
     /// Average pools count padding, norms have a scale, and dropout is 0.5.
     Torchvision,
-    /// Average pools do not count padding, norms have only a shift, statistics average over 3,333 steps, and dropout is
-    /// 0.2.
+    /// Average pools do not count padding, norms have only a shift, running statistics have a momentum of 0.0003, and
+    /// dropout is 0.2.
     Slim,
 }
 
@@ -370,7 +370,7 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[first, second, third, pool])
 }
 
-/// Adds a block without the ReLU at its end.
+/// Adds a residual block at 8x8. In contrast to the other blocks, no ReLU follows the sum.
 fn block_8(b: &mut Builder, path: &str, scale: f32, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(192, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(192, 1), same(224, [1, 3]), same(256, [3, 1])], x);

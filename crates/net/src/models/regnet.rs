@@ -11,7 +11,7 @@ pub struct Stages {
     pub channels: [usize; 4],
     /// Channels in each group in the 3x3 convolutions. A stage that has fewer channels has a single group.
     pub group: usize,
-    /// Whether blocks have squeeze and excitation.
+    /// True if blocks have squeeze and excitation.
     pub squeezes: bool,
 }
 

@@ -35,7 +35,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, widths: Widths) -> 
     net
 }
 
-/// Returns a convolution with PyTorch's own initialisation.
+/// Returns a convolution with PyTorch's default initialisation.
 fn start(channels: usize, k: usize, stride: usize) -> Conv {
     conv(channels, k, stride).init(Init::UniformFanIn)
 }
@@ -50,7 +50,7 @@ fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) 
     shuffled(net, path, out, [y, z])
 }
 
-/// Adds a block that keeps the shape: the first half of the channels does not change.
+/// Adds a block that keeps the shape: it copies the first half of the channels and transforms the second half.
 fn add_block(net: &mut NetSpec, path: &str, out: usize, x: Id) -> Id {
     let half = out / 2;
     let kept = net.add(&format!("{path}.first"), Channels::range(0, half), x);
