@@ -23,7 +23,7 @@ impl MicroBatch {
     pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
 }
 
-/// How the gradients of a rank's workers reach the exchange.
+/// How the gradients of a rank's workers are passed to the exchange between the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
     /// A single sum over all workers of the rank.
@@ -146,7 +146,8 @@ impl<B: Backend> Accumulator<B> {
     }
 }
 
-/// Returns true if the branch of this level that starts at `first` is a left child.
+/// Returns true if the sum at this level that starts at worker `first` is a left child, so that its right sibling is
+/// added to it.
 fn joins(first: usize, level: u32) -> bool {
     first.is_multiple_of(2 << level)
 }
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use backend::reference::{HostBuf, Reference};
 
-    /// Pushes workers with values that show the order of f32 additions, and returns the sum.
+    /// Accumulates the gradient `value(worker)` of each worker and returns the sum.
     fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
         let mut tree = Accumulator::<Reference>::new();
         let arena = |w: usize| Arena { buckets: vec![HostBuf(vec![value(w)])] };

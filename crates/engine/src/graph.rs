@@ -29,7 +29,7 @@ pub enum Purpose {
 /// A pass whose loss sums were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
-    /// `None` if the device has a queue. The queue then provides the sums.
+    /// `None` if the device has a queue and works asynchronously. The queue then provides the sums.
     pub sums: Option<LossSums>,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct CurrentPass<B: Backend> {
     pub rows: usize,
     /// The oldest pass comes first.
     pub unread: VecDeque<UnreadPass>,
-    /// Rows of the pass for which [`Graph::sums`] was called last.
+    /// Number of images in the pass for which [`Graph::sums`] was called last.
     pub rows_read: usize,
     pub clock: Clock,
 }
 
-/// The loss and the targets if training does not use labels.
+/// What training needs if it compares the scores with soft targets instead of labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     pub(super) objective: Objective,
     /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
@@ -65,7 +65,7 @@ pub struct Graph<B: Backend> {
     /// True if this network was created with [`Graph::inference_graph`]. It only runs inference, and another network
     /// trains on the same device.
     pub(super) shares_device: bool,
-    /// The ranks that compute batch statistics together, if batch normalisation spans them.
+    /// The connection to the other ranks for batch statistics, if batch normalisation spans all ranks.
     pub(super) across: Option<Box<dyn Across>>,
     /// Present if training uses soft targets instead of labels.
     pub(super) soft: Option<SoftTargetLoss<B>>,
@@ -80,7 +80,7 @@ pub enum BuildError {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Plans `net` for batches of up to `batch` rows and draws the initial parameters from `seed`.
+    /// Plans `net` for batches of up to `batch` images and draws the initial parameters from `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         Self::build(Rc::new(backend), net, batch, purpose, seed)
     }
@@ -246,7 +246,7 @@ impl<B: Backend> Graph<B> {
         self.parameters.running.swap_with_slice(running);
     }
 
-    /// Returns the backend and the parameters, for replacing the parameters.
+    /// Returns the backend and the parameters, so that the caller can replace the parameters.
     pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
         self.parameters.changed = true;
         (&self.backend, &mut self.parameters.weights)
@@ -268,18 +268,18 @@ impl<B: Backend> Graph<B> {
         std::mem::take(&mut self.parameters.gradients.buckets[bucket])
     }
 
-    /// Returns a parameter as a plain tensor.
+    /// Returns a parameter's values in PyTorch's layout.
     pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.weights)
     }
 
-    /// Returns the gradient of a parameter as a plain tensor.
+    /// Returns the gradient of a parameter in PyTorch's layout.
     pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.gradients)
     }
 
-    /// Returns a parameter's values in any arena with the parameters' layout, such as gradients or an optimizer slot,
-    /// as a plain tensor.
+    /// Returns a parameter's values in PyTorch's layout. They come from any arena with the parameters' layout, such as
+    /// the gradients or an optimizer slot.
     pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
         let p = &self.params()[index];
         let mut plain = vec![0.0; p.spec.elems()];
@@ -287,13 +287,13 @@ impl<B: Backend> Graph<B> {
         Ok(plain)
     }
 
-    /// Sets a parameter from a plain tensor.
+    /// Sets a parameter from values in PyTorch's layout.
     pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
         self.parameters.changed = true;
         pack(&self.plan.layout.params[index], plain, &mut self.parameters.weights)
     }
 
-    /// Sets a parameter's values in any arena with the parameters' layout from a plain tensor.
+    /// Sets a parameter's values in any arena with the parameters' layout. `plain` has PyTorch's layout.
     pub fn pack(&self, index: usize, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
         pack(&self.params()[index], plain, arena)
     }
@@ -351,7 +351,7 @@ impl<B: Backend> Graph<B> {
         if self.now.descs[tensor].bf16 { 2 } else { 4 }
     }
 
-    /// Returns the names of the primitives that compute a node, for the largest batch.
+    /// Returns the names of the primitives that compute a node for the largest batch.
     pub fn implementation(&self, node: usize) -> String {
         match self.operation(node) {
             Some(planned) => planned.implementation(),

@@ -13,7 +13,7 @@ const EPOCH: u32 = u32::MAX;
 /// fewer than 2^18 draws per stream even though [`truncated`] repeats draws.
 const RUN: usize = 1 << 14;
 
-/// Returns the initial values of parameter number `index` as a plain tensor.
+/// Returns the initial values of parameter number `index` in PyTorch's layout.
 pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     let receptive: usize = spec.shape.iter().skip(2).product();
     let fan_in = spec.shape.get(1).copied().unwrap_or(1) * receptive;

@@ -1,6 +1,7 @@
 //! Plans which tensors share memory. Activations and their gradients get their places once, for the largest batch.
 //!
 //! A value is a piece of this memory during part of a training step: an activation, a gradient, or a recomputed output.
+//! Values are identified by their index in [`Memory::places`].
 
 use std::ops::Range;
 
@@ -45,24 +46,25 @@ pub enum BackwardStep {
     /// Recomputes the output of a node, because a later backward step reads it and it was not kept.
     Recompute {
         node: usize,
-        /// The value that receives the output.
+        /// Index of the value that receives the output.
         to: usize,
     },
     /// Adds `from` to `to`. Both are parts of a tensor's gradient.
     Add {
         tensor: usize,
-        /// The value that receives the sum.
+        /// Index of the value that receives the sum.
         to: usize,
         from: usize,
     },
     /// Runs the backward pass of a node.
     Node {
         node: usize,
-        /// The gradient of the output.
+        /// Index of the value with the gradient of the output.
         dy: usize,
         /// A second part of the output's gradient, if there is one. The node's backward pass adds it to `dy`.
         second: Option<usize>,
-        /// The gradient of each input. `None` for the aliased input and for the network's input.
+        /// For each input, the index of the value that receives its gradient. `None` for the aliased input and for the
+        /// network's input.
         dx: Vec<Option<usize>>,
     },
 }
@@ -72,7 +74,7 @@ pub enum BackwardStep {
 pub struct Memory {
     /// Size of the shared memory in f32 words.
     pub elems: usize,
-    /// Range of elements of each value.
+    /// The range of each value in the shared memory, in f32 words.
     pub places: Vec<Range<usize>>,
     /// For each tensor, the value that stores it in the forward pass. The input comes first.
     pub tensors: Vec<usize>,
@@ -81,7 +83,8 @@ pub struct Memory {
     pub kept: Vec<usize>,
     /// The steps of backward in order. Empty for inference.
     pub backward_steps: Vec<BackwardStep>,
-    /// Values for the gradients of the losses: first the network's scores, then the auxiliary classifiers.
+    /// Values for the gradients that the losses write: first for the network's scores, then for the auxiliary
+    /// classifiers.
     pub losses: Vec<usize>,
     /// Number of elements in use at the end of the forward pass, in f32 words.
     pub activation_elems: usize,
@@ -128,7 +131,7 @@ fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     behind
 }
 
-/// The parts of a tensor's gradient.
+/// The parts of a tensor's gradient that are not added up yet.
 #[derive(Clone, Debug, Default)]
 struct GradientParts {
     /// Parts in the tensor's own layout. The gradient is the sum of all parts.
@@ -262,7 +265,8 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
 }
 
 impl Memory {
-    /// Plans the memory for training. Tensors that backward reads are kept, or recomputed if that is cheap.
+    /// Plans the memory for training. Tensors that backward reads are kept, or recomputed if their operation can do
+    /// this cheaply.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (real, holders, n) = (resolve(net, facts), holders(net, facts), net.nodes.len());
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
@@ -317,7 +321,8 @@ pub struct Need {
 }
 
 impl Need {
-    /// Calculates the bytes of a graph from the bytes of its parameters and its memory plan.
+    /// Calculates the bytes of a graph from the bytes of its parameters and its memory plan. If `train` is set,
+    /// `parameters` of the result includes the gradients, which need as many bytes.
     pub fn new(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
         let activations = memory.elems.saturating_mul(4);

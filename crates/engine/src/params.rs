@@ -8,14 +8,14 @@ use super::accumulate::{Accumulator, Gather};
 use super::memory::{BackwardStep, Memory};
 use super::request::{PassGradients, Ready};
 
-/// Slots start at cache lines. This is the number of elements in a cache line.
+/// Number of elements per cache line. Every parameter starts at a cache line.
 const ALIGN: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct Param<B: Backend> {
     /// `<layer>.<field>`, the name in checkpoints and patterns.
     pub name: String,
-    /// Plain shape and initial values.
+    /// Shape in PyTorch's layout, and initial values.
     pub spec: ParamSpec,
     pub node: usize,
     pub format: B::Format,
@@ -180,7 +180,7 @@ impl<B: Backend> Parameters<B> {
 // Frozen parameters: which layers have no trained parameters, and a backward pass that leaves out gradients that only
 // these layers need.
 
-/// The differences in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+/// What changes in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct FrozenPlan {
     /// For each node, true if it has parameters and all of them are frozen.

@@ -1,5 +1,6 @@
-//! Passes over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a
-//! queue, the whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
+//! Passes over a planned network: forward, loss, backward, and the hand-over of finished gradients. On an asynchronous
+//! device, which has a queue, the whole pass is enqueued before anything is handed over or read, and equal passes are
+//! replayed.
 
 use backend::{
     Across, Arena, Backend, CrossEntropy, Error, Gradients, Input, Keeps, LossSums, Pass, PassInput, Planned,
@@ -15,7 +16,8 @@ use super::request::{Batch, Kind, Loss, PassGradients, Ready};
 use super::tensors::{Tensors, ValueGuards};
 
 impl<B: Backend> Graph<B> {
-    /// Evaluates a batch with running statistics and returns the sums of losses and hits.
+    /// Evaluates a batch with running statistics and returns the sum of the losses and the numbers of correct
+    /// predictions.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
@@ -76,8 +78,8 @@ impl<B: Backend> Graph<B> {
         Ok(earlier.push(&self.backend, micro_batch.worker, own, trains)?)
     }
 
-    /// Waits for the oldest pass with unread sums and returns its loss and hits. When a pass begins, at most
-    /// [`Queue::passes_ahead`](backend::Queue::passes_ahead) earlier passes may be unread.
+    /// Waits for the oldest pass with unread sums and returns its loss and numbers of correct predictions. When a pass
+    /// begins, at most [`Queue::passes_ahead`](backend::Queue::passes_ahead) earlier passes may be unread.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
         let oldest = self.pass.unread.pop_front();
         self.pass.rows_read = oldest.as_ref().map_or(self.pass.rows, |pass| pass.rows);
@@ -172,8 +174,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Produces zero gradients for a worker without samples. If batch normalisation spans the ranks, takes part in
-    /// their sums in the same order.
+    /// Produces zero gradients for a worker without samples. If batch normalisation spans the ranks, takes part in the
+    /// sums of the other ranks in the same order.
     fn no_samples<E: From<Error>>(
         &mut self,
         wanted: PassGradients,
@@ -260,8 +262,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers. Their
-    /// sums are not used.
+    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers, but
+    /// only for their gradients.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {
             for (head, at) in self.plan.net.heads.clone().into_iter().zip(1..) {

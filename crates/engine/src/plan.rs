@@ -19,7 +19,7 @@ pub(super) struct NetworkPlan<B: Backend> {
     /// True if the plan includes backward passes.
     pub trains: bool,
     pub layout: Layout<B>,
-    /// The slots of each node's parameters.
+    /// The places of each node's parameters in the arenas.
     pub slots: Vec<Vec<Slot>>,
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
@@ -58,12 +58,12 @@ pub(super) struct SizePlans<B: Backend> {
     pub shapes: Vec<Shape>,
     /// Memory layout of every tensor. The input comes first.
     pub descs: Vec<TensorDesc>,
-    /// Operations by number of rows.
+    /// Operations by batch size.
     pub operations: BTreeMap<usize, Operations<B>>,
 }
 
 impl<B: Backend> SizePlans<B> {
-    /// Returns the memory layout of a tensor with this many rows.
+    /// Returns the memory layout of a tensor for a batch of `rows` images.
     pub fn desc(&self, tensor: usize, rows: usize) -> TensorDesc {
         TensorDesc { n: rows, ..self.descs[tensor] }
     }
@@ -126,7 +126,7 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
 /// every tensor.
 pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
-/// Plans every node for `batch` rows. Also returns the layout of every tensor, beginning with the input.
+/// Plans every node for a batch of `rows` images. Also returns the layout of every tensor, beginning with the input.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -138,8 +138,8 @@ pub(super) fn make_plan<B: Backend>(
     let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Operations<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
-    // All plans use bf16 for the same tensors as the first one, because sums of gradients and downloads use the first
-    // plan's layouts.
+    // All plans use bf16 for the same tensors as the first one, because sums of gradients and copies to the host use
+    // the first plan's layouts.
     let narrow = match first {
         Some((_, descs)) => descs.iter().map(|desc| desc.bf16).collect(),
         None => read_in_bf16(backend, net),
@@ -302,13 +302,13 @@ mod shortcuts_tests {
         use net::Id;
         assert_eq!(block(|_| ()), Some((1, 4)));
         assert_eq!(block(|net| _ = net.add("conv3", Conv::new(4, 1), Id(2))), Some((1, 4)));
-        // another node reads the shortcut's output, or two shortcuts read its input
+        // another node reads the shortcut's output, or a second shortcut reads the same norm
         assert_eq!(block(|net| net.nodes[4].inputs[0] = Id(4)), None);
         assert_eq!(block(|net| _ = net.add("shortcut2", Shortcut { out_channels: 16, stride: 2 }, Id(2))), None);
-        // the node before or after it is not a norm
+        // the node before or after the shortcut is not a norm
         assert_eq!(block(|net| net.nodes[3].inputs[0] = Id(1)), None);
         assert_eq!(block(|net| net.nodes[4].op = net::Add.into()), None);
-        // the only other reader is another shortcut
+        // the norm's output has no reader besides shortcuts
         assert_eq!(block(|net| net.nodes[2].op = Shortcut { out_channels: 32, stride: 2 }.into()), None);
     }
 }

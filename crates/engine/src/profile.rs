@@ -65,7 +65,7 @@ impl Clock {
         Ok(Some((Instant::now(), regions)))
     }
 
-    /// Notes that a pass of `node` ended. `way` is 0 for forward and 1 for backward. `begin` is the result of
+    /// Records that a pass of `node` ended. `way` is 0 for forward and 1 for backward. `begin` is the result of
     /// [`Clock::start`].
     pub fn stop<B: Backend>(
         &mut self,
@@ -88,7 +88,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Notes the times of the passes that a device with a queue has finished. Waits for the device if there are any.
+    /// Records the times of the passes that a device with a queue has finished. Waits for the device if there are any.
     pub fn read<B: Backend>(&mut self, backend: &B) -> Result<(), Error> {
         let Some(queue) = backend.queue().filter(|_| !self.stamped.is_empty()) else { return Ok(()) };
         let times = queue.take_stamps()?;

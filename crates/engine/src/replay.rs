@@ -12,8 +12,8 @@ use super::params::Parameters;
 use super::request::{Batch, Kind, Loss, PassGradients};
 
 impl<B: Backend> Graph<B> {
-    /// Runs a pass. A device with a queue replays it if possible. Passes with sums over ranks in between, and passes
-    /// with timed layers, are enqueued each time.
+    /// Runs a pass. A device with a queue replays it if possible. Passes that contain sums over ranks, and passes with
+    /// timed layers, are enqueued each time instead.
     pub(super) fn enqueue(
         &mut self,
         kind: Kind,

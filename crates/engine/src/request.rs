@@ -5,9 +5,9 @@ use backend::{DeviceMemory, Input};
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub images: Input<'a>,
-    /// Class of each row. Empty if only the scores are needed.
+    /// Class of each image. Empty if only the scores are needed.
     pub labels: &'a [u32],
-    /// Sample id of each row, for random draws.
+    /// Sample id of each image, for random draws.
     pub ids: &'a [u64],
     pub epoch: u32,
 }

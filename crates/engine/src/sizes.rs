@@ -33,7 +33,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Plans other numbers of rows or another image size over the same memory and parameters.
+    /// Plans another batch size or image size over the same memory and parameters.
     fn plan_again(
         &self,
         net: &NetSpec,

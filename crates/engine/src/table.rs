@@ -40,7 +40,8 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
     Ok(text)
 }
 
-/// Returns a table of this rank's memory. `slots` is the number of optimizer values per parameter.
+/// Returns a table of this rank's memory. `slots` is the number of optimizer values per parameter, and `others` has
+/// further rows (name and bytes).
 pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
     let memory = graph.memory();
     let params: usize = graph.layout().buckets.iter().sum();

@@ -62,7 +62,7 @@ impl Averaging {
 
 pub struct Ema<B: Backend> {
     averaging: Averaging,
-    /// Averages of the parameters, in their layout.
+    /// Averages of the parameters, in the parameters' layout.
     pub weights: Arena<B>,
     /// Averages of the running statistics.
     pub running: Vec<f32>,

@@ -53,7 +53,7 @@ struct SecondPass<B: Backend> {
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    /// For each bucket, the units for adaptive clipping. Empty without adaptive clipping.
+    /// For each bucket, the output units whose gradients adaptive clipping limits. Empty without adaptive clipping.
     units: Vec<Units>,
     /// The first plan has all parameters, the second omits the frozen ones.
     plans: [StepPlan<B>; 2],
@@ -95,7 +95,8 @@ impl<B: Backend> Optimizer<B> {
         Self::with_factors(graph, method, policy, |_| 1.0)
     }
 
-    /// Creates an optimizer in which `factor` returns a factor on the learning rate for each parameter name.
+    /// Creates an optimizer for the parameters of `graph`. For each parameter name, `factor` returns a factor on the
+    /// learning rate.
     pub fn with_factors<D, A>(
         graph: &Graph<B>,
         method: Box<dyn Method>,
@@ -163,7 +164,7 @@ impl<B: Backend> Optimizer<B> {
         Ok(())
     }
 
-    /// Sets another momentum from the next step on. `None` means the momentum of the settings.
+    /// Sets the momentum from the next step on. `None` means the momentum of the settings.
     pub fn set_momentum(&mut self, momentum: Option<f64>) {
         self.momentum = momentum;
     }
@@ -186,7 +187,7 @@ impl<B: Backend> Optimizer<B> {
         graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))
     }
 
-    /// Runs [`Optimizer::start_step`] and waits for the norm of the gradients, if it is limited.
+    /// Runs [`Optimizer::start_step`]. If the norm of the gradients is limited, also waits for this norm.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
         let finite = self.start_step(graph, lr, ema)?;
         Ok(StepOutcome { finite, grad_norm: self.grad_norm(self.steps)? })
@@ -393,8 +394,8 @@ impl<B: Backend> Optimizer<B> {
         norm.fetch()
     }
 
-    /// Waits for the norm of all gradients in one of the last two steps, before clipping. Returns `None` if the norm is
-    /// not limited.
+    /// Waits for the norm of all gradients in `step`, which must be one of the last two steps, and returns its value
+    /// before clipping. Returns `None` if the norm is not limited.
     pub fn grad_norm(&mut self, step: u64) -> Result<Option<f64>, Error> {
         let Some(norms) = &mut self.norms else { return Ok(None) };
         Ok(Some(f64::from(norms[(step % 2) as usize].staged()?[rates::NORM])))

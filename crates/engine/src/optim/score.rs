@@ -40,7 +40,7 @@ pub struct Scores {
     pub map: Option<f64>,
 }
 
-/// The results of scoring a split.
+/// The results of evaluating a split of the data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     pub weights: Scores,
