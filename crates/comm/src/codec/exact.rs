@@ -40,7 +40,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(describe(bucket, settings, None)),
 };
 
-/// With this many workers, 14 bits remain for each gradient.
+/// Largest number of workers. With so many, 14 bits remain for each gradient.
 const MOST_WORKERS: usize = 1 << 16;
 
 /// The largest k for which 2^k is an f32.

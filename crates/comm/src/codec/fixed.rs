@@ -10,7 +10,7 @@ use crate::world::World;
 /// The f64 exponent field of infinity and NaN.
 const NOT_FINITE: u32 = 0x7ff;
 
-/// The largest power of two in [`scale`]. Its reciprocal must be a normal number.
+/// The largest k in [`scale`]. 2^-k must be a normal number.
 const MOST: i32 = 1000;
 
 /// Sums vectors element by element over all workers of all ranks. Collective. `summands` is an upper bound on the total
@@ -24,7 +24,7 @@ pub fn sum(world: &World, shares: &[Vec<f64>], summands: usize) -> Result<Vec<f6
     Ok(decode(&codes, &exponents, summands))
 }
 
-/// Returns the largest exponent field of each element.
+/// For each element, returns the largest f64 exponent field in all shares.
 fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     let mut most = vec![0; shares.first().map_or(0, Vec::len)];
     for share in shares {

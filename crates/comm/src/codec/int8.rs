@@ -27,7 +27,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
-/// With more workers, a lane would need more than 16 bits.
+/// Largest number of workers. With more, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = 256;
 
 /// The largest absolute value of a code.

@@ -151,7 +151,7 @@ pub struct Tensor {
 pub struct Bucket {
     /// Elements in the bucket, including gaps between tensors.
     pub len: usize,
-    /// In ascending order of their ranges.
+    /// The tensors in ascending order of their ranges.
     pub tensors: Vec<Tensor>,
 }
 

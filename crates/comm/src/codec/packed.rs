@@ -30,8 +30,8 @@ simd! {
 }
 
 simd! {
-    /// `into = (lane - zero) / unit * scale`. The difference is below 2^24 in absolute value. Dividing first loses
-    /// nothing even if the scale is the smallest f32.
+    /// `into = (lane - zero) / unit * scale`. The difference `lane - zero` is below 2^24 in absolute value, so it is
+    /// exact in f32. Dividing before multiplying loses nothing even if the scale is the smallest f32.
     fn unpack(words: &[u64], bits: u32, zero: i32, unit: f32, scale: f32, into: &mut [f32]) {
         let mask = (1u64 << bits) - 1;
         for (lane, into) in into.chunks_mut(words.len()).enumerate() {
@@ -43,7 +43,7 @@ simd! {
     }
 }
 
-/// Codes of the tensors that a codec rounds.
+/// The summed codes of the tensors that a codec rounds.
 pub(super) struct Packed {
     lanes: Lanes,
     /// The index of each tensor in the bucket and its range in `words`.
@@ -121,7 +121,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Lanes for sums from 0 to `most`.
+    /// Returns lanes that can hold sums from 0 to `most`.
     pub const fn holding(most: u64) -> Self {
         let bits = u64::BITS - most.leading_zeros();
         let bits = if bits == 0 { 1 } else { bits };

@@ -38,7 +38,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
-/// With more workers, a lane would need more than 16 bits.
+/// Largest number of workers. With more, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
 /// Codes computed at a time to count zeros, in whole groups of the random generator.

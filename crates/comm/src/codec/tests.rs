@@ -65,7 +65,7 @@ fn exact_is_exact_to_its_step() {
     }
 }
 
-/// All V workers have the largest gradient, which is the sum closest to an overflow.
+/// All V workers have the largest gradient. This sum is the closest to an overflow.
 #[test]
 fn the_largest_sums_fit() {
     for entry in [&exact::ENTRY, &int8::ENTRY, &ternary::ENTRY] {
