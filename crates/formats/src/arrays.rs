@@ -123,8 +123,8 @@ impl Found {
     }
 }
 
-/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before: libhdf5 opens other
-/// files for it.
+/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before this
+/// check, because libhdf5 opens other files for it.
 fn is_inside(array: &Dataset) -> bool {
     matches!(array.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked)
         && array.dcpl().and_then(|list| list.get_external()).is_ok_and(|files| files.is_empty())
@@ -150,7 +150,8 @@ fn product(numbers: impl Iterator<Item = usize>) -> usize {
     numbers.fold(1, usize::saturating_mul)
 }
 
-/// Returns the type as NumPy writes it for little-endian values, or HDF5's description of another type.
+/// Returns NumPy's name of the values' type in little-endian order, such as `<f4`. For a type without such a name,
+/// returns HDF5's description.
 fn numpy_type(array: &Dataset) -> String {
     let descriptor = array.dtype().and_then(|dtype| dtype.to_descriptor());
     match descriptor {
@@ -178,7 +179,7 @@ fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> 
         TypeDescriptor::Integer(IntSize::U4) => entries(array, first, count, i32::to_le_bytes),
         TypeDescriptor::Integer(IntSize::U8) => entries(array, first, count, i64::to_le_bytes),
         TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
-        // The file may have other values than 0 and 1, which `bool` must not have.
+        // Read as bytes, because the file may have other values than 0 and 1, which are not valid for `bool`.
         TypeDescriptor::Boolean => entries(array, first, count, u8::to_le_bytes),
         other => Err(format!("values of the type {other} are not read")),
     }

@@ -31,7 +31,8 @@ pub fn free_space(folder: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Replaces `path` by a new file that `write` fills. [`NewFile::name`] is a path for libraries that need one.
+/// Replaces `path` by a new file that `write` fills. If `write` uses a library that needs a path, it can use
+/// [`NewFile::name`].
 ///
 /// `bytes` is the approximate size, for the message if the disk is full. If anything fails, the new file is removed and
 /// `path` is not changed. Only one process at a time may write to `path`.

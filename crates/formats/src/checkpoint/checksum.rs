@@ -88,8 +88,8 @@ pub(super) fn require_checksum(sealed: bool, path: &Path) -> Result<(), Error> {
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 
-/// Returns the file length that a superblock of version 2 records, or `None` for other versions. A file too short for a
-/// superblock gets the superblock's length.
+/// Returns the file length that a superblock of version 2 records, or `None` for other versions. For a file that is too
+/// short for a superblock, returns the superblock's length.
 fn superblock_length(file: &File, length: u64) -> io::Result<Option<u64>> {
     const SUPERBLOCK: u64 = 48;
     if length < SUPERBLOCK {

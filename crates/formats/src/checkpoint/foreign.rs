@@ -25,7 +25,7 @@ use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
 /// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
-/// Maximum nesting of groups, needed for `trireme/ema/L/L`.
+/// Maximum nesting of groups. The deepest group in a model file is `trireme/ema/L/L`, where L is a layer.
 const MAX_DEPTH: usize = 5;
 
 /// Copies the model in the file `from` to the file `to`, which must exist and is overwritten.
@@ -335,7 +335,7 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     fn strings<T: ToString>(texts: Vec<T>) -> Vec<String> {
         texts.iter().map(ToString::to_string).collect()
     }
-    // numpy may give an empty list any type.
+    // numpy may write an empty list with any type, so the type is not checked.
     if attribute.size() == 0 {
         return Ok(Vec::new());
     }

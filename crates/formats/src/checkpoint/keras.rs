@@ -267,7 +267,7 @@ mod tests {
         let keras = there_and_back(kind("norm", None), &torch);
         let names: Vec<_> = keras.iter().map(|t| t.0.as_str()).collect();
         assert_eq!(names, ["gamma", "beta", "moving_mean", "moving_variance"]);
-        // Without scale and shift.
+        // A batch norm without scale and shift has only running statistics.
         there_and_back(kind("norm", None), &torch[2..]);
     }
 

@@ -81,7 +81,7 @@ impl KerasFile {
     }
 
     fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
-        // The group for the model's own variables, which is empty. Keras 2 opens the file anyway.
+        // The group for variables of the model itself, which has none. Keras opens the group anyway.
         root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {

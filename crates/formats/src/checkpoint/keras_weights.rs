@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Returns a sequential model of layers with class and constructor arguments.
+    /// Returns the facts of a sequential model whose layers have these classes and constructor arguments.
     fn sequence(layers: &[(&str, Value)]) -> ModelFacts {
         let layer = |(i, (class, config)): (usize, &(&str, Value))| {
             let mut config = config.clone();
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(sequence(&[conv(last), permute([3, 1, 2]), ("ReLU", json!({})), flatten(last)]).turned, ["l3"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [-1]}))]).turned, ["l1"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [1, 1, 9]}))]).turned, none);
-        // A convolution sets its own order. Two opposite permutations cancel out.
+        // The order of a convolution's output does not depend on earlier permutations. Two opposite permutations cancel
+        // out.
         assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
         assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
     }

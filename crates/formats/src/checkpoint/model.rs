@@ -88,7 +88,7 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Returns `bands` as JSON, or `None` if it is the default.
+    /// Returns `bands` as JSON, or `None` if they have the default value.
     pub(crate) fn bands_text(&self) -> Option<String> {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }

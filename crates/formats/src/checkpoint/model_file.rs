@@ -27,7 +27,7 @@ use super::model::{LayerWeights, ModelFile, parse_chw, read_head};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
-/// Attribute that lists layers outside Keras's network.
+/// Attribute that lists layers outside Keras's network, such as auxiliary classifiers.
 const HEADS: &str = "trireme_heads";
 
 /// A model from a file, with a warning if another program changed the file.

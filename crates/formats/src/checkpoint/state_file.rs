@@ -387,7 +387,7 @@ fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
 pub struct RuleStates {
     /// `None` if the recipe has no `[stop]`.
     pub stop: Option<StopState>,
-    /// `None` for other schedules.
+    /// The state of the plateau schedule. `None` for other schedules.
     pub plateau: Option<PlateauState>,
     /// Seconds from the first image to this checkpoint. `None` if `[stop]` has no target.
     #[serde(with = "bits::optional")]

@@ -46,7 +46,7 @@ fn layer(name: String) -> LayerWeights {
     }
 }
 
-/// Creates a model file. With enough layers and classes, lists need trees of two levels and huge objects in heaps.
+/// Creates a model. With many layers and classes, its file has B-trees of two levels and huge objects in heaps.
 fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
@@ -103,7 +103,7 @@ fn draws(number: u32) -> [usize; 4] {
     philox4x32([number, 0, 0, 0], [13, 1]).map(|word| word as usize)
 }
 
-/// Changes some bytes like an attacker: huge lengths, addresses of other objects, missing ends.
+/// Changes some bytes as an attacker would: huge lengths, addresses of other objects, missing ends.
 fn mutate(bytes: &mut Vec<u8>, number: u32) {
     let [way, first, second, value] = draws(number);
     let end = bytes.len() - 24;
@@ -156,7 +156,7 @@ fn forged_files_end_in_an_error() {
             }
         }
     }
-    // Otherwise the changes would not affect what is parsed.
+    // If fewer files were refused, most changes would not affect what is parsed.
     assert!(refused > tries / 2, "{refused} of {tries} refused");
 }
 
@@ -277,7 +277,7 @@ fn values_cannot_exceed_the_file_size() {
     refused(ModelFile::read(&file.0), "/trireme/classes", &["overlap"]);
 }
 
-/// Each attribute needs eight times its size in memory.
+/// Each attribute needs eight times its size in memory, so the number of attributes is limited.
 #[test]
 fn groups_have_a_limited_number_of_attributes() {
     let message = |kind: u8, content: &[u8]| {

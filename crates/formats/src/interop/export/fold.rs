@@ -124,7 +124,8 @@ mod tests {
     use crate::interop::export::format::Number;
     use net::{Linear, Norm, Shape};
 
-    /// Returns a batch norm of one channel with this running variance, followed by a linear layer with this weight.
+    /// Returns a network with a batch norm of one channel that has this running variance, followed by a linear layer
+    /// with this weight.
     fn trained(variance: f32, weight: f32) -> Trained {
         let mut net = NetSpec::new("two", Shape::image(1, 1, 1));
         let norm = net.add("bn", Norm::new(), net.image());
@@ -149,7 +150,7 @@ mod tests {
         let Error::Half { tensor, value } = &error else { panic!("{error}") };
         assert_eq!((tensor.as_str(), *value), ("fc.weight", -70_000.0));
         assert!(error.to_string().contains("--half"), "{error}");
-        // a weight that is infinite in 32 bits is allowed
+        // a weight that is already infinite in f32 is allowed
         assert!(trained(1.0, f32::INFINITY).fits_half().is_ok());
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Build<'a> {
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
-/// What to do about an unsupported function.
+/// Advice for a function that is not supported.
 const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
                        number, before the export";
 
@@ -340,8 +340,9 @@ impl<'a> Build<'a> {
         self.layer((None, label), each_channel(channels), &[x.id], weights)
     }
 
-    /// Removes `crop` cells at top, left, bottom and right of each channel, and adds cells of zeros. There is no layer type for this, so a
-    /// depthwise convolution is added. Its kernel has a single one.
+    /// Removes `crop` cells at top, left, bottom and right of each channel, and adds `zeros` cells of zeros there.
+    /// There is no layer type for this, so a depthwise convolution is added. Its kernel has a one in one cell and zeros
+    /// elsewhere.
     pub fn framed(&mut self, label: &str, x: View, crop: [usize; 4], zeros: [usize; 4]) -> Result<Id, String> {
         let channels = self.shapes[x.id.0].c;
         let [top, left, bottom, right] = crop;
@@ -457,7 +458,8 @@ pub(crate) enum Layout {
     Image,
     Last,
     Flat,
-    /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features must be reordered.
+    /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
+    /// must be reordered.
     FlatLast(Shape),
 }
 

@@ -102,7 +102,7 @@ impl<'a> Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// Decodes integer fields. Returns at most one value more than expected.
+    /// Decodes integer fields. Stops after one value more than expected, so that a wrong number of values is noticed.
     fn integers(&self, elements: usize) -> Result<Vec<i64>, String> {
         let mut ints = Vec::new();
         self.ints.iter().try_for_each(|field| field.ints(&mut ints, elements))?;

@@ -55,7 +55,7 @@ impl Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     pub number: Number,
-    /// Name in the file.
+    /// Name of the storage in the file.
     pub key: String,
     pub len: u64,
 }
@@ -64,7 +64,7 @@ pub struct Storage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub storage: usize,
-    /// Index of the first value.
+    /// Index of the view's first value in the storage.
     pub offset: u64,
     pub size: Vec<u64>,
     /// Distance between neighbours in each dimension, in values.

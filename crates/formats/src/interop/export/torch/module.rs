@@ -77,7 +77,7 @@ fn group(tree: &mut Vec<(String, Tree)>, name: &str) {
     }
 }
 
-/// Adds a module under a name with dots.
+/// Adds a module under a name whose parts are separated by dots.
 fn insert(tree: &mut Vec<(String, Tree)>, name: &str, module: String) -> Result<(), String> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = tree.iter().position(|(known, _)| known == first);
