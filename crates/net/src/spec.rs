@@ -25,7 +25,7 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     pub output: Id,
-    /// Factor on their loss in the total loss.
+    /// Factor on the loss of these scores in the total loss.
     pub weight: f32,
 }
 

@@ -70,7 +70,8 @@ pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Adds a convolution with SAME padding and ReLU. Weights are initialised around zero, biases to `bias`.
+/// Adds a convolution with SAME padding and ReLU. Weights are initialised with a truncated normal distribution, biases
+/// with the value `bias`.
 fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> Id {
     let conv = same(net, conv, x).bias(bias).relu().init(Init::TruncatedNormal(0.01));
     net.add(name, conv, x)

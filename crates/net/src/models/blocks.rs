@@ -69,7 +69,8 @@ impl SqueezeExcite {
     }
 }
 
-/// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and scores.
+/// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and the linear layer
+/// `scores`.
 pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: Id) -> Id {
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);

@@ -33,7 +33,8 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
     net
 }
 
-/// Adds conv, norm, ReLU, conv, norm, + shortcut, ReLU. Halves the plane if the width grows.
+/// Adds conv, norm, ReLU, conv, norm, then the sum with the shortcut, and ReLU. Halves height and width if the number
+/// of channels grows.
 fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usize) -> Id {
     let stride = if channels == width { 1 } else { 2 };
     let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
@@ -49,7 +50,7 @@ fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usi
 pub enum Kind {
     /// Two 3x3 convolutions with the stage's channels.
     Basic,
-    /// 1x1, 3x3, and 1x1 to four times the stage's channels.
+    /// A 1x1 convolution, a 3x3 convolution, and a 1x1 convolution to four times the stage's channels.
     Bottleneck {
         /// Groups of the 3x3 convolution.
         groups: usize,

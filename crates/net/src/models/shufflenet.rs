@@ -40,7 +40,7 @@ fn start(channels: usize, k: usize, stride: usize) -> Conv {
     conv(channels, k, stride).init(Init::UniformFanIn)
 }
 
-/// Adds a block that halves the plane: two branches read all channels, and each computes half the output.
+/// Adds a block that halves height and width: two branches read all channels, and each computes half the output.
 fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch1.{part}");
     let depthwise = start(channels, 3, 2).groups(channels);
@@ -59,7 +59,7 @@ fn add_block(net: &mut NetSpec, path: &str, out: usize, x: Id) -> Id {
     shuffled(net, path, out, [kept, rest])
 }
 
-/// Adds 1x1, 3x3 depthwise, 1x1.
+/// Adds a branch: a 1x1, a 3x3 depthwise and a 1x1 convolution.
 fn branch(net: &mut NetSpec, path: &str, channels: usize, stride: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch2.{part}");
     let y = conv_norm_act(net, [&name("0"), &name("1")], start(channels, 1, 1), Norm::new(), RELU, x);

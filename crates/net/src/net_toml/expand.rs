@@ -18,7 +18,7 @@ pub(super) struct Flat {
     /// The node's line in the file. For a node of a block, the line in the definition of the block.
     pub line: usize,
     pub inputs: Vec<Id>,
-    /// Its operation and all its numbers.
+    /// The node's keys: its operation and all its numbers.
     pub keys: Table,
 }
 
@@ -214,8 +214,8 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
     }
 }
 
-// Replaces `"$name"` by parameters of blocks, within limits: nested blocks can repeat a value so often that it does not
-// fit into memory.
+// Replaces each reference `"$name"` by the value of the block's parameter, within limits: nested blocks can repeat a
+// value so often that it does not fit into memory.
 
 /// Maximum number of values in all nodes together, including their blocks.
 const MOST_VALUES: usize = 1_000_000;

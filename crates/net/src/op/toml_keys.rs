@@ -33,9 +33,9 @@ pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if thei
 
 /// The direction: reading or writing a node's keys.
 pub(crate) enum Keys<'a> {
-    /// The operation's keys are removed from the table as it names them.
+    /// When reading, the keys that the operation names are removed from the table.
     Read(Reading<'a>),
-    /// Keys of the operation with their values in TOML.
+    /// When writing, the operation's keys are collected here with their values in TOML.
     Write(Vec<(&'static str, String, Must)>),
 }
 
