@@ -36,7 +36,8 @@ pub struct IntegerCodes {
     pub per_word: usize,
     /// Words per block. Lane l of word j holds element l w + j, where w is this number.
     pub block: usize,
-    /// The largest code in a lane, used for |g| = scale. It is added to every code, so that no code is negative.
+    /// The code of a gradient with |g| = scale, which is the largest code. This number is added to every code in a
+    /// lane, so that no code is negative.
     pub steps: u32,
     /// The scale of a tensor in lanes, as a number of standard deviations of the worker's gradient. With 0 the scale is
     /// the largest |g|, as for tensors that are not in lanes.

@@ -22,7 +22,8 @@ pub struct LossScale {
     pub scale: f32,
     /// Steps without Inf or NaN since the scale last grew.
     pub good: u32,
-    /// Consecutive steps, including the last one, that were skipped because of Inf or NaN. A checkpoint does not store it.
+    /// Consecutive steps, up to the last one, that were skipped because of Inf or NaN. A checkpoint does not store this
+    /// number.
     #[serde(skip)]
     pub bad: u32,
     /// Number of skipped steps since the run began.

@@ -5,14 +5,14 @@ pub enum KeyType {
     Text,
     /// One of these strings.
     Choice(&'static [&'static str]),
-    /// A string with its own notation.
+    /// A string in a notation of its own, such as `window(8)`.
     Parsed {
         /// Description of the notation for error messages.
         expected: &'static str,
         /// Checks a string. The error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// A string with its own notation, or a list of numbers.
+    /// A string in a notation of its own, or a list of numbers.
     ParsedOrNumbers {
         /// Description of the notation for error messages.
         expected: &'static str,
@@ -65,7 +65,7 @@ pub struct Field {
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
-    /// Description, from the doc comment of its settings.
+    /// Description, from the doc comment of the kind's settings.
     pub doc: &'static str,
     /// The keys that it adds to the section's own keys.
     pub fields: &'static [Field],
@@ -82,9 +82,9 @@ pub struct KindField {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// Description, from the doc comment of its struct.
+    /// Description, from the doc comment of the section's struct.
     pub doc: &'static str,
-    /// Its key `kind`, if it has one.
+    /// The section's key `kind`, if it has one.
     pub kind: Option<KindField>,
     pub fields: &'static [Field],
 }
