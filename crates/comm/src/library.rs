@@ -65,13 +65,13 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     ))
 }
 
-// The MPI library's answer about GPU memory. It comes from a flag set at build or start time and has been wrong before,
-// so only a correct sum proves it.
+// The MPI library's answer about GPU memory. The answer comes from a flag set at build or start time and has been wrong
+// before, so only a correct sum of GPU memory proves support.
 
 /// The library's answer about GPU memory, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Whether the library accepts device memory. `None` if it does not say.
+    /// True if the library says that it accepts device memory, `None` if it does not say anything.
     pub yes: Option<bool>,
     /// The function or variable that the answer comes from, or what is missing.
     pub by: String,

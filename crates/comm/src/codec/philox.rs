@@ -49,7 +49,7 @@ simd! {
     }
 }
 
-/// Computes eight blocks. The result has word 0 of all blocks, then word 1, 2 and 3.
+/// Computes the random words of eight consecutive blocks. The result has word 0 of all blocks, then word 1, 2 and 3.
 #[inline(always)]
 fn blocks(stream: Stream, first: u32) -> [u32; GROUP] {
     let mut x = [[stream.worker; LANES], [0; LANES], [stream.step; LANES], [stream.op; LANES]];

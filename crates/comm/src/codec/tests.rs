@@ -1,4 +1,4 @@
-//! Tests every codec in one process. The ranks are simulated by adding their codes by hand.
+//! Tests every codec in one process. Ranks are simulated: the test adds their encoded gradients itself.
 
 use super::packed::head_room;
 use super::*;
@@ -65,7 +65,7 @@ fn exact_is_exact_to_its_step() {
     }
 }
 
-/// All V workers have the largest gradient, which is the sum closest to an overflow.
+/// All V workers have the largest gradient. This sum is the closest to an overflow.
 #[test]
 fn the_largest_sums_fit() {
     for entry in [&exact::ENTRY, &int8::ENTRY, &ternary::ENTRY] {
@@ -180,7 +180,7 @@ fn padding_does_not_count() {
     assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
-/// Sums do not depend on which rank has which worker. The codes of the ranks are added by hand.
+/// Sums do not depend on which rank has which worker. The test adds the encoded gradients of the ranks itself.
 #[test]
 fn shares_of_ranks_add_up_to_one_ranks() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();

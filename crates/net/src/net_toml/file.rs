@@ -18,7 +18,7 @@ pub(super) struct File {
     pub blocks: BTreeMap<String, Block>,
 }
 
-/// A node, or an entry that a block replaces by its nodes.
+/// A node, or an entry that stands for the nodes of a block.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub line: usize,

@@ -239,7 +239,7 @@ pub(super) struct Attribute {
 }
 
 pub(in crate::checkpoint) trait Number: Sized {
-    /// The corresponding type in the file.
+    /// The type in the file that corresponds to this Rust type.
     const DATATYPE: Datatype;
 
     /// Converts the bytes of a number.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Block, Cursor, Fault, Source, expect};
 
-/// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
+/// The B-tree of objects that do not fit into the blocks of the heap. A record consists of address, length and number
+/// of an object.
 const HUGE: TreeType = TreeType { number: 1, record: 24 };
 
 /// Bytes before the offset field in an indirect block: signature, version, heap address.
@@ -15,13 +16,13 @@ const BEFORE_OFFSET: u64 = 13;
 /// Maximum depth of indirect blocks.
 const MAX_DEPTH: usize = 8;
 
-/// A child of an indirect block, and a position in it.
+/// The child of an indirect block that contains a certain position.
 struct Child {
     row: u64,
     column: u64,
-    /// In bytes.
+    /// Size of the child in bytes.
     size: u64,
-    /// Offset of the position within the child.
+    /// Offset of the position from the start of the child.
     inside: u64,
 }
 
@@ -152,10 +153,10 @@ impl<'a> Heap<'a> {
 /// Bytes of a node that do not belong to records: signature, version, type, checksum.
 const NODE_OVERHEAD: u64 = 10;
 
-/// Maximum depth. Nodes have dozens of children, so real trees are less deep.
+/// Maximum depth of a B-tree. Nodes have dozens of children, so the trees in valid files are less deep.
 const MAX_TREE_DEPTH: u64 = 8;
 
-/// The type of a B-tree's records.
+/// A type of B-tree, which determines what its records contain.
 #[derive(Clone, Copy)]
 pub(super) struct TreeType {
     /// HDF5's number of the type.
@@ -168,8 +169,8 @@ struct Tree<'a> {
     source: &'a Source,
     kind: TreeType,
     node: u64,
-    /// For each level, starting with the leaves: the width in bytes of a child's record count, and of its total record
-    /// count.
+    /// For each level, starting with the leaves: the width in bytes of two fields, the number of records in a child,
+    /// and the total number of records below it.
     widths: Vec<(u64, u64)>,
     total: u64,
     seen: BTreeSet<u64>,
@@ -201,7 +202,7 @@ pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<V
     Ok(tree.records)
 }
 
-/// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible number needs.
+/// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible value of a field needs.
 fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
     let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
     let leaf = (node - NODE_OVERHEAD) / record;

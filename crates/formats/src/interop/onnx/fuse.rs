@@ -16,7 +16,7 @@ pub(super) fn fuse(net: NetSpec) -> NetSpec {
     with_relus(with_sums(keep(net, &kept)))
 }
 
-/// Counts the readers of each tensor. The network's output has one more.
+/// Counts the readers of each tensor. The network's output counts as read once more.
 fn readers(net: &NetSpec) -> Vec<usize> {
     let mut readers = vec![0; net.nodes.len() + 1];
     net.nodes.iter().flat_map(|node| &node.inputs).for_each(|id| readers[id.0] += 1);

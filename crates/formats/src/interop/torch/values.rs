@@ -55,7 +55,7 @@ impl Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     pub number: Number,
-    /// Name in the file.
+    /// Name of the storage in the file.
     pub key: String,
     pub len: u64,
 }
@@ -64,7 +64,7 @@ pub struct Storage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub storage: usize,
-    /// Index of the first value.
+    /// Index of the view's first value in the storage.
     pub offset: u64,
     pub size: Vec<u64>,
     /// Distance between neighbours in each dimension, in values.
@@ -171,14 +171,14 @@ impl Values {
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
 
-    /// Returns the mark if `key` is a mark that changes the values of a view.
+    /// If `key` is a mark that changes the values of a view (`neg` or `conj`), returns its name.
     fn mark(&self, key: Value) -> Option<&str> {
         let Value::Text(_) = key else { return None };
         self.text(key).ok().filter(|text| ["neg", "conj"].contains(text))
     }
 
     /// Creates a tensor from the arguments of its rebuild function: storage, offset, sizes, strides and more. Of the
-    /// others, only the last one matters: a dictionary with marks that change the values.
+    /// further arguments, only the last one matters: a dictionary with marks that change the values.
     pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("its pickle has a tensor without storage, offset, sizes and strides");
