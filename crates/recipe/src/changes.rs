@@ -124,7 +124,7 @@ const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
     /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
-    /// there, 6 here`. An absent key is equal to its default, and different spellings of a transform are equal.
+    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;
@@ -140,7 +140,7 @@ impl Recipe {
             lookup(&old, path) != lookup(&new, path) && value_or_default(&old, path) != value_or_default(&new, path)
         };
         let different = paths.filter(differ);
-        Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
+        Ok(different.map(|path| format!("{path}: {} in the checkpoint, {} in this run", shown(&old, path), shown(&new, path))).collect())
     }
 }
 

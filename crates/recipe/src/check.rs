@@ -28,7 +28,8 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
     check_length(recipe, origin)?;
     if let Some(workers) = recipe.workers {
-        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
+        let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
+        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse(key, why))?;
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
@@ -360,7 +361,7 @@ impl Recipe {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
                     "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; give \
-                     more steps, or an earlier epoch"
+                     more epochs or steps, or an earlier swa_start"
                 );
                 Err(Error::Value { place: "ema.swa_start".into(), why })
             }

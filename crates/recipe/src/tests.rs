@@ -313,7 +313,7 @@ fn bad_values_are_named() {
         invalid_last(sets, parts);
     }
     // The batch is smaller than the number of workers.
-    invalid(&refusal(&["workers=129"]), "small.toml: batch", &["128 images", "129 workers"]);
+    invalid(&refusal(&["workers=129"]), "--set workers=129", &["128 images", "129 workers"]);
 }
 
 #[test]

@@ -65,8 +65,8 @@ impl Isa {
         #[cfg(not(target_arch = "x86_64"))]
         let has = false;
         Err(format!(
-            "products of bf16 factors need AVX512-BF16 (Intel's Cooper Lake, and Xeons since Sapphire Rapids; AMD's since Zen 4), and \
-             {} uses {} here{}; without it, they are slower than f32 products",
+            "bf16 is faster than f32 only with AVX512-BF16 (Intel: Cooper Lake, and Xeons since Sapphire Rapids; AMD: since Zen 4), \
+             but {} uses {} on this machine{}",
             onednn::version(),
             self.name(),
             if has { ", although the processor has it: unset ONEDNN_MAX_CPU_ISA" } else { "" },

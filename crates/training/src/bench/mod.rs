@@ -203,7 +203,7 @@ pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
     let model = model.unwrap_or_else(|| "unknown".into());
-    format!("{model}, {} core(s) for this process", cores::affinity().len())
+    format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
 }
 
 /// The options of `trireme bench loader+step`.

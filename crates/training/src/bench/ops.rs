@@ -23,7 +23,7 @@ const FASTER_FACTOR: f64 = 0.97;
 
 /// The kind of file that may be overwritten: a table, or rows written by hand. This checks only the beginning of the
 /// file. `run` reads all lines before it measures anything.
-const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
+const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote", begins: begins_a_table };
 
 /// Minimum number of images to measure.
 const MIN_IMAGES: usize = 4;

@@ -131,8 +131,9 @@ impl<B: Backend> Predictor<B> {
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
-                "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 base::text::printable(&path.to_string_lossy()),
+                base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
                 if reading.bands.is_empty() {
@@ -223,7 +224,7 @@ fn sigmoids(scores: &[f32]) -> Vec<f64> {
 }
 
 /// Kind of file that a feature table may overwrite.
-pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
+pub const NPY: Content = Content { name: "a NumPy array (.npy)", begins: |head| head.starts_with(npy::MAGIC) };
 
 /// A NumPy array that is written row by row. It gets its name when it is complete.
 pub struct NpyWriter {

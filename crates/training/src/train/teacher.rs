@@ -44,12 +44,12 @@ pub fn begin<B: Backend>(
     let path = file(Path::new(teacher));
     let model = session.agree(read(&path, run))?;
     let checksum = checksum(&model);
-    session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
+    session.same("the file of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
     let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
-        format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
+        format!("teacher: {} from {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(LoadedTeacher { note, checksum }))
 }
 

@@ -172,7 +172,16 @@ impl TestTime {
     /// Returns an error if a view is not possible for these images.
     pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
-        let pipeline = |(list, weight): &(Vec<String>, f32)| Ok((Pipeline::new(list, images, manifest, 0)?, *weight));
+        let refuse = |error: loaders::Error| match error {
+            loaders::Error::Transform { problem, .. } if self.shift > 0 => Error::Usage(format!(
+                "a shift by {} pixels for test-time augmentation (--shift, or eval.shift): {problem}",
+                self.shift
+            )),
+            error => error.into(),
+        };
+        let pipeline = |(list, weight): &(Vec<String>, f32)| {
+            Pipeline::new(list, images, manifest, 0).map(|pipeline| (pipeline, *weight)).map_err(refuse)
+        };
         std::iter::once(Ok((plain.clone(), lists[0].1))).chain(lists[1..].iter().map(pipeline)).collect()
     }
 }

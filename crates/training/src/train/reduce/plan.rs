@@ -93,7 +93,10 @@ impl<B: Backend> ReducePlan<B> {
             text += &format!("; {tensors} tensors with {elements} elements use exact");
         }
         if let Some(epochs) = self.exact_epochs {
-            text += &format!("; every {}. epoch exact", epochs.every);
+            text += &match epochs.every {
+                1 => "; exact in every epoch".into(),
+                every => format!("; exact in one of {every} epochs"),
+            };
         }
         if self.settings.error_feedback {
             text += "; with error feedback";

@@ -103,12 +103,12 @@ impl Head {
         let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
             let longer = match source.recipe.epochs > old.epochs && !request.extend_epochs {
-                true => ", with --extend-epochs for more epochs,",
+                true => " (for more epochs, add --extend-epochs)",
                 false => "",
             };
             return Err(Error::Usage(format!(
-                "--resume: the recipe differs from the recipe in {file} in {}; continue with the same recipe{longer} or give another \
-                 --out",
+                "--resume: the recipe differs from the recipe in {file}. Different keys: {}. Use the same recipe{longer}, or start a \
+                 new run in another --out",
                 differences.join("; ")
             )));
         }
