@@ -238,7 +238,7 @@ pub struct LoaderStepResult {
     pub steps: usize,
     /// Mean over the measured time.
     pub step_ms: f64,
-    /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
+    /// Mean time per step that the host waits for the loader. The device may wait less, because it works ahead.
     pub data_wait_ms: f64,
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,

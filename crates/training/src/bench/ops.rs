@@ -214,7 +214,7 @@ impl<B: Backend> Bench<'_, B> {
         TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block }, bf16: false }
     }
 
-    /// Times all implementations in turn, round after round.
+    /// Times all implementations. Each round times each of them once.
     fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<OperationTimes, Error> {
         let x = self.layout(case, n);
         let all = self.device.all(&case.request(&[x]))?;
