@@ -88,7 +88,7 @@ fn codes_of_the_gpu_are_those_of_the_host() {
         mentions(said, &[&format!("staged: {codec} "), "on the host"]);
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
-        mentions(said, &["coded: ", &format!("encodes for {codec}")]);
+        mentions(said, &["coded: ", &format!("encodes gradients with {codec}")]);
     }
 }
 

@@ -140,7 +140,9 @@ impl Recipe {
             lookup(&old, path) != lookup(&new, path) && value_or_default(&old, path) != value_or_default(&new, path)
         };
         let different = paths.filter(differ);
-        Ok(different.map(|path| format!("{path}: {} in the checkpoint, {} in this run", shown(&old, path), shown(&new, path))).collect())
+        Ok(different
+            .map(|path| format!("{path}: {} in the checkpoint, {} in this run", shown(&old, path), shown(&new, path)))
+            .collect())
     }
 }
 

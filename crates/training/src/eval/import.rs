@@ -136,7 +136,7 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
     }
     if table::takes_the_data_sets(&ops) {
         return Err(Error::Usage(format!(
-            "\"normalize\" uses the mean and standard deviation of a data set, but there is no data set here. State the values that the \
+            "\"normalize\" uses the mean and standard deviation of a data set, but an import has no data set. State the values that the \
              weights of {} were trained with, such as {example}",
             weights.path.display()
         )));

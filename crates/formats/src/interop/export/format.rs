@@ -15,7 +15,8 @@ const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts
 /// The header follows its length, which has 8 bytes.
 const SAFETENSORS: Content = Content { name: "a safetensors file", begins: |head| head.get(8) == Some(&b'{') };
 /// The module begins with a docstring.
-const PYTHON: Content = Content { name: "a Python file that trireme wrote", begins: |head| head.starts_with(b"\"\"\"") };
+const PYTHON: Content =
+    Content { name: "a Python file that trireme wrote", begins: |head| head.starts_with(b"\"\"\"") };
 const KERAS: Content = Content { name: "a .keras file", begins: |head| head.starts_with(b"PK") };
 pub const HDF5: Content = Content { name: "an HDF5 file", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
 

@@ -69,7 +69,8 @@ fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     if let Some(reason) = refused(given, &choice.used()) {
         return Some(for_themselves(&reason));
     }
-    let said = || format!("must use rank 0's algorithms ({}), but would have chosen others ({described})", choice.describe());
+    let said =
+        || format!("must use rank 0's algorithms ({}), but would have chosen others ({described})", choice.describe());
     (choice.used() != own).then(said)
 }
 
