@@ -33,7 +33,7 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
     if key.field.required() {
-        let why = format!("every recipe needs it; give --set {path}=VALUE instead");
+        let why = format!("every recipe needs it; use --set {path}=VALUE instead");
         return Err(Error::Value { place: place(), why });
     }
     remove(table, path);

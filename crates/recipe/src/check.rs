@@ -56,7 +56,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     }
     check_scores(recipe, origin)?;
     if recipe.data.is_empty() {
-        return refuse("data", "is empty; give a folder, or use --data DIR".into());
+        return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
@@ -360,7 +360,7 @@ impl Recipe {
         match self.ema.swa_start {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
-                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; give \
+                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; use \
                      more epochs or steps, or an earlier swa_start"
                 );
                 Err(Error::Value { place: "ema.swa_start".into(), why })

@@ -136,11 +136,7 @@ impl<B: Backend> Predictor<B> {
                 base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
-                if reading.bands.is_empty() {
-                    ""
-                } else {
-                    "; give the whole file, because the model selects its bands"
-                }
+                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
             )));
         }
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };

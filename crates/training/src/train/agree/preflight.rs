@@ -154,7 +154,7 @@ fn judge(out: &Path, disk: &str, free: u64, need: DiskNeed) -> Result<(String, O
     }
     let tight = (free < need.most()).then(|| {
         format!(
-            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or give --set \
+            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or use --set \
              checkpoint.keep=1",
             out.display(),
             mb(free),

@@ -135,12 +135,12 @@ impl TestTime {
         let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
             if self.shift > 0 {
-                return Err("corners and a shift cannot be combined; choose one of the two".into());
+                return Err("eval.corners and eval.shift cannot be combined; choose one of the two".into());
             }
             let centre = ops
                 .iter()
                 .position(|op| name(op) == "center_crop")
-                .ok_or("the corners replace center_crop(size), but augment.eval of this model does not have it")?;
+                .ok_or("the corner views (--corners, or eval.corners) replace center_crop(size), but augment.eval has no center_crop")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();
