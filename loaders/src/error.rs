@@ -59,7 +59,7 @@ pub enum Error {
     /// The request needs more memory than the machine has. Both numbers are in bytes.
     #[error("{what} would take {}, but this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
-        /// Subject of the message, such as "the memory of the loader".
+        /// Subject of the message, such as "the loader".
         what: String,
         needed: u64,
         memory: u64,

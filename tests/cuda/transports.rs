@@ -85,7 +85,7 @@ fn codes_of_the_gpu_are_those_of_the_host() {
             (setting.digest(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
-        mentions(said, &[&format!("staged: {codec} "), "on the host"]);
+        mentions(said, &["staged: the host encodes ", &format!("with {codec}")]);
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
         mentions(said, &["coded: ", &format!("encodes gradients with {codec}")]);

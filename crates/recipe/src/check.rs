@@ -205,7 +205,8 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{} cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers",
+        plural(batch, "image")
     ))
 }
 

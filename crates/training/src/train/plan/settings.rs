@@ -199,12 +199,12 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
     };
     let Division { images, batch, workers, .. } = division;
     let (when, cure) = match first {
-        1 => ("in each step a worker has 1 image".to_string(), "give fewer workers or a larger batch"),
+        1 => ("in each step a worker has 1 image".to_string(), "use fewer workers or a larger batch"),
         _ => (
             format!(
                 "in the last step of each epoch a worker has 1 image ({images} images, batch = {batch}, workers = {workers})"
             ),
-            "give another batch",
+            "use another batch size",
         ),
     };
     Some(format!(

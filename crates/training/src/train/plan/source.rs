@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::text::plural;
 use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
@@ -234,8 +235,9 @@ fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "loss.class_weights: {given} weights for {classes} classes; state one weight for each class of {}, in the order of its \
-         dataset.json, or \"auto\"",
+        "loss.class_weights: {} for {}; state one weight for each class of {}, in the order of its dataset.json, or \"auto\"",
+        plural(given, "weight"),
+        plural(classes, "class"),
         recipe.data
     )))
 }

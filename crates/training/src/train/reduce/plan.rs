@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use backend::{Backend, Precision};
+use base::text::plural;
 use comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
 use engine::{Gather, Graph};
 use recipe::{Recipe, Reduce, TransportSetting, matches};
@@ -90,7 +91,8 @@ impl<B: Backend> ReducePlan<B> {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;
         if tensors > 0 {
-            text += &format!("; {tensors} tensors with {elements} elements use exact");
+            let (tensors, elements) = (plural(tensors, "tensor"), plural(elements, "element"));
+            text += &format!("; {tensors} with {elements} use exact");
         }
         if let Some(epochs) = self.exact_epochs {
             text += &match epochs.every {
