@@ -124,7 +124,8 @@ const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
     /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
-    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform are equal.
+    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
+    /// are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;

@@ -96,7 +96,7 @@ impl<B: Backend> ReducePlan<B> {
         }
         if let Some(epochs) = self.exact_epochs {
             text += &match epochs.every {
-                1 => "; exact in every epoch".into(),
+                1 => "; exact in every epoch".to_string(),
                 every => format!("; exact in one of {every} epochs"),
             };
         }
