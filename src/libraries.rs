@@ -21,7 +21,7 @@ pub fn lines() -> Vec<String> {
     let mut lines = vec![
         format!("MPI: {mpi}"),
         format!(
-            "{} (writes model files; reads files of other programs only in a child process)",
+            "{} (writes model files; reads files from other programs only in a child process)",
             checkpoint::library()
         ),
         format!("libjpeg-turbo {jpeg}, built in ({of} {version})"),

@@ -125,7 +125,8 @@ pub enum Fault {
     Dtype { expected: Dtype, got: Dtype },
     /// The entry points of a JPEG are wrong.
     #[error(
-        "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
+        "`image/jpeg/entry_points`: {0}; convert the images again (`trireme data convert --entry-points`), or write records \
+         without this key"
     )]
     EntryPoints(String),
     /// A PNG or JPEG file cannot be decoded.

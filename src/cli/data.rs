@@ -62,7 +62,7 @@ pub enum What {
     Show(Show),
     /// Write one image as a picture file
     Extract(Extract),
-    /// Make TFRecords of other programs readable: write dataset.json and missing or wrong .idx files
+    /// Make TFRecords from other programs readable: write dataset.json and correct .idx files
     #[command(
         after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none"
     )]

@@ -135,7 +135,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
-    mentions(said[0], &["rank 1 ", "own algorithms", "Emulated GPU 0", "not for Emulated GPU 1", "bit-identical"]);
+    mentions(said[0], &["rank 1 ", "cannot use", "Emulated GPU 0", "not for Emulated GPU 1", "bit-identical"]);
     let mut alone = setting.command("parts", 1, &["--device", "cuda", "--resume", "auto"]);
     alone.envs([("TRIREME_EMULATED_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "1")]);
     let ended = gpu::run(alone).succeeded();

@@ -64,7 +64,7 @@ fn exact_gives_one_digest_on_any_number_of_gpus() {
     for ranks in [2, 3, 4] {
         let out = format!("nccl {ranks}");
         let ended = train(&setting, &out, ranks, "", &exact).succeeded();
-        ended.says(&["path ", "nccl: ", "encodes for exact", "NCCL 2.27.3", "sums are right"]);
+        ended.says(&["path ", "nccl: ", "encodes gradients with exact", "NCCL 2.27.3", "sums are right"]);
         assert_eq!(setting.digest(&out), setting.digest("one"), "{ranks} ranks");
     }
     train(&setting, "staged", 2, "", &[&exact[..], &["--set", "reduce.path=staged"]].concat()).succeeded();

@@ -240,7 +240,7 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     images(&bands, (MULTISPECTRAL, Dtype::U16), [60, 20], value);
     let (data, from) = (bands.display().to_string(), format!("init.from={source}"));
     let args = ["--data", &data, "--set", &from, "--set", "schedule.base_lr=1e-30", "--max-steps", "1"];
-    setting.train("refused", 0, &args).failed(2, &["images of 3 channels", "have 13", "init.stem = \"repeat\""]);
+    setting.train("refused", 0, &args).failed(2, &["images with 3 channels", "have 13", "init.stem = \"repeat\""]);
     let started = setting.train("started", 0, &[&args[..], &["--set", "init.stem=repeat"]].concat()).succeeded();
     assert!(started.stderr.contains("13 instead of 3 channels, scaled by 3/13"), "{}", started.stderr);
     let first = |out: &str| {

@@ -58,7 +58,7 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         return None;
     }
     Some(format!(
-        "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (here {library}), so the \
+        "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (found: {library}), so the \
          ranks could not find each other. Start with the mpirun of that MPI, use the trireme for {}, or rebuild with \
          MPICC=/path/to/mpicc of this mpirun's MPI",
         family.name()

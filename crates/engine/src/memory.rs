@@ -339,7 +339,10 @@ impl Need {
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
             0 => "not even one image per rank would fit".into(),
-            rows => format!("about {rows} images per rank would fit; try a smaller batch, more workers or more ranks"),
+            rows => format!(
+                "about {} per rank would fit; try a smaller batch, more workers or more ranks",
+                base::text::plural(rows, "image")
+            ),
         };
         Err(Error::DeviceMemory {
             what: format!("{} at {batch} images", net.name),

@@ -33,7 +33,7 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
     if key.field.required() {
-        let why = format!("every recipe needs it; give --set {path}=VALUE instead");
+        let why = format!("every recipe needs it; use --set {path}=VALUE instead");
         return Err(Error::Value { place: place(), why });
     }
     remove(table, path);
@@ -123,8 +123,13 @@ fn remove(table: &mut Table, path: &str) -> Option<Value> {
 const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
+<<<<<<< HEAD
     /// Lists the keys that make `self` compute something different from `old`, each with its old and its new value,
     /// like `epochs: 5 there, 6 here`. A missing key is equal to its default, and different spellings of a transform
+=======
+    /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
+    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
+>>>>>>> t6
     /// are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
@@ -142,7 +147,9 @@ impl Recipe {
             lookup(&old, path) != lookup(&new, path) && value_or_default(&old, path) != value_or_default(&new, path)
         };
         let different = paths.filter(differ);
-        Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
+        Ok(different
+            .map(|path| format!("{path}: {} in the checkpoint, {} in this run", shown(&old, path), shown(&new, path)))
+            .collect())
     }
 }
 

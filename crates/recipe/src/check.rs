@@ -29,7 +29,8 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
     check_length(recipe, origin)?;
     if let Some(workers) = recipe.workers {
-        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
+        let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
+        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse(key, why))?;
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
@@ -56,7 +57,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     }
     check_scores(recipe, origin)?;
     if recipe.data.is_empty() {
-        return refuse("data", "is empty; give a folder, or use --data DIR".into());
+        return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
@@ -205,7 +206,8 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{} cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers",
+        plural(batch, "image")
     ))
 }
 
@@ -361,8 +363,8 @@ impl Recipe {
         match self.ema.swa_start {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
-                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; give \
-                     more steps, or an earlier epoch"
+                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; use \
+                     more epochs or steps, or an earlier swa_start"
                 );
                 Err(Error::Value { place: "ema.swa_start".into(), why })
             }

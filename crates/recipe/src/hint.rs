@@ -16,7 +16,7 @@ pub enum Equivalent {
 /// word in another section, the most similar path, and a path with a similar last word.
 pub fn of_key(path: &str) -> String {
     match equivalent(path) {
-        Some(Equivalent::Key(ours)) => return format!("; here it is \"{ours}\""),
+        Some(Equivalent::Key(ours)) => return format!("; trireme calls it \"{ours}\""),
         Some(Equivalent::Sentence(text)) => return format!("; {text}"),
         None => {}
     }
@@ -71,7 +71,7 @@ pub fn of_option(option: &str) -> Option<Equivalent> {
 /// Returns a hint for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
     match translated(name, TRANSFORMS) {
-        Some(ours) => format!("; here it is \"{ours}\""),
+        Some(ours) => format!("; trireme calls it \"{ours}\""),
         None => did_you_mean(name, known),
     }
 }

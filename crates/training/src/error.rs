@@ -58,7 +58,9 @@ pub enum Error {
         what: String,
     },
     /// The loader returned a batch that does not belong to the step. This is a bug.
-    #[error("expected a batch of {expected}, got {got}")]
+    #[error(
+        "the loader returned a wrong batch: expected {expected}, got {got}; this is a bug in trireme, please report it"
+    )]
     Batch {
         /// Epoch, step and worker of the pass that needs the batch.
         expected: String,

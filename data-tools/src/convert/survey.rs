@@ -106,7 +106,7 @@ impl Kind {
         };
         match found.nodata {
             Some(nodata) if self.nodata.map(f64::to_bits) != Some(nodata.to_bits()) => Err(format!(
-                "found {}, but {} has {}; give the value for all images with --nodata",
+                "found {}, but {} has {}; set the value for all images with --nodata",
                 word(found.nodata),
                 self.nodata_file,
                 word(self.nodata)

@@ -128,8 +128,8 @@ impl BandStats {
         }
         if (self.dtype, self.bands.len()) != (other.dtype, other.bands.len()) {
             let what = format!(
-                "images of {} bands of {}, but other images have {} of {}",
-                other.bands.len(),
+                "images with {} of {}, but other images have {} of {}",
+                text::plural(other.bands.len() as u64, "band"),
                 other.dtype,
                 self.bands.len(),
                 self.dtype

@@ -164,8 +164,9 @@ impl<'a> Recoder<'a> {
         }
         if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
             return Err(format!(
-                "--{name} applies to grey and RGB images of bytes, but this one has {} bands of {}; the transforms of training resize it",
-                image.channels, image.dtype
+                "--{name} applies to grey and RGB images of bytes, but this one has {} of {}; training can resize it with a transform",
+                crate::text::plural(image.channels.into(), "band"),
+                image.dtype
             ));
         }
         let bytes = (image.bytes.len() as u64).saturating_mul(COPIES);

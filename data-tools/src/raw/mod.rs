@@ -244,7 +244,8 @@ impl RawImage {
             let (channels, size) = (self.channels, self.dtype.bytes());
             if let Some(band) = options.bands.iter().find(|&&band| band > channels) {
                 return Err(format!(
-                    "band {band} was requested, but the image has {channels} bands (--bands counts from 1)"
+                    "band {band} was requested, but the image has {} (--bands counts from 1)",
+                    base::text::plural(channels, "band")
                 ));
             }
             let mut bytes = Vec::with_capacity(self.bytes.len() / channels as usize * options.bands.len());
@@ -265,6 +266,6 @@ impl RawImage {
 fn check_bands(bands: usize) -> Result<(), String> {
     match bands > 0 && bands <= MAX_CHANNELS as usize {
         true => Ok(()),
-        false => Err(format!("an image of {bands} bands; expected 1 to {MAX_CHANNELS}")),
+        false => Err(format!("an image has {bands} bands; expected 1 to {MAX_CHANNELS}")),
     }
 }

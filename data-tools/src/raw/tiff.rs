@@ -417,9 +417,7 @@ fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
         Err(_) if text.is_empty() => Ok(None),
         Err(_) if has("nan") || has("#ind") => Ok(Some(f64::NAN)),
         Err(_) if has("#inf") => Ok(Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY })),
-        Err(_) => {
-            Err(format!("a TIFF whose nodata value `{}` is not a number; give it with --nodata", printable(text)))
-        }
+        Err(_) => Err(format!("a TIFF whose nodata value `{}` is not a number; set it with --nodata", printable(text))),
     }
 }
 

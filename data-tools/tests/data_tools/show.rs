@@ -144,7 +144,7 @@ fn a_photo_is_not_written_over() {
         let before = fs::read(&photo).unwrap();
         let error = show(&dir, &photo, &options(1, &[], 1)).unwrap_err();
         assert!(error.is_usage(), "{error}");
-        mentions(&error, &[name, "trireme drew"]);
+        mentions(&error, &[name, "trireme wrote"]);
         assert_eq!(fs::read(&photo).unwrap(), before);
         let drawn = temp.path(&format!("sheet-of-{name}"));
         for _ in 0..2 {

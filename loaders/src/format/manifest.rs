@@ -142,7 +142,7 @@ impl Manifest {
         if self.version != expected {
             let (version, several) = (self.version, self.multi_label);
             let images = match (self.bands.dtype, self.bands.channels) {
-                (dtype, Some(channels)) => format!("{dtype} with {channels} channels"),
+                (dtype, Some(channels)) => format!("{dtype} with {}", base::text::plural(channels, "channel")),
                 (dtype, None) => dtype.to_string(),
             };
             return Err(format!(

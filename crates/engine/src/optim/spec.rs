@@ -39,7 +39,7 @@ section! {
         /// Maximum magnitude of each element of a gradient. Cannot be combined with clip_norm.
         absent clip_value: f64 = "no limit", in Range::PositiveF32;
         /// Adaptive clipping: maximum norm of an output unit's gradient as a fraction of the norm of its weights, such as 0.01. Cannot be
-        /// combined with the other two.
+        /// combined with clip_norm or clip_value.
         absent clip_agc: f64 = "no limit", in Range::PositiveF32;
         /// Patterns of parameters to which clip_agc does not apply.
         absent no_agc: Vec<String> = "the last layer's";

@@ -217,15 +217,11 @@ fn describe_changes(unsealed: &[String]) -> String {
     /// Maximum number of parts to list.
     const MAX_LISTED: usize = 8;
     match unsealed {
-        [] => "all of its parts are as trireme wrote them".into(),
+        [] => "all parts of the model are unchanged".into(),
         [first @ .., _] if first.len() >= MAX_LISTED => {
-            format!(
-                "not as trireme wrote it: {} and {} more",
-                unsealed[..MAX_LISTED].join(", "),
-                unsealed.len() - MAX_LISTED
-            )
+            format!("changed parts: {} and {} more", unsealed[..MAX_LISTED].join(", "), unsealed.len() - MAX_LISTED)
         }
-        _ => format!("not as trireme wrote it: {}", unsealed.join(", ")),
+        _ => format!("changed parts: {}", unsealed.join(", ")),
     }
 }
 

@@ -25,7 +25,7 @@ impl ModelFile {
     /// Returns the parts of an opened model that do not match their checksums.
     pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
         if !ours.has(NAME) {
-            return Ok(vec!["unknown parts, because the file has no checksums of its parts".into()]);
+            return Ok(vec!["unknown, because the file has no checksums of its parts".into()]);
         }
         let group = ours.open(NAME)?;
         let mut sealed = BTreeMap::new();

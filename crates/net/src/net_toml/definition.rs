@@ -96,7 +96,7 @@ impl Layer {
         let operation = operation(name).ok_or_else(|| {
             let words = words();
             let hint = match operation_elsewhere(name, &words) {
-                Some(ours) => format!("here it is {ours}"),
+                Some(ours) => format!("trireme calls it {ours}"),
                 None if is_attention(name) => "attention is not supported".into(),
                 None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
             };

@@ -154,7 +154,7 @@ impl Reading<'_> {
         }
         let Some((key, value)) = self.keys.iter().next() else { return Ok(()) };
         let hint = match (did_you_mean(key, &self.known), elsewhere(key, &self.known)) {
-            (_, Some(ours)) => format!("; here it is {ours}"),
+            (_, Some(ours)) => format!("; trireme calls it {ours}"),
             (near, _) if !near.is_empty() => near,
             _ if self.known.is_empty() => "; its only keys are name, op, inputs and head".into(),
             _ => format!("; it has {}", self.known.join(", ")),

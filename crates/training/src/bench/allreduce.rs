@@ -121,7 +121,7 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     }
     let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     Err(Error::Usage(format!(
-        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; give smaller sizes",
+        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; use smaller sizes",
         gb(need as f64),
         gb(memory as f64)
     )))

@@ -203,7 +203,7 @@ pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
     let model = model.unwrap_or_else(|| "unknown".into());
-    format!("{model}, {} core(s) for this process", cores::affinity().len())
+    format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
 }
 
 /// The options of `trireme bench loader+step`.
@@ -238,8 +238,12 @@ pub struct LoaderStepResult {
     pub steps: usize,
     /// Mean over the measured time.
     pub step_ms: f64,
+<<<<<<< HEAD
     /// Mean time per step that the host waits for the loader, in milliseconds. A device that works ahead may compute
     /// during this wait.
+=======
+    /// Mean time per step that the host waits for the loader. The device may wait less, because it works ahead.
+>>>>>>> t6
     pub data_wait_ms: f64,
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,

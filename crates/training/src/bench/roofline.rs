@@ -68,11 +68,11 @@ pub struct Forecast {
 }
 
 /// Assumptions of the best case.
-pub const BEST: &str = "each layer reaches the same fraction of its roof as here, memory without --bandwidth scales with the cores, a \
-                        barrier grows with log2 of the cores, everything else is divided among the cores";
+pub const BEST: &str = "each layer reaches the measured fraction of its roof, memory without --bandwidth scales with the cores, the time \
+                        of a barrier grows with log2 of the cores, everything else is divided among the cores";
 /// Assumptions of the worst case.
-pub const WORST: &str = "the same fractions, memory without --bandwidth is as fast as here, a barrier grows with the number of cores, \
-                         everything else takes as long as here";
+pub const WORST: &str = "the same fractions, memory without --bandwidth is as fast as measured, the time of a barrier grows with the \
+                         number of cores, everything else takes as long as measured";
 
 impl Machine {
     /// Measures the peak rates. This takes seconds.

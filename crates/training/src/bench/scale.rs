@@ -257,10 +257,10 @@ pub struct ForecastCheck {
 const WORST_RATE: f64 = 0.5;
 
 /// Assumptions of the best case.
-pub const BEST: &str = "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate \
-                        after backward";
+pub const BEST: &str = "every node computes as fast as one rank alone, no rank waits for another, ring allreduce after backward at the \
+                        link's full rate";
 /// Assumptions of the worst case.
-pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
+pub const WORST: &str = "ranks slow each other down as measured, their waits for each other grow with log2 of the number of ranks, \
                          allreduce at half of the link's rate";
 
 /// Forecasts a step on `ranks` ranks with a rank per node.

@@ -25,8 +25,8 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
         return Err(Error::Failed(format!(
-            "the classes differ: {difference}. Give the data set that the model was trained on or, if equal names mean the same class, \
-             match them by name with --map-classes"
+            "the classes differ: {difference}. Use the data set that the model was trained on (--data) or, if equal names mean the same \
+             class, match them by name with --map-classes"
         )));
     }
     let labels = labels_by_name(sides, split.class_names())?;

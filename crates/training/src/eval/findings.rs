@@ -50,7 +50,7 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
     if absent > 0 {
         let _ = writeln!(
             text,
-            "{absent} of {} classes have no image here, so they have no average precision",
+            "{absent} of {} classes have no image in this split, so they have no average precision",
             classes.len()
         );
     }

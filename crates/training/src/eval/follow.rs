@@ -192,7 +192,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
         if !std::mem::replace(&mut told, true) {
             let file = request.file.display();
             screen::say(&format!(
-                "waiting for the recipe of the run in {file}, which names the data set. Give --data to name it now"
+                "waiting for the recipe of the run in {file}, which names the data set. Use --data to name it now"
             ));
         }
         std::thread::sleep(POLL_INTERVAL);

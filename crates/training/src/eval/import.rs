@@ -48,7 +48,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
         Error::Usage(format!(
-            "{file}: the network is not known. Give --model NAME (`trireme models` lists them), or --recipe"
+            "{file}: the network is not known. Add --model NAME (`trireme models` lists them), or --recipe"
         ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
@@ -89,7 +89,7 @@ fn import_graph(
     }
     if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
         return Err(Error::Usage(format!(
-            "{} has scores for {} classes, but --classes names {}; give a file with one name for each class",
+            "{} has scores for {} classes, but --classes names {}; use a file with one name for each class",
             file.display(),
             own.classes,
             names.len()
@@ -131,12 +131,12 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
     );
     if ops.is_empty() {
         return Err(Error::Usage(format!(
-            "the transforms from a picture to the input of {model} are not known. Give them, such as {example}, or give --recipe"
+            "the transforms from a picture to the input of {model} are not known. Add them, such as {example}, or add --recipe"
         )));
     }
     if table::takes_the_data_sets(&ops) {
         return Err(Error::Usage(format!(
-            "\"normalize\" uses the mean and standard deviation of a data set, but there is no data set here. State the values that the \
+            "\"normalize\" uses the mean and standard deviation of a data set, but an import has no data set. State the values that the \
              weights of {} were trained with, such as {example}",
             weights.path.display()
         )));
@@ -183,7 +183,7 @@ fn build_and_match(
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
-            "{} has scores for {classes} classes, but there are {names} names; give a file with {classes} names with --classes",
+            "{} has scores for {classes} classes, but there are {names} names; use --classes with a file of {classes} names",
             weights.path.display()
         ))),
         (_, None) => Ok((net, fit)),

@@ -63,7 +63,7 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let LoadedModel { model, .. } = read(request)?;
     data_in_recipe(&model.recipe).ok_or_else(|| {
-        Error::Usage(format!("{}: the model's recipe names no data set; give one with --data", request.file.display()))
+        Error::Usage(format!("{}: the model's recipe names no data set; add --data", request.file.display()))
     })
 }
 

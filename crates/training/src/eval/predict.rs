@@ -132,15 +132,12 @@ impl<B: Backend> Predictor<B> {
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
-                "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 base::text::printable(&path.to_string_lossy()),
+                base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
-                if reading.bands.is_empty() {
-                    ""
-                } else {
-                    "; give the whole file, because the model selects its bands"
-                }
+                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
             )));
         }
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
@@ -224,7 +221,7 @@ fn sigmoids(scores: &[f32]) -> Vec<f64> {
 }
 
 /// Kind of file that a feature table may overwrite.
-pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
+pub const NPY: Content = Content { name: "a NumPy array (.npy)", begins: |head| head.starts_with(npy::MAGIC) };
 
 /// A NumPy array that is written row by row to a temporary file. `finish` renames the file.
 pub struct NpyWriter {

@@ -115,7 +115,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     };
     if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, but {} has images of {given}; give the data set that it was trained on",
+            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that it was trained on",
             file.display(),
             data.display()
         )));
@@ -144,14 +144,14 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
-            "{file} was trained on images of {}, but the images of {data} are {}; give the data set that it was trained on",
+            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that it was trained on",
             expected.dtype, given.dtype
         )));
     }
     let different = expected.names.iter().zip(&given.names).position(|(expected, given)| expected != given);
     match different {
         Some(band) => Err(Error::Failed(format!(
-            "band {} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; give a data set with the same \
+            "band {} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; use a data set with the same \
              bands in the same order",
             band + 1,
             printable(&expected.names[band]),
@@ -173,7 +173,7 @@ fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalReque
     let (file, data) = (request.file.display(), request.data.display());
     match (model.multi_label, manifest.multi_label) {
         (true, true) if request.map_classes => Err(Error::Usage(format!(
-            "--map-classes works only for images with one label, but images of {data} may have several; give the data set that {file} \
+            "--map-classes works only for images with one label, but images of {data} may have several; use the data set that {file} \
              was trained on"
         ))),
         (true, false) => Err(Error::Failed(format!(

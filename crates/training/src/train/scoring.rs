@@ -313,8 +313,8 @@ impl Ending {
     /// Returns advice on how to continue the run.
     pub fn cure(&self) -> &'static str {
         match self {
-            Ending::Target { .. } => " It has reached stop.target; to continue, give another target",
-            Ending::Patience { .. } => " It has reached stop.patience; to continue, give more patience",
+            Ending::Target { .. } => " It has reached stop.target; to continue, set another target",
+            Ending::Patience { .. } => " It has reached stop.patience; to continue, set a larger stop.patience",
         }
     }
 

@@ -44,12 +44,12 @@ pub fn begin<B: Backend>(
     let path = file(Path::new(teacher));
     let model = session.agree(read(&path, run))?;
     let checksum = checksum(&model);
-    session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
+    session.same("the file of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
     let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
-        format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
+        format!("teacher: {} from {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(LoadedTeacher { note, checksum }))
 }
 
@@ -78,14 +78,16 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.multi_label {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} is a model for images with several labels; give a teacher for images with one label",
+            "distill.teacher: {} is a model for images with several labels; use a teacher for images with one label",
             path.display()
         )));
     }
     let data = Path::new(&run.recipe.data);
     let sides = ClassSources { model: &model.classes, file: path, data };
     if let Some(difference) = sides.difference(run.source.train.class_names()) {
-        let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
+        let why = format!(
+            "distill.teacher: the classes differ: {difference}; use a teacher that was trained on this data set"
+        );
         return Err(Error::Usage(why));
     }
     let input = shape_of(run.source.augment.output());
@@ -116,7 +118,7 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     let (there, here) = (&model.bands, &source.manifest.bands);
     if there.dtype != here.dtype {
         return refuse(format!(
-            "images of {}, but this data set has {}; give a teacher of this data set",
+            "images of {}, but this data set has {}; use a teacher that was trained on this data set",
             there.dtype, here.dtype
         ));
     }

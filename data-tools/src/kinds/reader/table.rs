@@ -324,6 +324,7 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
 
 fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
     let line = line_of(error.position(), file);
+    let words = error.to_string();
     match error.into_kind() {
         ErrorKind::Io(source) => Error::io("read", path, source),
         ErrorKind::Utf8 { err, .. } => {
@@ -332,6 +333,6 @@ fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
             Error::input(path, format!("line {line}: expected {expected_len} fields, got {len}"))
         }
-        other => Error::input(path, format!("line {line}: the CSV parser failed ({other:?})")),
+        _ => Error::input(path, format!("line {line}: the CSV parser failed ({words})")),
     }
 }

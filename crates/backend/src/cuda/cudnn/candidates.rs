@@ -186,8 +186,9 @@ pub fn candidates(
     if found.is_empty() {
         let Rejections { forbidden, large, failed } = rejections;
         let why = format!(
-            "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its \
-             engines, {large} need more than {} MB of workspace, {failed} do not run on this GPU",
+            "cuDNN has no algorithm for {what} ({direction}) with {} images. Of its engines, the settings forbid \
+             {forbidden}, {large} would need more than {} MB of workspace, and {failed} cannot run on this GPU. Try \
+             another batch or precision",
             what.n,
             settings.workspace >> 20
         );

@@ -59,12 +59,12 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
 }
 
 const KERNEL: &str = "a kernel has failed on the GPU, and this process can no longer use the GPU";
-const KERNEL_CURE: &str = "the failed kernel ran before this call; to find it, run again with TRIREME_CUDA_SYNC=1, \
-                           which names the operation, or under `compute-sanitizer`, which names kernel and address; \
-                           please report it with the output of `trireme doctor`; the last checkpoint is intact";
+const KERNEL_CURE: &str = "The failed kernel ran before this call. To find it, run again with TRIREME_CUDA_SYNC=1, \
+                           which names the operation, or under `compute-sanitizer`, which names kernel and address. \
+                           Please report it with the output of `trireme doctor`. The last checkpoint is intact";
 const GONE: &str = "the GPU is gone";
-const GONE_CURE: &str = "check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
-                         checkpoint; if it happens again on a healthy GPU, run with TRIREME_CUDA_SYNC=1, which names \
+const GONE_CURE: &str = "Check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
+                         checkpoint. If it happens again on a healthy GPU, run with TRIREME_CUDA_SYNC=1, which names \
                          the operation, or under `compute-sanitizer`";
 
 /// Returns the GPU's own error if it is the reason why a call of another library failed. Waits for the GPU, so that its

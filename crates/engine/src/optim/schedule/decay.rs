@@ -429,7 +429,7 @@ impl Decay for Plateau {
     fn describe(&self, scale: f64) -> String {
         let (gamma, score, patience) = (self.gamma(), self.score().value(), self.patience());
         let end = rounded(self.end_lr() * scale);
-        format!(", x{gamma} after {} scorings without a better {score}, down to {end}", patience + 1)
+        format!(", x{gamma} after {} evaluations without a better {score}, down to {end}", patience + 1)
     }
 }
 

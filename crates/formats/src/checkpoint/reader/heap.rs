@@ -278,7 +278,7 @@ impl GlobalHeap {
         let found = collections.get(&collection).and_then(|c| c.objects.get(&number));
         let place = found.filter(|(_, have)| length <= *have);
         let &(place, _) = place.ok_or_else(|| {
-            Fault::layout(at, format!("no text {number} of {length} bytes in the collection at {collection}"))
+            Fault::layout(at, format!("no string {number} of {length} bytes in the collection at {collection}"))
         })?;
         source.count_value_bytes(length, at)?;
         source.block(place, length, "a text")?.cursor().text(length)
@@ -287,16 +287,16 @@ impl GlobalHeap {
     /// Lists the objects of a collection. Overlapping collections are rejected, because they would let a small file
     /// create a large table.
     fn open(&self, source: &Source, at: u64) -> Result<(), Fault> {
-        let header = source.block(at, HEADER, "a collection of texts")?;
+        let header = source.block(at, HEADER, "a collection of strings")?;
         let mut cursor = header.cursor();
         cursor.signature(b"GCOL", 1)?;
         cursor.take(3)?;
         let length = cursor.uint(8)?;
         let mut collections = self.collections.borrow_mut();
-        let block = source.block(at, length, "a collection of texts")?;
+        let block = source.block(at, length, "a collection of strings")?;
         let end = at + length;
         let before = collections.range(..end).next_back();
-        expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of texts that overlap".into())?;
+        expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of strings that overlap".into())?;
         collections.insert(at, Collection { end, objects: objects(source, block.cursor())? });
         Ok(())
     }
@@ -315,8 +315,8 @@ fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
         source.count_part(at)?;
         let place = cursor.at();
         let padded = length.checked_next_multiple_of(8);
-        cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;
-        expect(objects.insert(number, (place, length)).is_none(), at, || format!("two texts {number}"))?;
+        cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a string of {length} bytes")))?)?;
+        expect(objects.insert(number, (place, length)).is_none(), at, || format!("two strings {number}"))?;
     }
     Ok(objects)
 }

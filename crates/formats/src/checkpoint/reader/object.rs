@@ -158,6 +158,17 @@ pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
 }
 
 impl Datatype {
+    /// Returns the name for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F64 => "F64",
+            Self::U32 => "U32",
+            Self::U64 => "U64",
+            Self::Text => "strings",
+        }
+    }
+
     /// Returns the size of a value in bytes. For a string, this is the size of the reference.
     pub(super) fn bytes(self) -> u64 {
         match self {

@@ -200,7 +200,7 @@ fn binary(
     of_ints: impl Fn(i64, i64) -> Option<i64>,
 ) -> Result<Constant, String> {
     if inputs.len() != 2 {
-        return Err(format!("it has {} inputs; two are supported", inputs.len()));
+        return Err(format!("it has {}; two are supported", base::text::plural(inputs.len(), "input")));
     }
     let (a, b) = (first(inputs)?, input(inputs, 1)?);
     let dims = broadcast(&a.dims, &b.dims)?;

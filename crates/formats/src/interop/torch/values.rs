@@ -111,14 +111,14 @@ impl Values {
     pub fn text(&self, value: Value) -> Result<&str, Fault> {
         match value {
             Value::Text(at) => Ok(&self.texts[at]),
-            other => damaged(format!("expected a string in its pickle, got {other:?}")),
+            other => damaged(format!("expected a string in its pickle, got {}", other.words())),
         }
     }
 
     pub fn list(&self, value: Value) -> Result<&[Value], Fault> {
         match value {
             Value::List(at) => Ok(&self.lists[at]),
-            other => damaged(format!("expected a list or tuple in its pickle, got {other:?}")),
+            other => damaged(format!("expected a list or tuple in its pickle, got {}", other.words())),
         }
     }
 
@@ -158,7 +158,7 @@ impl Values {
             }
         };
         let Value::Class(Class::Storage(number)) = class else {
-            return damaged(format!("expected the type of a storage in its pickle, got {class:?}"));
+            return damaged(format!("expected the type of a storage in its pickle, got {}", class.words()));
         };
         if self.text(what)? != "storage" || more != Value::None {
             return Err(Fault::Unsupported(
@@ -206,6 +206,7 @@ impl Values {
 fn count(value: Value) -> Result<u64, Fault> {
     match value {
         Value::Int(number) if number >= 0 => Ok(number as u64),
-        other => damaged(format!("expected a number of at least 0 in its pickle, got {other:?}")),
+        Value::Int(number) => damaged(format!("expected a number of at least 0 in its pickle, got {number}")),
+        other => damaged(format!("expected a number of at least 0 in its pickle, got {}", other.words())),
     }
 }

@@ -69,13 +69,14 @@ fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     if let Some(reason) = refused(given, &choice.used()) {
         return Some(for_themselves(&reason));
     }
-    let said = || format!("use rank 0's algorithms ({}) instead of their own ({described})", choice.describe());
+    let said =
+        || format!("must use rank 0's algorithms ({}), but would have chosen others ({described})", choice.describe());
     (choice.used() != own).then(said)
 }
 
 fn for_themselves(reason: &str) -> String {
     format!(
-        "choose their own algorithms (rank 0's {reason}), so results on another number of ranks may not be bit-identical"
+        "cannot use all of rank 0's algorithms (rank 0's {reason}), so results on another number of ranks may not be bit-identical"
     )
 }
 
@@ -104,7 +105,10 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
         return Some(format!("are for {}, not for {}", given.on, own.on));
     }
     let (first, count) = given.differs(own)?;
-    Some(format!("include {count} that are not used here, such as the one for {first}"))
+    Some(match count {
+        1 => format!("differ for {first}"),
+        _ => format!("differ for {count} operations, such as {first}"),
+    })
 }
 
 /// Returns a note if a resumed run uses other algorithms than the checkpoint. `text` lists the checkpoint's algorithms
@@ -117,8 +121,8 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     let nothing = || Algorithms { on: backend.describe(), ..Algorithms::default() };
     let reason = refused(&given, &used(backend).unwrap_or_else(nothing))?;
     Some(format!(
-        "note: the run continues with other algorithms (the checkpoint's {reason}). From here on its numbers are the same only up to \
-         rounding, not bit for bit"
+        "note: the run continues with other algorithms than before (the checkpoint's {reason}). From this step on, its results are the \
+         same only up to rounding, not bit for bit"
     ))
 }
 
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(refused(&given, &given), None);
         assert_eq!(refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv3\n")), None);
         let why = refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv2\n")).unwrap();
-        mentions(&why, &["include 1 ", "conv2"]);
+        mentions(&why, &["differ for ", "conv2"]);
         assert!(!why.contains("conv1"), "{why}");
         let why = refused(&given, &of("H100, cuDNN 9.1\n")).unwrap();
         let [given, own] = ["A100, cuDNN 9.1", "H100, cuDNN 9.1"].map(|device| why.find(device));

@@ -46,7 +46,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
     if launcher::is_over(&lookup) {
-        return Some(format!("slurm      job {job} has ended, so the variables that it left here are ignored"));
+        return Some(format!("slurm      job {job} has ended, so its environment variables are ignored"));
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
@@ -154,7 +154,7 @@ fn judge(out: &Path, disk: &str, free: u64, need: DiskNeed) -> Result<(String, O
     }
     let tight = (free < need.most()).then(|| {
         format!(
-            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or give --set \
+            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or use --set \
              checkpoint.keep=1",
             out.display(),
             mb(free),

@@ -136,12 +136,12 @@ impl TestTime {
         let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
             if self.shift > 0 {
-                return Err("corners and a shift cannot be combined; choose one of the two".into());
+                return Err("eval.corners and eval.shift cannot be combined; choose one of the two".into());
             }
             let centre = ops
                 .iter()
                 .position(|op| name(op) == "center_crop")
-                .ok_or("the corners replace center_crop(size), but augment.eval of this model does not have it")?;
+                .ok_or("the corner views (--corners, or eval.corners) replace center_crop(size), but augment.eval has no center_crop")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();
@@ -173,7 +173,16 @@ impl TestTime {
     /// Returns an error if a view is not possible for these images.
     pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
-        let pipeline = |(list, weight): &(Vec<String>, f32)| Ok((Pipeline::new(list, images, manifest, 0)?, *weight));
+        let refuse = |error: loaders::Error| match error {
+            loaders::Error::Transform { problem, .. } if self.shift > 0 => Error::Usage(format!(
+                "a shift by {} pixels for test-time augmentation (--shift, or eval.shift): {problem}",
+                self.shift
+            )),
+            error => error.into(),
+        };
+        let pipeline = |(list, weight): &(Vec<String>, f32)| {
+            Pipeline::new(list, images, manifest, 0).map(|pipeline| (pipeline, *weight)).map_err(refuse)
+        };
         std::iter::once(Ok((plain.clone(), lists[0].1))).chain(lists[1..].iter().map(pipeline)).collect()
     }
 }

@@ -45,15 +45,17 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
                 continue;
             }
             return Err(Error::Usage(format!(
-                "init.from: {name} of {} reads images of {given} channels, but the images of this run have {channels}. Set init.stem = \
+                "init.from: {name} of {} reads images with {}, but the images of this run have {channels}. Set init.stem = \
                  \"repeat\" or \"mean\" to use its filters for all channels, or \"fresh\" to start them at random",
-                weights.path.display()
+                weights.path.display(),
+                base::text::plural(given, "channel")
             )));
         };
         if stem == Stem::Fresh {
             init.exclude.get_or_insert_default().push(name.clone());
             notes.push(format!(
-                "init.stem = \"fresh\": {name} starts at random, because the file's reads {given} channels"
+                "init.stem = \"fresh\": {name} starts at random, because in the file it reads {}",
+                base::text::plural(given, "channel")
             ));
             continue;
         }

@@ -54,7 +54,7 @@ fn shapes(row: &TensorMatch, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.result, &row.shape, found) {
         (MatchResult::Shape | MatchResult::Replaced, Some(own), Some(found)) => {
-            format!(" ({own:?} here, {found:?} in the file)")
+            format!(" ({own:?} in the network, {found:?} in the file)")
         }
         _ => String::new(),
     }
@@ -189,7 +189,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
     let far = match there.agreement(&here) {
         Agreement::Same => return None,
         Agreement::OtherNumbers => "",
-        Agreement::FarApart => ", so its weights are useless here",
+        Agreement::FarApart => ", so its weights are useless for this run",
     };
     let list: Vec<&str> = model.preprocess.iter().map(String::as_str).filter(|op| op.contains(BARE)).collect();
     let cure = match list[..] {

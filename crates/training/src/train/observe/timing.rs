@@ -69,7 +69,8 @@ impl EpochTiming {
         let [_, median, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.own())));
         let [_, data, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.data)));
         let (own, loader) = (a_step(timing.own()), a_step(timing.data));
-        let reason = if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "compute" };
+        let reason =
+            if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "its computation" };
         let others = min_median_max(self.ranks.iter().map(|r| a_step(r.comm)))[2];
         let longest = min_median_max(self.ranks.iter().map(|r| a_step(r.step)))[2];
         let text = format!(

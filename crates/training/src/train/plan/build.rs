@@ -215,7 +215,7 @@ fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<
     }
     Err(Error::Usage(
         "freeze.epochs: this optimizer corrects its averages by the number of steps, which would differ between parameters, but this \
-         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or give --device cpu"
+         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or use --device cpu"
             .into(),
     ))
 }

@@ -74,7 +74,7 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     // suggest milestones in the same proportions, with the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the learning rate never falls at epoch {}, because the run has only {}: give --set schedule.milestones=[{}], or more \
+        "the learning rate never falls at epoch {}, because the run has only {}: use --set schedule.milestones=[{}], or more \
         epochs",
         late.join(", "),
         plural(epochs, "epoch"),
@@ -88,7 +88,7 @@ fn warm_up(schedule: &Schedule, facts: RunFacts) -> Option<String> {
     (steps < warmup).then(|| {
         format!(
             "the learning rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or \
-             give a shorter schedule.warmup_epochs",
+             use a shorter schedule.warmup_epochs",
             schedule.target()
         )
     })
@@ -101,7 +101,7 @@ fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     (recipe.batch as u64 * FEW > images).then(|| {
         let plural = if steps == 1 { "" } else { "s" };
         format!(
-            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: give a smaller \
+            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: use a smaller \
              batch, such as --set batch={}",
             recipe.batch,
             (images / 32).max(1)
@@ -116,12 +116,12 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or \
-             leave schedule.reference_batch out",
+            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: use a smaller batch or base_lr, or \
+             remove schedule.reference_batch",
             why()
         )),
         (false, true) => Some(format!(
-            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
+            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: use --set \
              schedule.warmup_epochs=5, or a smaller batch",
             why()
         )),
@@ -144,7 +144,7 @@ fn stop(recipe: &Recipe) -> Option<String> {
     let stop = &recipe.stop;
     let given = [("stop.score", stop.score.is_some()), ("stop.min_delta", stop.min_delta.is_some())];
     let (key, _) = given.into_iter().find(|(_, given)| *given && !stop.is_set())?;
-    Some(format!("{key} has no effect without stop.patience or stop.target; give one of them, or leave it out"))
+    Some(format!("{key} has no effect without stop.patience or stop.target; add one of them, or remove this key"))
 }
 
 /// Warns if repeated augmentation leaves only one or two different images in a step.
@@ -154,7 +154,7 @@ fn repeats(recipe: &Recipe) -> Option<String> {
     (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
         let plural = if different == 1 { "" } else { "s" };
         format!(
-            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: give fewer repeats, or a larger \
+            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: use fewer repeats, or a larger \
              batch"
         )
     })
@@ -200,12 +200,12 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
     };
     let Division { images, batch, workers, .. } = division;
     let (when, cure) = match first {
-        1 => ("in each step a worker has 1 image".to_string(), "give fewer workers or a larger batch"),
+        1 => ("in each step a worker has 1 image".to_string(), "use fewer workers or a larger batch"),
         _ => (
             format!(
                 "in the last step of each epoch a worker has 1 image ({images} images, batch = {batch}, workers = {workers})"
             ),
-            "give another batch",
+            "use another batch size",
         ),
     };
     Some(format!(
@@ -227,7 +227,7 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     let kind = recipe.loss.kind();
     if !matches!(kind, LossKind::Bce | LossKind::SigmoidFocal) {
         return Err(Error::Usage(format!(
-            "loss.kind: {images}, but \"{kind}\" is for images with one label. Write kind = \"bce\" under [loss] in the recipe, or give \
+            "loss.kind: {images}, but \"{kind}\" is for images with one label. Write kind = \"bce\" under [loss] in the recipe, or use \
              --set loss.kind=bce (\"sigmoid_focal\" works, too)"
         )));
     }

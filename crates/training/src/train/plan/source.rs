@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::text::plural;
 use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
@@ -234,8 +235,9 @@ fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "loss.class_weights: {given} weights for {classes} classes; give one weight for each class of {}, in the order of its \
-         dataset.json, or \"auto\"",
+        "loss.class_weights: {} for {}; state one weight for each class of {}, in the order of its dataset.json, or \"auto\"",
+        plural(given, "weight"),
+        plural(classes, "class"),
         recipe.data
     )))
 }
@@ -301,7 +303,7 @@ pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline, bands: &Ban
     match train.agreement(&eval) {
         Agreement::Same => Ok(None),
         Agreement::OtherNumbers => Ok(Some(format!(
-            "warning: {what}, so the network is scored on values that it was not trained on; give the same normalize in both"
+            "warning: {what}, so the network is scored on values that it was not trained on; use the same normalize in both"
         ))),
         Agreement::FarApart => {
             Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))

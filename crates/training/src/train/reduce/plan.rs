@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use backend::{Backend, Precision};
+use base::text::plural;
 use comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
 use engine::{Gather, Graph};
 use recipe::{Recipe, Reduce, TransportSetting, matches};
@@ -92,10 +93,14 @@ impl<B: Backend> ReducePlan<B> {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;
         if tensors > 0 {
-            text += &format!("; {tensors} tensors with {elements} elements use exact");
+            let (tensors, elements) = (plural(tensors, "tensor"), plural(elements, "element"));
+            text += &format!("; {tensors} with {elements} use exact");
         }
         if let Some(epochs) = self.exact_epochs {
-            text += &format!("; every {}. epoch exact", epochs.every);
+            text += &match epochs.every {
+                1 => "; exact in every epoch".to_string(),
+                every => format!("; exact in one of {every} epochs"),
+            };
         }
         if self.settings.error_feedback {
             text += "; with error feedback";

@@ -85,14 +85,14 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     let forced = matches!(transport, TransportSetting::CudaAware | TransportSetting::Nccl);
     if forced && !queues {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" works only on GPUs; leave it out, or compute with --device cuda"
+            "reduce.path = \"{transport}\" works only on GPUs; remove it, or compute with --device cuda"
         )));
     }
     // NCCL is not refused, because it also sums gradients that a device has encoded
     if transport == TransportSetting::CudaAware && codec != FLOAT.name {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" sums f32 in place, but reduce.codec = \"{codec}\" sends other numbers; leave reduce.path \
-             out, or use reduce.codec = \"{}\"",
+            "reduce.path = \"{transport}\" sums only f32 gradients, but reduce.codec = \"{codec}\" encodes them; remove reduce.path, \
+             or use reduce.codec = \"{}\"",
             FLOAT.name
         )));
     }
@@ -137,10 +137,10 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
     if !why.is_empty() {
         why += match &transport {
             Transport::Host | Transport::Mpi => {
-                "; the host takes part in each sum, so the device waits for it in each step"
+                "; the host takes part in each sum, so the device waits for the host in each step"
             }
             Transport::Nccl(_) if !request.even => {
-                "; the host reads each step before it enqueues the next one, because ranks have different numbers of workers"
+                "; the host reads the losses of each step before it enqueues the next step, because ranks have different numbers of workers"
             }
             Transport::Nccl(_) => "",
         };
@@ -158,7 +158,7 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
         return staged(String::new());
     }
     if request.codec != FLOAT.name {
-        return staged(format!("staged: {} sums its codes on the host", request.codec));
+        return staged(format!("staged: the host encodes and sums gradients with {}", request.codec));
     }
     let trial = Trial { session, backend, buckets: request.buckets };
     let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
@@ -189,13 +189,13 @@ fn choose_for_codes<B: Backend>(
     request: &TransportRequest<'_>,
 ) -> Result<Choice<B>, Error> {
     let codec = request.codec;
-    let coded = format!("coded: the device encodes for {codec}, and only codes come to the host");
+    let coded = format!("coded: the device encodes gradients with {codec}, and only codes are copied to the host");
     if session.world.size == 1 || !request.allreduce || request.path == TransportSetting::Staged {
         return Ok(Choice { transport: Transport::Host, why: coded });
     }
     match (Trial { session, backend, buckets: request.buckets }.nccl(request.no_nccl)?, request.path) {
         (Ok(WorkingTransport { transport, why }), _) => {
-            Ok(Choice { transport, why: format!("nccl: the device encodes for {codec} ({why})") })
+            Ok(Choice { transport, why: format!("nccl: the device encodes gradients with {codec} ({why})") })
         }
         (Err(why), TransportSetting::Nccl) => {
             session.agree(Err(Error::Transport { transport: "reduce.path = \"nccl\"".into(), why }))
@@ -220,7 +220,7 @@ fn try_mpi<B: Backend>(
     if !trial.all(!crashed)? && !forced {
         let shown = marker.display();
         return Ok(Err(format!(
-            "the trial of an earlier start did not return ({shown} still exists; remove it to try again)"
+            "its test in an earlier start did not finish and may have ended the process ({shown} still exists; remove it to test again)"
         )));
     }
     session.agree(if session.is_root() { mark(&marker) } else { Ok(()) })?;

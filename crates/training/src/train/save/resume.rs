@@ -104,12 +104,12 @@ impl Head {
         let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
             let longer = match source.recipe.epochs > old.epochs && !request.extend_epochs {
-                true => ", with --extend-epochs for more epochs,",
+                true => " (for more epochs, add --extend-epochs)",
                 false => "",
             };
             return Err(Error::Usage(format!(
-                "--resume: the recipe differs from the recipe in {file} in {}; continue with the same recipe{longer} or give another \
-                 --out",
+                "--resume: the recipe differs from the recipe in {file}. Different keys: {}. Use the same recipe{longer}, or start a \
+                 new run in another --out",
                 differences.join("; ")
             )));
         }
@@ -127,20 +127,20 @@ impl Head {
         let sides = ClassSources { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
         if let Some(difference) = sides.difference(source.train.class_names()) {
             return Err(Error::Usage(format!(
-                "--resume: the classes differ: {difference}; give the data set that the run began with"
+                "--resume: the classes differ: {difference}; use the data set that the run began with"
             )));
         }
         let data = source.identity()?;
         if data != progress.data {
             return Err(Error::Usage(format!(
-                "--resume: {file} is from a run on another data set: expected {}, got {data} in {}; give the data set that the run \
+                "--resume: {file} is from a run on another data set: expected {}, got {data} in {}; use the data set that the run \
                  began with",
                 progress.data, source.recipe.data
             )));
         }
         match request.max_steps {
             Some(last) if last < progress.step => Err(Error::Usage(format!(
-                "--max-steps {last}: {file} is already at step {}; give more steps, or an earlier checkpoint",
+                "--max-steps {last}: {file} is already at step {}; use a larger --max-steps, or an earlier checkpoint",
                 progress.step
             ))),
             _ => Ok(()),
@@ -413,7 +413,7 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run already has {before} epochs, got {epochs}; give more, such as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, got {epochs}; use more, such as --set epochs={}",
             before + 1
         )));
     }
