@@ -45,7 +45,7 @@ struct Plan {
     norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
-    /// Whether backward may recompute the output.
+    /// True if backward may recompute the output.
     recomputes: bool,
 }
 
@@ -99,7 +99,7 @@ impl Plan {
         true
     }
 
-    /// Combines the ranks' statistics.
+    /// Replaces this rank's statistics by those of the whole batch.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
