@@ -123,13 +123,8 @@ fn remove(table: &mut Table, path: &str) -> Option<Value> {
 const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
-<<<<<<< HEAD
-    /// Lists the keys that make `self` compute something different from `old`, each with its old and its new value,
-    /// like `epochs: 5 there, 6 here`. A missing key is equal to its default, and different spellings of a transform
-=======
     /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
     /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
->>>>>>> t6
     /// are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {

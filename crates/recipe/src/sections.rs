@@ -68,15 +68,9 @@ section! {
         /// channels in order, give each channel their "mean", or start at random ("fresh"). "repeat" and "mean" multiply
         /// the weights by the file's number of channels divided by the number of the images'. For files of three
         /// channels, "repeat" is timm's rule.
-<<<<<<< HEAD
-        absent stem: Stem = "another number is refused";
+        absent stem: Stem = "a different number of channels is an error";
         /// Name of a small convolution that reads the images. Its initial weights are computed from training images so
         /// that they whiten small patches. The images are prepared as in augment.eval. Freeze the weights to keep them.
-=======
-        absent stem: Stem = "a different number of channels is an error";
-        /// Name of a small convolution of the images whose weights start as a whitening of training image patches. The
-        /// images are prepared as in augment.eval. Freeze the weights to keep them.
->>>>>>> t6
         absent whiten: String = "none";
     }
 }

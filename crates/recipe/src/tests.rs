@@ -312,13 +312,8 @@ fn bad_values_are_named() {
     ] {
         invalid_last(sets, parts);
     }
-<<<<<<< HEAD
-    // The batch has fewer images than there are workers.
-    invalid(&refusal(&["workers=129"]), "small.toml: batch", &["128 images", "129 workers"]);
-=======
     // The batch is smaller than the number of workers.
     invalid(&refusal(&["workers=129"]), "--set workers=129", &["128 images", "129 workers"]);
->>>>>>> t6
 }
 
 #[test]

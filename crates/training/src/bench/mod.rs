@@ -238,12 +238,8 @@ pub struct LoaderStepResult {
     pub steps: usize,
     /// Mean over the measured time.
     pub step_ms: f64,
-<<<<<<< HEAD
     /// Mean time per step that the host waits for the loader, in milliseconds. A device that works ahead may compute
     /// during this wait.
-=======
-    /// Mean time per step that the host waits for the loader. The device may wait less, because it works ahead.
->>>>>>> t6
     pub data_wait_ms: f64,
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,

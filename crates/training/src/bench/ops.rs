@@ -21,15 +21,9 @@ const MIN_ROUNDS: usize = 3;
 /// An implementation counts as faster only if its time is below this fraction of the current one's time.
 const FASTER_FACTOR: f64 = 0.97;
 
-<<<<<<< HEAD
 /// The kind of file that `--table` may overwrite: a table, or rows written by hand. This checks only the beginning of
 /// the file. `run` reads all lines before it measures anything.
-const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
-=======
-/// The kind of file that may be overwritten: a table, or rows written by hand. This checks only the beginning of the
-/// file. `run` reads all lines before it measures anything.
 const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote", begins: begins_a_table };
->>>>>>> t6
 
 /// Minimum number of images to measure.
 const MIN_IMAGES: usize = 4;
@@ -221,11 +215,7 @@ impl<B: Backend> Bench<'_, B> {
         TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block }, bf16: false }
     }
 
-<<<<<<< HEAD
     /// Times all implementations. Each round runs every implementation once, and the first round is discarded.
-=======
-    /// Times all implementations. Each round times each of them once.
->>>>>>> t6
     fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<OperationTimes, Error> {
         let x = self.layout(case, n);
         let all = self.device.all(&case.request(&[x]))?;

@@ -14,14 +14,9 @@ use crate::checkpoint;
 const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts_with(&[0x08]) };
 /// A safetensors file begins with the length of its JSON header in 8 bytes.
 const SAFETENSORS: Content = Content { name: "a safetensors file", begins: |head| head.get(8) == Some(&b'{') };
-<<<<<<< HEAD
 /// The exported Python module begins with a docstring.
-const PYTHON: Content = Content { name: "a module of trireme", begins: |head| head.starts_with(b"\"\"\"") };
-=======
-/// The module begins with a docstring.
 const PYTHON: Content =
     Content { name: "a Python file that trireme wrote", begins: |head| head.starts_with(b"\"\"\"") };
->>>>>>> t6
 const KERAS: Content = Content { name: "a .keras file", begins: |head| head.starts_with(b"PK") };
 pub const HDF5: Content = Content { name: "an HDF5 file", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
 
