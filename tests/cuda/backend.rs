@@ -17,8 +17,8 @@ use backend::{
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
 use net::{
-    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
-    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, Attention, BlurPool, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
+    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
 };
 
 use support::gpu::alone;
@@ -69,6 +69,10 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::from(GroupNorm::new(2)), image),
         (Op::from(LayerScale(0.1)), image),
         (Op::from(DropPath(0.4)), image),
+        (Op::from(ClassToken), image),
+        (Op::from(PositionEmbedding), image),
+        (Op::from(Token(3)), image),
+        (Op::from(Attention { heads: 2 }), Shape::image(24, 5, 8)),
         (Op::from(BlurPool::new()), image),
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));

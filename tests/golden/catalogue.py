@@ -9,6 +9,7 @@ Two images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. A tensor is n
 is the 32-bit FNV-1a hash of the name mod 1,000,003. Scale and shift depend on its field:
 
     weight of two dimensions or more     scale sqrt(6 / fan in)          layer_scale     scale 0.1, shift 0.2
+    (`weight` or `in_proj_weight`)                                       others          scale 0.1
     weight of one                        scale 0.1, shift 1              bias            scale 0.1
     running_mean                         scale 0.1 sqrt(v)               running_var     scale 0.1 v, shift v
 
@@ -55,7 +56,7 @@ def formula(name, shape, v=1.0):
     field = name.rsplit(".", 1)[-1]
     if field == "layer_scale":
         scale, shift = 0.1, 0.2
-    elif field == "weight" and len(shape) > 1:
+    elif field.endswith("weight") and len(shape) > 1:
         scale, shift = math.sqrt(6.0 / math.prod(shape[1:])), 0.0
     elif field == "running_mean":
         scale, shift = 0.1 * math.sqrt(v), 0.0
@@ -121,7 +122,7 @@ def losses(net, name, x, y):
 
 def group(name):
     """Returns the first parts of a parameter's name, and its field. Gradient norms are summed over parameters with the same key."""
-    layer, field = name.rsplit(".", 1)
+    layer, _, field = name.rpartition(".")
     return ".".join(layer.split(".")[:2]) + "." + field
 
 

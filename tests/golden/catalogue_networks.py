@@ -187,6 +187,7 @@ PIXELS = {
     "regnet_x_32gf": 64, "regnet_y_400mf": 128, "regnet_y_800mf": 64, "regnet_y_1_6gf": 64, "regnet_y_3_2gf": 64, "regnet_y_8gf": 64,
     "regnet_y_16gf": 64, "regnet_y_32gf": 64, "regnet_y_128gf": 64,
     "shufflenet_v2_x0_5": 96, "shufflenet_v2_x1_0": 96, "shufflenet_v2_x1_5": 96, "shufflenet_v2_x2_0": 96,
+    "vit_b_16": 64, "vit_b_32": 64, "vit_l_16": 64, "vit_l_32": 64, "vit_h_14": 28,
 }  # fmt: skip
 
 # One network of each family learns for ten steps. Two of the Inceptions do, because Inception-v4 is chaotic at every rate.
@@ -194,7 +195,7 @@ LEARNS = [
     "airbench94", "cifarnet-slim", "wrn16_2", "alexnet-columns", "overfeat", "vgg11", "vgg11_bn", "googlenet", "inception_v3",
     "inception_resnet_v2", "resnetv2_50", "resnext50_32x4d", "wide_resnet50_2", "seresnet50", "densenet121", "squeezenet1_1",
     "mobilenetv1_100", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "tf_efficientnet_lite0", "convnext_tiny",
-    "mnasnet0_5", "efficientnet_v2_s", "regnet_y_400mf", "shufflenet_v2_x0_5",
+    "mnasnet0_5", "efficientnet_v2_s", "regnet_y_400mf", "shufflenet_v2_x0_5", "vit_b_16",
 ]  # fmt: skip
 
 # Weights of the losses of the auxiliary classifiers, in the order of the outputs after the first.
@@ -216,7 +217,7 @@ def build(name):
     if name in PLAIN:
         net = PLAIN[name]()
     elif name in tv.list_models():
-        starts = {"init_weights": False} if name in HEADS else {}
+        starts = {"init_weights": False} if name in HEADS else {"image_size": PIXELS[name]} if name.startswith("vit") else {}
         net = tv.get_model(name, weights=None, num_classes=CLASSES, **starts)
     else:
         net = timm.create_model(name, num_classes=CLASSES)

@@ -412,6 +412,15 @@ def sample_norms():
             lambda v: plain.blur(v["x"], x, kernel.flatten().tolist(), size, stride, pad),
             {"size": size, "stride": [stride, stride]}, x=spec("x", x), dy=None,
         )  # fmt: skip
+    for name, x, heads in (("attention", [2, 48, 1, 9], 2), ("attention_uneven", [2, 45, 3, 4], 3)):
+        each = x[1] // 3 // heads
+        parts = lambda t: t["x"].reshape(x[0], 3, heads, each, x[2] * x[3]).transpose(3, 4).unbind(1)
+        add(
+            name, "attention",
+            lambda t: F.scaled_dot_product_attention(*parts(t)).transpose(2, 3).reshape(x[0], heads * each, *x[2:]),
+            lambda v: plain.attention(v["x"], x, heads),
+            {"heads": heads}, x=spec("x", x, 2.0), dy=None,
+        )  # fmt: skip
     x = [2, 20, 5, 3]
     add(
         "global_max_pool", "global_max_pool",

@@ -162,3 +162,20 @@ def blur(x, shape, kernel, size, stride, pad):
                     cells = [(mirror(i * stride - pad + p, height), mirror(j * stride - pad + q, width)) for p in range(size) for q in range(size)]
                     y.append(sum(x[_at(shape, b, c, h, w)] * k for (h, w), k in zip(cells, kernel)))
     return y
+
+
+def attention(x, shape, heads):
+    """Multi-head attention of x, which has the channels of queries, keys and values, over all positions."""
+    n, channels, height, width = shape
+    plane, each = height * width, channels // 3 // heads
+    y = []
+    for b in range(n):
+        part = lambda number, head, c, p: x[((b * 3 + number) * heads * each + head * each + c) * plane + p]
+        for head in range(heads):
+            rows = []
+            for i in range(plane):
+                products = [sum(part(0, head, c, i) * part(1, head, c, j) for c in range(each)) / math.sqrt(each) for j in range(plane)]
+                powers = [math.exp(product - max(products)) for product in products]
+                rows.append([power / sum(powers) for power in powers])
+            y += [sum(rows[i][j] * part(2, head, c, j) for j in range(plane)) for c in range(each) for i in range(plane)]
+    return y

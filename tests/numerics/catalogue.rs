@@ -73,18 +73,26 @@ const QUICK: &[&str] = &[
     "efficientnet_v2_s",
     "regnet_y_400mf",
     "shufflenet_v2_x0_5",
+    "vit_b_16",
 ];
 
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |h: u32, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
+/// Returns a parameter's name in PyTorch.
+fn torch(name: &str) -> String {
+    net::torch_name(name).unwrap_or(name.into())
+}
+
 /// Returns the formula of a tensor. `v` is the variance of the input of a batch norm.
 fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
-    let (_, field) = name.rsplit_once('.').expect("a layer and a field");
+    let field = name.rsplit('.').next().unwrap_or(name);
     let (scale, shift) = match field {
         "layer_scale" => (0.1, 0.2),
-        "weight" if shape.len() > 1 => ((6.0 / shape[1..].iter().product::<usize>() as f64).sqrt(), 0.0),
+        "weight" | "in_proj_weight" if shape.len() > 1 => {
+            ((6.0 / shape[1..].iter().product::<usize>() as f64).sqrt(), 0.0)
+        }
         "running_mean" => (0.1 * v.sqrt(), 0.0),
         "running_var" => (0.1 * v, v),
         "weight" => (0.1, 1.0),
@@ -135,7 +143,7 @@ impl<'a, B: Backend> Run<'a, B> {
         let name = &self.net.name;
         assert_eq!(each.iter().sum::<usize>(), self.net.parameters, "{name}: parameters");
         let mut names: Vec<String> =
-            self.graph.params().iter().zip(each).map(|(p, elems)| format!("{} {elems}", p.name)).collect();
+            self.graph.params().iter().zip(each).map(|(p, elems)| format!("{} {elems}", torch(&p.name))).collect();
         names.sort_unstable();
         let same = fnv(&names.join("\n")) == self.net.names_fnv;
         assert!(
@@ -148,7 +156,7 @@ impl<'a, B: Backend> Run<'a, B> {
     fn fill(&mut self) {
         for i in 0..self.graph.params().len() {
             let param = &self.graph.params()[i];
-            let values = formula(&param.name, &param.spec.shape, 1.0).noise_n(param.spec.elems());
+            let values = formula(&torch(&param.name), &param.spec.shape, 1.0).noise_n(param.spec.elems());
             self.graph.set_param(i, &values).unwrap();
         }
         for place in self.graph.norms().to_vec() {
@@ -183,7 +191,8 @@ impl<'a, B: Backend> Run<'a, B> {
     fn gradient_norms(&self) -> (f64, String) {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (i, param) in self.graph.params().iter().enumerate() {
-            let (layer, field) = param.name.rsplit_once('.').unwrap();
+            let name = torch(&param.name);
+            let (layer, field) = name.rsplit_once('.').unwrap_or(("", &name));
             let parts: Vec<&str> = layer.split('.').take(2).collect();
             let sum: f64 = self.graph.gradient(i).unwrap().iter().map(|g| f64::from(*g).powi(2)).sum();
             *squares.entry(format!("{}.{field}", parts.join("."))).or_default() += sum;

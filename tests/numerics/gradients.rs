@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use backend::Backend;
 use backend::reference::Reference;
 use net::{
-    Activation, Add, BlurPool, Channels, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale,
-    Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm,
+    LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
 };
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
@@ -56,6 +56,10 @@ fn every_kind() -> Vec<Case> {
         (Op::from(LayerScale(0.1)), image),
         (Op::from(DropPath(0.4)), image),
         (Op::from(Channels { first: 3, count: 12, groups: 3 }), Shape::image(19, 3, 2)),
+        (Op::from(ClassToken), Shape::image(5, 2, 3)),
+        (Op::from(PositionEmbedding), Shape::image(5, 2, 3)),
+        (Op::from(Token(2)), Shape::image(5, 2, 3)),
+        (Op::from(Attention { heads: 2 }), Shape::image(12, 1, 5)),
         (Op::from(BlurPool::new()), image),
         (Op::from(BlurPool { size: 5, stride: 2 }), image),
     ];

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
 use net::{
-    Activation, Add, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, OpSpec,
-    Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, Attention, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm,
+    Op, OpSpec, Pool, PoolKind, Shape, Shortcut,
 };
 use serde::Deserialize;
 
@@ -69,6 +69,7 @@ struct Config {
     channels_after: usize,
     slope: f32,
     dilation: Option<[usize; 2]>,
+    heads: usize,
     labels: Vec<u32>,
     label_smoothing: f32,
 }
@@ -142,6 +143,7 @@ impl Golden {
             "group_norm" => Op::from(GroupNorm { groups: c.groups, eps: c.eps }),
             "layer_scale" => Op::from(LayerScale(1.0)),
             "blur_pool" => Op::from(BlurPool { size: c.size, stride: c.strides()[0] }),
+            "attention" => Op::from(Attention { heads: c.heads }),
             "global_max_pool" => Op::Pool(Pool { kind: PoolKind::Max, ..Pool::global() }),
             "leaky_relu" => Op::Activation(Activation::LeakyRelu(c.slope)),
             other => {

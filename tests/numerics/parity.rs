@@ -4,8 +4,8 @@ use backend::cpu::Cpu;
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, PlanRequest, TensorDesc};
 use net::{
-    Activation, Add, BlurPool, Channels, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear,
-    Lrn, Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
+    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
 };
 
 use crate::gradients::{off_corners, wide};
@@ -343,6 +343,32 @@ fn normalisations_of_samples_agree() {
     far.x[0].iter_mut().for_each(|x| *x += 8.0);
     let large = Case::random(Op::from(GroupNorm::new(2)), 2, Shape::image(64, 13, 13), 1331);
     assert_parity([cases, vec![far, large]].concat());
+}
+
+/// The sizes include heads that share a channel block, more positions than a thread processes at a time, and a head as
+/// wide as in ViT-B.
+#[test]
+fn layers_of_sequences_agree() {
+    let mut c = Chooser(6);
+    let mut cases = Vec::new();
+    for k in 1500..1520 {
+        let (heads, each) = (1 + c.below(4), c.one(&[1, 3, 4, 8, 16, 20, 64]));
+        let (h, w, n) = (1 + c.below(5), 1 + c.below(20), 1 + c.below(3));
+        let image = Shape::image(heads * each, h, w);
+        let products = Shape::image(3 * heads * each, h, w);
+        let ops = [
+            (Op::from(ClassToken), image),
+            (Op::from(PositionEmbedding), image),
+            (Op::from(Token(c.below(h * w))), image),
+            (Op::from(Attention { heads }), products),
+        ];
+        cases.extend(ops.into_iter().map(|(op, shape)| Case::random(op, n, shape, k)));
+    }
+    // products of queries and keys that differ by so much that most weights are 0
+    let mut sharp = Case::random(Op::from(Attention { heads: 3 }), 2, Shape::image(576, 1, 197), 1520);
+    sharp.x[0].iter_mut().for_each(|x| *x *= 4.0);
+    cases.push(sharp);
+    assert_parity(cases);
 }
 
 #[test]

@@ -7,4 +7,4 @@ pub mod op;
 pub mod spec;
 
 pub use op::*;
-pub use spec::{Head, Id, LONGEST_PATH, NetSpec, Node, SpecError, Tensors};
+pub use spec::{Head, Id, LONGEST_PATH, NetSpec, Node, SpecError, Tensors, torch_name};

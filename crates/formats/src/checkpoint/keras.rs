@@ -8,9 +8,12 @@
 //! | batch norm | `weight`, `bias`, `running_mean`, `running_var` | `gamma`, `beta`, `moving_mean`, `moving_variance` |
 //! | layer norm, group norm | `weight`, `bias` | `gamma`, `beta` |
 //! | layer scale | `layer_scale` | `gamma` |
+//! | class token | `class_token` | `class_token` |
+//! | position embedding | `pos_embedding` (positions, channels) | `embeddings` |
 //!
 //! The inputs of a linear layer after a flatten are ordered (C, H, W) in PyTorch and (H, W, C) in Keras.
 
+use base::text::plural;
 use net::{KerasOrder, Op, Stored, StoredTensor};
 
 /// Converts PyTorch's module path to a layer name for Keras. Dots are replaced, because Keras 3 with the PyTorch
@@ -43,7 +46,8 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
         let (shape, values) = match stored.order {
             KerasOrder::Filters => conv_to_keras(name, shape, values)?,
             KerasOrder::Matrix => linear_to_keras(name, shape, values, kind.flatten)?,
-            KerasOrder::Vector => one_dimension(name, shape, values)?,
+            KerasOrder::Vector => same_order(name, 1, shape, values)?,
+            KerasOrder::Rows => same_order(name, 2, shape, values)?,
         };
         converted.push((stored.keras.to_string(), shape, values));
     }
@@ -63,7 +67,8 @@ pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, St
         let (shape, values) = match stored.order {
             KerasOrder::Filters => conv_from_keras(name, shape, values)?,
             KerasOrder::Matrix => linear_from_keras(name, shape, values, kind.flatten)?,
-            KerasOrder::Vector => one_dimension(name, shape, values)?,
+            KerasOrder::Vector => same_order(name, 1, shape, values)?,
+            KerasOrder::Rows => same_order(name, 2, shape, values)?,
         };
         converted.push((stored.torch.to_string(), shape, values));
     }
@@ -87,11 +92,13 @@ fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), Strin
 
 type Layout = (Vec<usize>, Vec<f32>);
 
-fn one_dimension(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
-    match shape {
-        [_] => Ok((shape.to_vec(), values.to_vec())),
-        _ => Err(format!("tensor {name} should have one dimension, got shape {shape:?}")),
+/// Returns shape and values of a tensor that has the same order in both programs. It must have this many dimensions.
+fn same_order(name: &str, dimensions: usize, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
+    if shape.len() != dimensions {
+        let expected = plural(dimensions, "dimension");
+        return Err(format!("tensor {name} should have {expected}, got shape {shape:?}"));
     }
+    Ok((shape.to_vec(), values.to_vec()))
 }
 
 fn conv_to_keras(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {

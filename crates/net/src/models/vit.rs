@@ -2,8 +2,8 @@
 //! are 1x1 convolutions here.
 
 use crate::{
-    Activation, Add, Attention, ClassToken, Conv, Flatten, Id, Init, LayerNorm, Linear, NetSpec, PositionEmbedding, Shape,
-    Token,
+    Activation, Add, Attention, ClassToken, Conv, Flatten, Id, Init, LayerNorm, Linear, NetSpec, PositionEmbedding,
+    Shape, Token,
 };
 
 /// Sizes of a vision transformer.

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::Attribute::{Int, Ints};
 use super::{
-    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, with_relu,
+    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, parameter,
+    with_relu,
 };
 use crate::interop::export::keras::layers::{activation, zeros};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
@@ -46,6 +47,9 @@ impl OpMapping for Conv {
         let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear, init: _, bias_init: _ } =
             self;
         let (a, channels) = (&v[0], layer.x[0].c);
+        if *linear && net::torch_name(&format!("{}.weight", layer.node.name)).is_some() {
+            return projection(self, layer, a);
+        }
         if *linear {
             let bias = if *bias { "" } else { ", bias=False" };
             let module = format!("nn.Linear({channels}, {out_channels}{bias})");
@@ -101,6 +105,19 @@ impl OpMapping for Conv {
     fn sign(&self) -> Sign {
         Sign::non_negative_if(self.relu)
     }
+}
+
+/// Returns the code of a layer whose tensors are parameters of the module above it, as in `nn.MultiheadAttention`.
+fn projection(op: &Conv, layer: &Layer<'_>, a: &str) -> Result<Code, String> {
+    let own = |field| parameter(layer, field).map(|(module, name)| format!("{module}.{name}"));
+    let mut parameters = vec![("weight", format!("nn.Parameter(torch.zeros({}, {}))", op.out_channels, layer.x[0].c))];
+    let mut arguments = format!("{a}.permute(0, 2, 3, 1), {}", own("weight")?);
+    if op.bias {
+        parameters.push(("bias", format!("nn.Parameter(torch.zeros({}))", op.out_channels)));
+        arguments += &format!(", {}", own("bias")?);
+    }
+    let value = with_relu(format!("F.linear({arguments}).permute(0, 3, 1, 2)"), op.relu);
+    Ok(Code { parameters, ..Code::plain(value) })
 }
 
 fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

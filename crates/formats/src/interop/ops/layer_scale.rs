@@ -2,7 +2,7 @@
 
 use net::LayerScale;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Values};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Values, parameter};
 
 impl OpMapping for LayerScale {
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
@@ -10,11 +10,12 @@ impl OpMapping for LayerScale {
         Ok(writer.output("Mul", &[&x[0], &factors], &[]))
     }
 
-    fn to_torch(&self, layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, String> {
-        let parameter = format!("nn.Parameter(torch.ones({}, 1, 1))", layer.x[0].c);
-        let own = format!("{path}.layer_scale");
+    fn to_torch(&self, layer: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
+        let code = format!("nn.Parameter(torch.ones({}, 1, 1))", layer.x[0].c);
+        let (module, name) = parameter(layer, "layer_scale")?;
+        let own = format!("{module}.{name}");
         let own = if layer.flat { format!("torch.flatten({own})") } else { own };
-        Ok(Code { module: None, parameter: Some(parameter), value: format!("{} * {own}", v[0]) })
+        Ok(Code { parameters: vec![("layer_scale", code)], ..Code::plain(format!("{} * {own}", v[0])) })
     }
 
     fn torch_shape(&self, tensor: &Values<'_>) -> Vec<usize> {

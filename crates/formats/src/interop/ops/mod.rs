@@ -10,7 +10,7 @@ use net::{Op, for_each_op};
 use super::export::keras::layers::Layers;
 use super::export::network::{Layer, Padded, Windows, windows};
 use super::export::onnx::{graph::Attribute, layer::LayerWriter};
-use super::export::torch::code::{Code, over_channels, pair, with_relu};
+use super::export::torch::code::{Code, over_channels, pair, parameter, with_relu};
 use super::export::trained::Values;
 use super::onnx::build::Operator;
 
@@ -53,6 +53,9 @@ pub(crate) trait OpMapping {
         Sign::Any
     }
 }
+
+/// The reason why layers on sequences are not exported to Keras.
+const NO_SEQUENCES: &str = "Keras's layers for sequences have other tensors. Use --to onnx or safetensors";
 
 #[derive(Clone, Copy)]
 pub(crate) enum Sign {

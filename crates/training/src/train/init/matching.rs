@@ -59,9 +59,14 @@ pub struct TensorMatches {
 ///
 /// Returns an error if a rule or pattern matches no name, two tensors get the same name, or no tensor fits.
 pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<TensorMatches, Error> {
-    let found = renamed(weights, init)?;
+    let mut found = renamed(weights, init)?;
     let spec = net.tensors().map_err(BuildError::from)?;
     let wanted: Vec<(String, Vec<usize>)> = spec.parameters.into_iter().chain(spec.running).collect();
+    for (name, _) in wanted.iter().filter(|(name, _)| !weights.tensors.iter().any(|tensor| tensor.0 == *name)) {
+        if let Some(index) = net::torch_name(name).and_then(|other| found.remove(&other)) {
+            found.insert(name.clone(), index);
+        }
+    }
     let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
     let exclude = init.exclude.as_deref().unwrap_or_default();
     let all: Vec<&str> = names.iter().copied().chain(found.keys().map(String::as_str)).collect();

@@ -69,13 +69,23 @@ impl LayerWriter<'_> {
         std::iter::once(x.to_string()).chain(weights).collect()
     }
 
+    /// Returns the values of the layer's tensor with this name in PyTorch. Empty if the layer has no such tensor.
+    pub fn values(&self, field: &str) -> Vec<f32> {
+        let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
+        found.map_or(Vec::new(), |tensor| tensor.values.to_vec())
+    }
+
+    /// Adds a weight with these values under the name of the layer's tensor `field`.
+    pub fn weight(&mut self, field: &str, shape: &[usize], values: &[f32]) -> String {
+        let name = self.inner(field);
+        self.graph.weight(&name, Values { field, shape, values, running: false })
+    }
+
     /// Adds a tensor that has one number per channel, in a shape that broadcasts over the layer's input.
     pub fn per_channel(&mut self, field: &str) -> String {
-        let name = self.inner(field);
-        let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
-        let wide = [self.layer.x[0].c, 1, 1];
+        let (values, wide) = (self.values(field), [self.layer.x[0].c, 1, 1]);
         let shape = if self.layer.flat { &wide[..1] } else { &wide[..] };
-        found.map_or(String::new(), |tensor| self.graph.weight(&name, Values { shape, ..tensor }))
+        self.weight(field, shape, &values)
     }
 }
 

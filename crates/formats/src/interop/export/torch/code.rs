@@ -1,23 +1,25 @@
 //! Python code of one layer, and helpers that put expressions together.
 
-use crate::interop::export::network::Turn;
+use super::module::path;
+use crate::interop::export::network::{Layer, Turn};
 
 pub(crate) struct Code {
     /// The expression that creates the layer's module, if it has one.
     pub module: Option<String>,
-    /// The expression that creates the layer's parameter, if the parameter is not part of a module.
-    pub parameter: Option<String>,
+    /// Parameters that belong to no module of their own: the tensor's name in the layer, and the expression that creates
+    /// it.
+    pub parameters: Vec<(&'static str, String)>,
     /// The expression that computes the layer's output from the variables of its inputs.
     pub value: String,
 }
 
 impl Code {
     pub fn plain(value: String) -> Self {
-        Self { module: None, parameter: None, value }
+        Self { module: None, parameters: Vec::new(), value }
     }
 
     pub fn module(module: String, value: String) -> Self {
-        Self { module: Some(module), parameter: None, value }
+        Self { module: Some(module), parameters: Vec::new(), value }
     }
 }
 
@@ -27,6 +29,16 @@ pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
         None => variable,
         Some(Turn::Flatten) => format!("torch.flatten({variable}, 1)"),
         Some(Turn::Image) => format!("{variable}[:, :, None, None]"),
+    }
+}
+
+/// Returns the module that has a parameter of the layer, and the parameter's name in it. Both are Python code.
+pub(crate) fn parameter(layer: &Layer<'_>, field: &str) -> Result<(String, String), String> {
+    let name = format!("{}.{field}", layer.node.name);
+    let name = net::torch_name(&name).unwrap_or(name);
+    match name.rsplit_once('.') {
+        Some((group, field)) => Ok((path(group)?, field.into())),
+        None => Ok(("self".into(), name)),
     }
 }
 

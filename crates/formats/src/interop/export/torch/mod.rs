@@ -93,6 +93,7 @@ fn header(trained: &Trained, number: Number) -> String {
         let (own, shape) = (tensor.number(number), mapping(&node.op).torch_shape(&tensor));
         let end = begin + tensor.values.len() * own.bytes();
         let name = format!("{}.{}", node.name, tensor.field);
+        let name = net::torch_name(&name).unwrap_or(name);
         entries.push((name, json!({"dtype": dtype(own), "shape": shape, "data_offsets": [begin, end]})));
         begin = end;
     }

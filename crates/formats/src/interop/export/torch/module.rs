@@ -9,7 +9,7 @@ use net::NetSpec;
 use super::super::format::Error;
 use super::super::network::Turn;
 use super::super::trained::Trained;
-use super::code::turned;
+use super::code::{parameter, turned};
 use crate::interop::ops::mapping;
 
 /// Modules by name. A leaf is the Python code of a module. A group has its members in the order of the network.
@@ -18,10 +18,14 @@ enum Tree {
     Group(Vec<(String, Tree)>),
 }
 
-/// A parameter outside of any module.
+/// A parameter that belongs to no module of its own.
 struct Parameter {
+    /// The layer's name.
     layer: String,
-    place: String,
+    /// The tensor's name in the layer.
+    field: &'static str,
+    /// Python code of the module that gets the parameter, and its name there.
+    place: (String, String),
     /// The expression that creates the parameter.
     code: String,
 }
@@ -42,8 +46,9 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
         if let Some(module) = code.module {
             insert(&mut tree, &node.name, module).map_err(refuse)?;
         }
-        if let Some(parameter) = code.parameter {
-            parameters.push(Parameter { layer: node.name.clone(), place: place.clone(), code: parameter });
+        for (field, code) in code.parameters {
+            let place = parameter(&layer, field).map_err(refuse)?;
+            parameters.push(Parameter { layer: node.name.clone(), field, place, code });
         }
         let variable = variables.next(layer.index);
         if layer.serving {
@@ -53,10 +58,15 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     let end = (!trained.network.ends_flat()).then_some(Turn::Flatten);
     let _ = writeln!(forward, "        return {}", turned(end, variables.of(trained.network.net.nodes.len())));
     let mut modules = String::new();
-    parameters.iter().for_each(|parameter| group(&mut tree, &parameter.layer));
+    for Parameter { layer, field, .. } in &parameters {
+        let name = format!("{layer}.{field}");
+        if let Some((name, _)) = net::torch_name(&name).unwrap_or(name).rsplit_once('.') {
+            group(&mut tree, name);
+        }
+    }
     tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));
-    for Parameter { place, code, .. } in &parameters {
-        let _ = writeln!(modules, "        {place}.register_parameter(\"layer_scale\", {code})");
+    for Parameter { place: (module, name), code, .. } in &parameters {
+        let _ = writeln!(modules, "        {module}.register_parameter({}, {code})", quoted(name));
     }
     Ok(format!(
         "{}{IMPORTS}{modules}{FORWARD}{forward}{}",
