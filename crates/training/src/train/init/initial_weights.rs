@@ -13,7 +13,7 @@ use recipe::Init;
 
 use super::matching::{self, TensorMatches};
 use super::stem::{self, AdaptedStem};
-use super::{table, whiten};
+use super::{positions, table, whiten};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::plan::network::check_exists;
@@ -50,8 +50,9 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
-    let AdaptedStem { weights, init, notes: adapted } = stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
+    let AdaptedStem { mut weights, init, notes: mut adapted } = stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
     let stem_was_adapted = !adapted.is_empty();
+    adapted.extend(positions::adapt(run.graph.net(), &mut weights, &init)?);
     let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;
