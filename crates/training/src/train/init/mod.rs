@@ -3,6 +3,7 @@
 //! - [`initial_weights`]: rank 0 reads the file, all ranks learn whether it fits, and the values are broadcast. Values from Keras
 //!   are converted to the network's order.
 //! - [`matching`]: matches the tensors of file and network by name and shape, and explains why nothing matches.
+//! - [`positions`]: interpolates position embeddings if the images have another size.
 //! - [`stem`]: adapts the first convolution if the images have a different channel count.
 //! - [`table`]: shows the result to the user, and checks what the file was trained on: classes, mean and standard
 //!   deviation.
@@ -13,6 +14,7 @@
 
 pub mod initial_weights;
 pub mod matching;
+pub mod positions;
 pub mod stem;
 pub mod table;
 pub mod whiten;
