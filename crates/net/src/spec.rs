@@ -38,6 +38,9 @@ pub struct NetSpec {
     pub nodes: Vec<Node>,
     /// Names of the parameters that are currently not trained.
     pub frozen: BTreeSet<String>,
+    /// Number of groups into which batch normalisation divides a batch in training. Each group has statistics of its
+    /// own.
+    pub bn_groups: usize,
     /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
     pub heads: Vec<Head>,
 }
@@ -62,7 +65,7 @@ pub struct SpecError {
 impl NetSpec {
     /// Creates an empty network for images with this shape.
     pub fn new(name: &str, input: Shape) -> Self {
-        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), heads: Vec::new() }
+        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), bn_groups: 1, heads: Vec::new() }
     }
 
     /// Returns the index of the last node that reads features. Its weights compute the scores.

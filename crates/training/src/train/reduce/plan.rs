@@ -110,7 +110,7 @@ struct Exempt {
 }
 
 /// Creates a bucket's sum, with a codec on `device` if possible, otherwise on the host.
-fn bucket_sum<B: Backend>(
+pub fn bucket_sum<B: Backend>(
     entry: &Entry,
     bucket: Bucket,
     settings: &Settings,
