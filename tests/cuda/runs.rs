@@ -60,6 +60,11 @@ fn batch_norm_in_groups_gives_the_same_bits_and_replaces_workers() {
     }
     assert_eq!(setting.digest("1"), setting.digest("2"));
     assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
+    for ranks in [1, 2] {
+        let (out, half) = (format!("bf16 {ranks}"), ["--set", "precision=bf16", "--max-steps", "4"]);
+        train(&setting, &out, ranks, &[&EXACT[..3], &half, &groups].concat());
+    }
+    assert_eq!(setting.digest("bf16 1"), setting.digest("bf16 2"));
     let small = ["--max-steps", "4", "--set", "schedule.base_lr=0.0002"];
     train(&setting, "workers", 1, &[&small[..], &set(&["workers=4"])].concat());
     train(&setting, "groups", 1, &[&small[..], &set(&["workers=1", "bn_group=2"])].concat());
