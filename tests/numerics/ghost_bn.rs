@@ -51,7 +51,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let [together, apart] = [1, 3].map(|groups| step(backend(), 9, 9, 1, groups));
     assert!(differ(&together, &apart) > 1e-4, "{name}: groups must change the loss");
     // equal groups, unequal ones, a short last batch, and fewer images than groups
-    for (rows, groups) in [(9, 3), (9, 4), (5, 3), (2, 3), (9, 9)] {
+    for (rows, groups) in [(9, 3), (9, 4), (5, 3), (2, 3), (1, 3), (9, 9)] {
         let what = format!("{name}, {rows} images in {groups} groups");
         let want = step(backend(), 9, rows, groups, 1);
         let got = step(backend(), 9, rows, 1, groups);
@@ -155,5 +155,5 @@ fn groups_that_do_not_fit_are_refused() {
     refused(&["bn_group=16"], &["bn_group", "16 images", "8 images of a worker", "such as 8"]);
     refused(&["workers=3"], &["bn_group", "batch = 16, workers = 3", "another batch"]);
     refused(&["workers=1", "sync_bn=true"], &["bn_group", "sync_bn = true", "remove one of the two"]);
-    refused(&["bn_group=0"], &["bn_group", "at least 1"]);
+    refused(&["bn_group=0"], &["bn_group", "must be >= 1, got 0"]);
 }

@@ -16,7 +16,7 @@ use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
-use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending};
+use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, Summed};
 use crate::train::reduce::plan::bucket_sum;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportRequest};
 
@@ -259,8 +259,8 @@ impl<'a, B: Backend> Buckets<'a, B> {
         let pending: Vec<Pending<B>> =
             self.parts.drain(..).map(|(part, sum)| sum.start(comm, vec![part], step, true)).collect::<Result<_, _>>()?;
         for pending in pending {
-            let summed = pending.finish(comm)?;
-            self.parts.extend(summed.gradients.into_iter().map(|part| (part, summed.sum)).next());
+            let Summed { mut gradients, sum, .. } = pending.finish(comm)?;
+            self.parts.extend(gradients.pop().map(|part| (part, sum)));
         }
         self.parts.iter().try_for_each(|(part, _)| part.read(0, &mut [0.0]))?;
         Ok(start.elapsed())

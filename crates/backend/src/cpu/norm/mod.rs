@@ -273,8 +273,9 @@ pub(super) fn writes_bf16(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, y) = (r.x[0], TensorDesc { bf16: writes_bf16(cpu, r), ..r.x[0] });
     let rows: Vec<_> = r.norm_groups().collect();
-    // A convolution knows only the moments of the whole batch, and applies only one scale per channel.
-    let shares = rows.len() == 1;
+    // A convolution knows only the moments of the whole batch, and applies only one scale per channel. This is the same for
+    // all batch sizes, also if only one group has rows.
+    let shares = r.bn_groups == 1;
     let groups = rows.into_iter().map(|rows| {
         let batch = Batch { threads: cpu.threads, op: op.clone(), x: TensorDesc { n: rows.len(), ..x } };
         let channels = vec![Channel::default(); batch.channels()];
