@@ -41,7 +41,8 @@ struct Plan {
     sums: ChannelSums,
     /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
-    /// The offer to the convolution that is the only reader of the output. It may compute the output.
+    /// State shared with the only reader of the output. If the reader is a convolution, it may compute the output instead
+    /// of this norm. `None` with a residual, with several readers, or without fusion.
     norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
