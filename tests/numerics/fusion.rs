@@ -96,7 +96,7 @@ fn assert_as_near(what: &str, [fused, apart]: [&[(String, Vec<f32>)]; 2], oracle
     }
 }
 
-/// Returns how the named layers are computed, or `None` if the processor cannot run our Winograd kernels.
+/// Returns how the named layers are computed, or `None` if the processor cannot run trireme's Winograd kernels.
 fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     let graph = graph(backend, net, 2);
     let at = |name: &&str| net.nodes.iter().position(|node| node.name == *name).expect("a layer");
@@ -105,7 +105,7 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
-/// than the grid holds at once, both kernel sizes, and threads without samples.
+/// than the buffer of transformed inputs holds at once, both kernel sizes, and threads without samples.
 #[test]
 fn fused_operations_equal_separate_operations() {
     let shapes = [
@@ -296,7 +296,9 @@ fn statistics_over_ranks_are_the_same_with_fusion() {
     let images: Vec<f32> = noise(4 * net.input.elems(), 6, 1.0);
     let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
     let alone = passes(&mut fused, &images, 4);
-    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(IdenticalRanks(3.0))).unwrap());
+    [&mut fused, &mut apart]
+        .into_iter()
+        .for_each(|graph| graph.normalise_across(Box::new(IdenticalRanks(3.0))).unwrap());
     let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
     assert_same("three ranks", &got, &want, 2e-4);
     // identical ranks have the mean and variance of a single rank

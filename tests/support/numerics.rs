@@ -131,7 +131,20 @@ impl Case {
         running.extend(Formula::new(100 * k + 21, 0.5, 1.0).noise_n(c));
         let params = params.collect();
         let dy = Some(noise(n * y.elems(), 100 * k + 30, 1.0));
-        Self { op, n, shape, others, x, params, running, training: true, dy, first: false, bn_groups: 1, draws: (9, 2, 1_000, 5) }
+        Self {
+            op,
+            n,
+            shape,
+            others,
+            x,
+            params,
+            running,
+            training: true,
+            dy,
+            first: false,
+            bn_groups: 1,
+            draws: (9, 2, 1_000, 5),
+        }
     }
 
     /// Returns the same case without ReLU. Its result shows how close each value is to the kink at 0.
@@ -302,8 +315,9 @@ fn read<B: Backend>(backend: &B, desc: &TensorDesc, from: &B::Buf, what: &str) -
     plain
 }
 
-/// Returns the running means, then variances, after a step with these pooled statistics: mean = r + S(nd)/n, var =
-/// (S(M2 + nd^2)/n - (S(nd)/n)^2) n / (n - 1), each blended in with weight `momentum`.
+/// Returns the running means, then the running variances, after a step. `sums` and `count` (n) come from
+/// `pool_statistics`: S1 = S(n d) and S2 = S(M2 + n d^2) per channel. The new mean r + S1/n and the new variance
+/// (S2/n - (S1/n)^2) n / (n - 1) are blended into the running values r with weight `momentum`.
 pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f32> {
     let c = running.len() / 2;
     let old = |i: usize| f64::from(running[i]);

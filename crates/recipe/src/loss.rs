@@ -29,7 +29,7 @@ pub enum OverClasses {
 
 words! { OverClasses { Mean = "mean", Sum = "sum" } }
 
-/// Keys that exist only for some kinds, with these kinds.
+/// Keys that only some kinds have, with these kinds.
 const OF_KINDS: [(&str, &[LossKind]); 4] = [
     ("over_classes", &[LossKind::Bce, LossKind::SigmoidFocal]),
     ("threshold", &[LossKind::Bce, LossKind::SigmoidFocal]),
@@ -202,7 +202,7 @@ impl MixSpec {
         Some(format!("{how}, within each worker's part of the batch{often}"))
     }
 
-    /// Rejects keys without effect, and a batch so small that a worker may get a single image.
+    /// Rejects keys that have no effect, and a batch so small that a worker may get a single image.
     ///
     /// # Errors
     ///

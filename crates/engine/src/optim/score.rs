@@ -23,7 +23,7 @@ words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro
 /// The name of a score: `top1`, or `ema.top1` for the averaged weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreName {
-    /// Whether the score belongs to the averages of the weights.
+    /// True for a score of the averaged weights.
     pub ema: bool,
     pub measure: Measure,
 }
@@ -40,7 +40,7 @@ pub struct Scores {
     pub map: Option<f64>,
 }
 
-/// The results of scoring a split.
+/// The results of evaluating a split of the data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     pub weights: Scores,

@@ -41,7 +41,7 @@ pub struct Sums {
     /// Bytes of gradients per bucket.
     pub bucket: usize,
     pub ranks: usize,
-    /// Milliseconds if the compute thread sums the buckets in sequence, without overlap.
+    /// Milliseconds if the calling thread waits for each bucket's sum before it requests the next one.
     pub ms: f64,
     pub ms_best: f64,
     /// Milliseconds if all buckets are queued on the MPI thread or, with NCCL, on the device. Nothing else is computed
@@ -62,13 +62,13 @@ pub struct Sums {
     pub library: String,
 }
 
-/// Approximate traffic per size in bytes. It determines how many times a sum is repeated.
+/// Approximate number of bytes to sum per size. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
 /// Sums gradients of the requested sizes over all ranks. The result is empty on all ranks except 0.
 ///
-/// Each repeat runs all three ways in turn and starts with a different way, so that other load on the machine affects
-/// all of them equally.
+/// Each repeat runs all three methods. The method that runs first changes from repeat to repeat, so that other load on
+/// the machine affects all methods equally.
 pub fn run<D: Device>(device: &D, request: &AllreduceRequest) -> Result<Vec<Sums>, Error> {
     let codec = request.codec.as_str();
     let entry = codec::find(codec).ok_or_else(|| {
@@ -187,8 +187,8 @@ fn parts(bytes: usize, bucket: usize) -> impl Iterator<Item = usize> {
     (0..all.div_ceil(each)).map(move |part| each.min(all - part * each))
 }
 
-/// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four copies:
-/// initial values, buckets, a whole buffer, and codes.
+/// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four buffers of
+/// this size: initial values, buckets, the whole gradients in one buffer, and encoded gradients.
 fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     let need = 4 * bytes as u128;
     if need <= u128::from(memory) {
@@ -196,13 +196,13 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     }
     let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     Err(Error::Usage(format!(
-        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; give smaller sizes",
+        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; use smaller sizes",
         gb(need as f64),
         gb(memory as f64)
     )))
 }
 
-/// The gradients, once cut into buckets as in training and once as a whole.
+/// The same gradients twice: divided into buckets as in training, and as one buffer.
 struct Buckets<'a, B: Backend> {
     backend: &'a B,
     rank: usize,
@@ -210,7 +210,7 @@ struct Buckets<'a, B: Backend> {
     /// Initial values, copied into the buckets before each sum.
     fresh: Vec<f32>,
     whole: Vec<f32>,
-    /// Costs of the last sum on this thread.
+    /// Costs of the last sum without overlap.
     costs: Costs,
 }
 
@@ -256,8 +256,11 @@ impl<'a, B: Backend> Buckets<'a, B> {
         self.refresh()?;
         comm.run("barrier of the benchmark", World::barrier)?;
         let (start, step) = (Instant::now(), sum_step(self.rank));
-        let pending: Vec<Pending<B>> =
-            self.parts.drain(..).map(|(part, sum)| sum.start(comm, vec![part], step, true)).collect::<Result<_, _>>()?;
+        let pending: Vec<Pending<B>> = self
+            .parts
+            .drain(..)
+            .map(|(part, sum)| sum.start(comm, vec![part], step, true))
+            .collect::<Result<_, _>>()?;
         for pending in pending {
             let Summed { mut gradients, sum, .. } = pending.finish(comm)?;
             self.parts.extend(gradients.pop().map(|part| (part, sum)));

@@ -42,7 +42,7 @@ pub struct Point {
     /// Milliseconds that the gradient sum adds to a step, including the wait for other ranks: the difference to steps
     /// without sums on the same ranks. The maximum over the ranks' medians.
     pub comm_ms: f64,
-    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on a single rank.
+    /// Latency and bandwidth of a sum over these ranks, fitted to sizes from 4 KB to 4 MB. `None` for a single rank.
     pub link: Option<LinearFit>,
 }
 
@@ -60,7 +60,7 @@ pub struct ScaleResult {
     pub points: Vec<Point>,
     /// Bytes of all gradients as f32.
     pub bytes: usize,
-    /// Number of gradient buckets, each with a sum of its own.
+    /// Number of gradient buckets. Each bucket is summed separately.
     pub buckets: usize,
     /// Transport of the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
     pub path: &'static str,
@@ -78,7 +78,7 @@ pub struct ScaleResult {
 const WARM_UP: usize = 3;
 const MIN_STEPS: usize = 5;
 
-/// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
+/// Measures steps on each number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let mut session = Session::join(Comm::launch())?;
     let result = measure(device, &mut session, request);
@@ -156,7 +156,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     Ok(session.is_root().then_some(measured))
 }
 
-/// Returns 1, 2, 4 ... and `ranks`.
+/// Returns the numbers of ranks to measure: the powers of two below `ranks`, and `ranks`.
 fn counts(ranks: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < ranks).collect();
     counts.push(ranks);
@@ -211,10 +211,10 @@ impl LinearFit {
     }
 }
 
-// Forecasts the time of a training step on more ranks than were measured, with a rank per node. The forecast is a
-// range. In the best case the ranks do not disturb each other. In the worst case they slow each other down as the
-// measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
-// to test the forecast.
+// A forecast of the time of a training step on more ranks than were measured, with one rank per node. It is a range. In
+// the best case the ranks do not disturb each other. In the worst case they slow each other down as the measured ranks
+// did. If at least three numbers of ranks were measured, the largest is also predicted from the others to test the
+// forecast.
 
 /// The network between two nodes, as the user describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -228,11 +228,11 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
     pub step_ms: f64,
-    /// Time for the gradient sum.
+    /// The part of `step_ms` for the gradient sum.
     pub comm_ms: f64,
 }
 
-/// Milliseconds of the step for the gradient sum.
+/// Predicted times of a step on `ranks` ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     pub ranks: usize,
@@ -245,7 +245,7 @@ pub struct Forecast {
 /// The largest measured number of ranks, predicted from the smaller ones to check the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastCheck {
-    /// Prediction with the speed of the link that was measured on fewer ranks.
+    /// Prediction from the smaller numbers of ranks, with the link speed measured on them.
     pub predicted: Forecast,
     pub step_ms: f64,
 }
@@ -260,18 +260,18 @@ const BACKWARD: f64 = 2.0 / 3.0;
 pub fn best_case(measured: &ScaleResult) -> &'static str {
     match measured.overlap {
         true => {
-            "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate, all \
+            "every node computes as fast as one rank alone, no rank waits for another, ring allreduce at the link's full rate, all \
              buckets but the last during backward (two thirds of a step)"
         }
         false => {
-            "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate after \
-             backward"
+            "every node computes as fast as one rank alone, no rank waits for another, ring allreduce after backward at the link's \
+             full rate"
         }
     }
 }
 
 /// Assumptions of the worst case.
-pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
+pub const WORST: &str = "ranks slow each other down as measured, their waits for each other grow with log2 of the number of ranks, \
                          allreduce at half of the link's rate";
 
 /// Forecasts a step on `ranks` ranks with a rank per node.
@@ -279,8 +279,8 @@ pub fn forecast(measured: &ScaleResult, ranks: usize, link: Link) -> Forecast {
     forecast_from(&measured.points, measured, ranks, link)
 }
 
-/// Returns the minimum and maximum number of messages that a rank sends per step: with recursive halving and doubling,
-/// and with rings.
+/// Returns the minimum and the maximum number of messages that a rank sends per step. The minimum is for recursive
+/// halving and doubling, the maximum for rings.
 pub fn messages(measured: &ScaleResult, ranks: usize) -> [u64; 2] {
     let (sums, ranks) = (measured.buckets as u64, ranks.max(1) as u64);
     [2 * sums * u64::from(ranks.next_power_of_two().ilog2()), 2 * sums * (ranks - 1)]
@@ -292,7 +292,7 @@ pub fn predict_largest(measured: &ScaleResult) -> Option<ForecastCheck> {
     let known = rest.last()?;
     let fit = known.link?;
     let n = known.ranks as f64;
-    // the link on which a ring over the known number of ranks takes the measured time
+    // convert the fit for a whole sum to a link on which a ring over the same ranks takes this time
     let link = Link { rate: 2.0 * (n - 1.0) / n * fit.rate, latency: fit.latency / (2.0 * n.log2().ceil()) };
     Some(ForecastCheck { predicted: forecast_from(rest, measured, last.ranks, link), step_ms: last.step_ms })
 }
@@ -321,7 +321,7 @@ fn forecast_from(points: &[Point], measured: &ScaleResult, ranks: usize, link: L
     Forecast { ranks, best: time(alone, shown), worst: time(compute, ring / WORST_RATE + waits) }
 }
 
-/// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
+/// Returns how many milliseconds of `comm_ms` are waits for other ranks instead of the gradient sum itself.
 fn waited(measured: &ScaleResult, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;

@@ -45,15 +45,15 @@ const TOP: usize = 5;
 
 /// A model that classifies pictures.
 pub trait Predict {
-    /// Returns the likeliest classes for a PNG or JPEG file, as selected by `wanted`. If the model was trained on other
-    /// types or bands, it reads TIFF, 16-bit PNG, `.npy` and HDF5.
+    /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
+    /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns true for a multi-label model.
     fn multi_label(&self) -> bool;
 
-    /// Returns the last layer's input for the previous picture. If it is not a vector, returns the mean of each
-    /// channel.
+    /// Returns the last layer's input for the picture of the last `predict` call. If it is not a vector, returns the
+    /// mean of each channel.
     fn features(&self) -> Result<Vec<f32>, Error>;
 
     /// Returns messages for the user about the model.
@@ -64,10 +64,10 @@ pub trait Predict {
 pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
-    /// The views of a picture, starting with the plain one.
+    /// The views of a picture, starting with the picture without augmentation.
     views: Views,
     limits: Limits,
-    /// How files are read that are not pictures. `None` if all files are pictures.
+    /// Options to read files with bands, such as TIFF. `None` if the model accepts only PNG and JPEG.
     reading: Option<RawOptions>,
     notes: Vec<String>,
 }
@@ -95,7 +95,7 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Transforms a picture or, if the model needs it, a file with bands, and writes the result to `out`. Returns the
+    /// Transforms a picture or, if the model accepts it, a file with bands, and writes the result to `out`. Returns the
     /// file's height and width if a picture was resized to the data set's fixed image size.
     fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
         let may_be_picture = !self.model.bands.need_version();
@@ -124,22 +124,20 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads a file with the conversion's options. Replaces pixels without data by their band's mean.
+    /// Reads a file with the options that were used to convert the data set. Replaces pixels without data by the mean
+    /// of their band.
     fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
         let read = raw::read(path, reading, &self.limits);
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
-                "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 base::text::printable(&path.to_string_lossy()),
+                base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
-                if reading.bands.is_empty() {
-                    ""
-                } else {
-                    "; give the whole file, because the model selects its bands"
-                }
+                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
             )));
         }
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
@@ -223,9 +221,9 @@ fn sigmoids(scores: &[f32]) -> Vec<f64> {
 }
 
 /// Kind of file that a feature table may overwrite.
-pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
+pub const NPY: Content = Content { name: "a NumPy array (.npy)", begins: |head| head.starts_with(npy::MAGIC) };
 
-/// A NumPy array that is written row by row. It gets its name when it is complete.
+/// A NumPy array that is written row by row to a temporary file. `finish` renames the file.
 pub struct NpyWriter {
     path: PathBuf,
     file: NewFile,
@@ -271,7 +269,7 @@ impl NpyWriter {
         Ok(())
     }
 
-    /// Writes the header and gives the file its name.
+    /// Writes the header and renames the temporary file to its final name.
     ///
     /// # Errors
     ///
@@ -295,7 +293,7 @@ mod tests {
 
     /// Compares with the header that `numpy.save("x.npy", numpy.zeros((2, 3), "<f4"))` writes.
     #[test]
-    fn the_head_is_that_of_numpy() {
+    fn header_matches_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
         let head = npy::f32_header(2, 3);
         assert_eq!(&head[..10], b"\x93NUMPY\x01\x00v\x00");

@@ -285,7 +285,9 @@ fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {
         ("f32, deterministic", Settings { deterministic: true, ..Settings::default() }),
     ];
     let mut missing = Vec::new();
-    println!("| GPU | arithmetic | networks | layers | graphs | own bias or ReLU | without an algorithm | workspace MB | s |");
+    println!(
+        "| GPU | arithmetic | networks | layers | graphs | own bias or ReLU | without an algorithm | workspace MB | s |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     for gpu in [H100, A100, L4].into_iter().filter(|gpu| selects("TRIREME_PLAN_GPUS", &[gpu.name])) {
         let device = gpu.describe().unwrap_or_else(|e| panic!("{}: {e}", gpu.name));

@@ -92,7 +92,8 @@ fn folded(of: &Convolution) -> Convolution {
 }
 
 impl Fold {
-    /// Returns `None` if folding is not faster. A folded convolution cannot compute the gradient of x.
+    /// Creates the folded form of a convolution. Returns `None` if folding is not faster. A folded convolution cannot
+    /// compute the gradient of x.
     pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
         let Some(convolution) = if_faster(what, &shared.settings) else { return Ok(None) };
         let ([c, h, w], [fold_c, fold_h, fold_w]) = (what.x, convolution.x);
