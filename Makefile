@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-bands test-report \
-	test-slurm test-nodes test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
+	test-slurm test-nodes test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled \
+	setup-cuda-check test-cuda-check setup-cuda-plans test-cuda-plans test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
@@ -217,22 +218,37 @@ test-mpich: ## run the tests of MPI and ranks with MPICH instead of Open MPI, th
 	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
 	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
 
-# NVIDIA's kernel compiler needs neither a GPU nor a driver. The list pins the download by its hash.
+# NVIDIA's kernel compiler and cuDNN's plans need neither a GPU nor a driver. The lists pin the downloads by their hashes.
 CUDA_CHECK := $(or $(CARGO_TARGET_DIR),target)/cuda-check
+CUDA_PLANS := $(or $(CARGO_TARGET_DIR),target)/cuda-plans
+
+# $(call pip_folder,LIST,FOLDER): installs the packages of LIST into FOLDER unless they are there.
+define pip_folder
+if ! cmp -s $(1) $(2)/list; then \
+		($(call install,python3-pip)) || exit 1; \
+		rm -rf $(2); \
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
+			--target $(2) -r $(1); \
+		cp $(1) $(2)/list; \
+	fi
+endef
 
 setup-cuda-check: ## install NVIDIA's compiler and disassembler for GPU kernels (95 MB, from PyPI) into target/cuda-check
-	@if ! cmp -s tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; then \
-		($(call install,python3-pip)) || exit 1; \
-		rm -rf $(CUDA_CHECK); \
-		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
-			--target $(CUDA_CHECK) -r tests/gpu/nvrtc.txt; \
-		chmod +x $(CUDA_CHECK)/nvidia/cu13/bin/nvdisasm; \
-		cp tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; \
-	fi
+	@$(call pip_folder,tests/gpu/nvrtc.txt,$(CUDA_CHECK))
+	@chmod +x $(CUDA_CHECK)/nvidia/cu13/bin/nvdisasm
 
 test-cuda-check: setup-cuda-check ## compile every GPU kernel with NVIDIA's compiler for sm_75 to sm_120 and print a table; fails on spills and low occupancy
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
 		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture --include-ignored
+
+setup-cuda-plans: ## install cuDNN and cuBLASLt (1 GB, from PyPI) into target/cuda-plans
+	@$(call pip_folder,tests/gpu/cudnn.txt,$(CUDA_PLANS))
+
+# PLAN_GPUS and PLAN_NETWORKS select some of them, such as PLAN_GPUS=L4 PLAN_NETWORKS=resnet50,vgg16
+test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all convolutions of the catalogue on described H100, A100 and L4 (minutes); needs no GPU
+	@LD_LIBRARY_PATH="$(abspath $(CUDA_PLANS))/nvidia/cudnn/lib:$(abspath $(CUDA_PLANS))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" \
+		TRIREME_PLAN_GPUS='$(PLAN_GPUS)' TRIREME_PLAN_NETWORKS='$(PLAN_NETWORKS)' \
+		$(CARGO) test --locked --quiet -p backend --lib cuda::cudnn -- --nocapture --include-ignored
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn

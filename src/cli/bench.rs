@@ -6,12 +6,16 @@ use std::time::Instant;
 use backend::Precision;
 use base::screen;
 use clap::Subcommand;
+use recipe::TransportSetting;
 use serde_json::{Value, json};
+use training::bench::allreduce::AllreduceRequest;
 use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use training::{Error, bench, launch};
 
 use super::output::{Failure, print};
-use super::value::{DeviceName, bytes, gigabytes, measurement_seconds, positive, precision, thread_count, transforms};
+use super::value::{
+    DeviceName, bytes, gigabytes, measurement_seconds, positive, precision, thread_count, transforms, transport,
+};
 use super::{ops, scale, set_wait_policy};
 
 /// Arguments of `trireme bench`.
@@ -208,6 +212,15 @@ pub struct Allreduce {
     /// Encoding of the numbers, as in reduce.codec
     #[arg(long, value_name = "NAME", default_value = "float")]
     pub codec: String,
+    /// Device whose memory has the numbers
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceName,
+    /// Transport between GPUs, as in reduce.path
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = transport())]
+    pub path: TransportSetting,
+    /// Allow ranks to share a GPU
+    #[arg(long)]
+    pub share_gpu: bool,
 }
 
 /// Measures and prints one JSON line per measurement.
@@ -329,16 +342,26 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {
     set_wait_policy()?;
-    bench::allreduce::run(&args.sizes, args.bucket, &args.codec)?.into_iter().try_for_each(|r| {
+    let request = AllreduceRequest {
+        sizes: args.sizes.clone(),
+        bucket: args.bucket,
+        codec: args.codec.clone(),
+        device: args.device.0,
+        path: args.path,
+        share_gpu: args.share_gpu,
+    };
+    launch::bench_allreduce(&request)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
-        print(serde_json::json!({
+        let mut line = serde_json::json!({
             "bench": "allreduce", "codec": args.codec, "bytes": r.bytes, "bucket": r.bucket, "ranks": r.ranks, "ms": r.ms,
             "ms_best": r.ms_best, "gb_per_s": rate(r.ms), "queued_gb_per_s": rate(r.queued_ms),
             "plain_ms": r.plain_ms, "plain_ms_best": r.plain_ms_best, "plain_gb_per_s": rate(r.plain_ms),
             "of_plain": r.plain_ms / r.ms, "queued_of_plain": r.plain_ms / r.queued_ms,
-            "encode_ms": r.parts_ms[0], "wire_ms": r.parts_ms[1], "decode_ms": r.parts_ms[2],
-            "wire_bytes": r.wire_bytes, "mpi": r.library,
-        }))
+            "wire_bytes": r.wire_bytes, "path": r.path, "path_why": r.why, "mpi": r.library,
+        });
+        let parts = r.parts_ms.into_iter().flat_map(|parts| ["encode_ms", "wire_ms", "decode_ms"].into_iter().zip(parts));
+        parts.for_each(|(key, ms)| line[key] = ms.into());
+        print(line)
     })
 }
 

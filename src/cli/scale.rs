@@ -2,16 +2,17 @@
 
 use backend::Precision;
 use base::text::plural;
+use recipe::TransportSetting;
 use serde_json::{Value, json};
 use training::bench::scale::{
-    BEST, Forecast, ForecastCheck, Link, Point, ScaleRequest, ScaleResult, StepTime, WORST, forecast, messages,
+    Forecast, ForecastCheck, Link, Point, ScaleRequest, ScaleResult, StepTime, WORST, best_case, forecast, messages,
     predict_largest,
 };
 use training::{bench, launch};
 
 use super::output::{self, Failure, print};
 use super::set_wait_policy;
-use super::value::{DeviceName, link, measurement_seconds, positive, precision, thread_count};
+use super::value::{DeviceName, link, measurement_seconds, positive, precision, thread_count, transport};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,6 +40,9 @@ pub struct Args {
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
+    /// Transport of gradients between GPUs, as in reduce.path
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = transport())]
+    pub path: TransportSetting,
     /// Allow ranks to share a GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -68,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         batch: args.batch,
         device: args.device.0,
         precision: args.precision,
+        path: args.path,
         share_gpu: args.share_gpu,
         threads: args.threads,
         seconds: args.seconds,
@@ -115,7 +120,8 @@ impl ScaleReport<'_> {
         json!({
             "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
             "gradient_bytes": measured.bytes, "sums": measured.buckets, "messages": messages(measured, ranks),
-            "memory_mb": measured.memory_mb, "precision": args.precision, "path": measured.path, "forecast": false,
+            "memory_mb": measured.memory_mb, "precision": args.precision, "path": measured.path,
+            "path_why": measured.why, "overlap": measured.overlap, "forecast": false,
         })
     }
 
@@ -147,7 +153,7 @@ impl ScaleReport<'_> {
             line["gb_per_s"] = (link.rate / 1e9).into();
             line["latency_us"] = (link.latency * 1e6).into();
         }
-        line["assumes"] = json!([format!("at best: {BEST}"), format!("at worst: {WORST}")]);
+        line["assumes"] = json!([format!("at best: {}", best_case(self.measured)), format!("at worst: {WORST}")]);
         line
     }
 
@@ -163,6 +169,7 @@ impl ScaleReport<'_> {
 
     fn table(&self) -> String {
         let ScaleResult { threads, bytes, buckets, memory_mb, path, .. } = self.measured;
+        let when = if self.measured.overlap { "during backward" } else { "after backward" };
         let mut lines = vec![
             format!(
                 "{}, {}, batch {}, {} and {memory_mb:.0} MB per rank, {:.1} MB of gradients in {buckets} sums ({path}); {}",
@@ -173,6 +180,10 @@ impl ScaleReport<'_> {
                 *bytes as f64 / 1e6,
                 bench::processor()
             ),
+            match self.measured.why.as_str() {
+                "" => format!("sums {when}"),
+                why => format!("path: {why}; sums {when}"),
+            },
             row(["ranks", "step ms", "sum ms", "img/s", "efficiency", "messages per step"].map(String::from)),
         ];
         lines.extend(self.measured.points.iter().map(|point| {
@@ -191,7 +202,7 @@ impl ScaleReport<'_> {
             lines
                 .push(format!("forecast, not measured: one rank per node, {rate} GB/s and {latency} us between nodes"));
             lines.extend(self.forecasts.iter().map(|forecast| self.range(forecast)));
-            lines.push(format!("  at best: {BEST};"));
+            lines.push(format!("  at best: {};", best_case(self.measured)));
             lines.push(format!("  at worst: {WORST}"));
         }
         lines.extend(self.forecast_check.iter().map(|forecast_check| {
@@ -265,13 +276,14 @@ mod tests {
         let fit = Some(LinearFit { latency: 0.0, rate: 10e9 });
         let point = |ranks, step_ms, comm_ms, link| Point { ranks, step_ms, comm_ms, link };
         let points = vec![point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, fit), point(4, 260.0, 20.0, fit)];
-        let (bytes, library) = (1_000_000, String::new());
-        let measured = ScaleResult { points, bytes, buckets: 1, path: "host", memory_mb: 50.0, threads: 1, library };
+        let (bytes, buckets, path, why, library) = (1_000_000, 1, "host", String::new(), String::new());
+        let (memory_mb, threads, overlap) = (50.0, 1, false);
+        let measured = ScaleResult { points, bytes, buckets, path, why, overlap, memory_mb, threads, library };
         let (args, forecast_check) = (args(), predict_largest(&measured));
         let forecasts = vec![forecast(&measured, 64, args.link.unwrap())];
         let shown = ScaleReport { args: &args, measured: &measured, forecasts, forecast_check };
         let table = shown.table();
-        let words: Vec<&str> = table.lines().nth(3).unwrap().split_whitespace().collect();
+        let words: Vec<&str> = table.lines().nth(4).unwrap().split_whitespace().collect();
         assert_eq!(words, ["2", "137", "16.0", "934", "73", "%", "2"], "{table}");
         let line = table.lines().find(|line| line.trim_start().starts_with("64 ")).unwrap();
         assert!(line.contains("100 to 3") && line.ends_with(" 12 to 126"), "{table}");

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use loaders::Limits;
 use loaders::MOST_THREADS;
+use recipe::TransportSetting;
 use recipe::scoring::duration as duration_of;
 use training::bench::scale::Link;
 use training::device::DeviceChoice;
@@ -58,6 +59,11 @@ pub(super) fn search_steps(text: &str) -> Result<u64, String> {
 /// Parses a number format.
 pub(super) fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
+}
+
+/// Parses a transport of gradients, as in `reduce.path`.
+pub(super) fn transport() -> impl TypedValueParser<Value = TransportSetting> {
+    PossibleValuesParser::new(TransportSetting::WORDS).try_map(|word| word.parse::<TransportSetting>())
 }
 
 /// Parses a number of threads. The maximum is a number that certainly fits into memory.

@@ -50,6 +50,30 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
     }
 }
 
+/// One pass with groups means the same as a pass per group, on any number of ranks.
+#[test]
+fn batch_norm_in_groups_gives_the_same_bits_and_replaces_workers() {
+    let setting = setting();
+    let set = |keys: &[&'static str]| keys.iter().flat_map(|key| ["--set", *key]).collect::<Vec<_>>();
+    let groups = set(&["workers=2", "bn_group=2"]);
+    for ranks in [1, 2] {
+        train(&setting, &ranks.to_string(), ranks, &[EXACT, &groups].concat());
+    }
+    assert_eq!(setting.digest("1"), setting.digest("2"));
+    assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
+    for ranks in [1, 2] {
+        let (out, half) = (format!("bf16 {ranks}"), ["--set", "precision=bf16", "--max-steps", "4"]);
+        train(&setting, &out, ranks, &[&EXACT[..3], &half, &groups].concat());
+    }
+    assert_eq!(setting.digest("bf16 1"), setting.digest("bf16 2"));
+    let small = ["--max-steps", "4", "--set", "schedule.base_lr=0.0002"];
+    train(&setting, "workers", 1, &[&small[..], &set(&["workers=4"])].concat());
+    train(&setting, "groups", 1, &[&small[..], &set(&["workers=1", "bn_group=2"])].concat());
+    for (i, (got, want)) in setting.losses("groups").iter().zip(setting.losses("workers")).enumerate() {
+        assert!((got / want - 1.0).abs() < 1e-4, "loss of step {}: {got} in groups, {want} as workers", i + 1);
+    }
+}
+
 /// Layer statistics are computed on the device at the measured steps. They are equal on any number of ranks, include
 /// the encoded gradients, and change nothing else, even for a single rank that would otherwise enqueue steps ahead.
 #[test]

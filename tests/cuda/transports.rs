@@ -256,3 +256,63 @@ fn doctor_tests_device_memory_in_a_separate_job() {
     let yes = doctor(&["--share-gpu"], &[("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     mentions(&yes.stdout, &["cuda-aware: ", "sums are right"]);
 }
+
+/// Runs a benchmark on an emulated GPU per rank and returns its JSON lines.
+#[track_caller]
+fn bench(ranks: usize, args: &[&str], variables: &[(&str, &str)]) -> Vec<serde_json::Value> {
+    let mut command = trireme(ranks, &[&["bench"], args, &["--device", "cuda"]].concat());
+    command.env("TRIREME_EMULATED_DEVICES", ranks.to_string()).envs(variables.iter().copied());
+    let text = gpu::run(command).succeeded().stdout;
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// `bench scale` uses the transport that a training would choose, also on some of the ranks.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn benchmarks_sum_as_training_does() {
+    let scale = ["scale", "--model", "lenet", "--batch", "4", "--seconds", "0.1", "--precision", "bf16"];
+    let on = |ranks: usize, path: &str, variables: &[(&str, &str)]| {
+        let lines = bench(ranks, &[&scale[..], &["--path", path]].concat(), variables);
+        let measured: Vec<_> = lines.iter().filter(|line| line["held_out"].is_null()).collect();
+        let counts: Vec<u64> = measured.iter().map(|line| line["ranks"].as_u64().unwrap()).collect();
+        assert_eq!(counts, if ranks == 2 { vec![1, 2] } else { vec![1, 2, 4] }, "{path}");
+        for line in &measured[1..] {
+            assert!(line["allreduce_gb_per_s"].as_f64() > Some(0.0) && line["comm_ms"].as_f64() >= Some(0.0), "{line}");
+            assert_eq!((&line["precision"], &line["overlap"]), (&"bf16".into(), &true.into()), "{line}");
+        }
+        (lines[0]["path"].clone(), lines[0]["path_why"].as_str().unwrap().to_string())
+    };
+    let (path, why) = on(4, "auto", &[]);
+    assert_eq!(path, "nccl", "{why}");
+    mentions(why, &["NCCL 2.27.3", "sums are right"]);
+    assert_eq!(on(2, "staged", &[]).0, "staged");
+    assert_eq!(on(2, "cuda-aware", &[("TRIREME_EMULATED_UNIFIED", "1")]).0, "cuda-aware");
+}
+
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn sums_are_measured_over_the_transport_of_a_training() {
+    let sums = ["allreduce", "--sizes", "40000", "--bucket", "20000"];
+    for (codec, path, used) in [
+        ("float", "nccl", "nccl"),
+        ("float", "staged", "staged"),
+        ("exact", "auto", "nccl"),
+        ("exact", "staged", "staged"),
+    ] {
+        let lines = bench(2, &[&sums[..], &["--codec", codec, "--path", path]].concat(), &[]);
+        let [line] = lines.as_slice() else { panic!("expected one line, got {lines:?}") };
+        assert_eq!((&line["codec"], &line["path"], &line["ranks"]), (&codec.into(), &used.into(), &2.into()), "{line}");
+        for key in ["gb_per_s", "queued_gb_per_s", "plain_gb_per_s"] {
+            assert!(line[key].as_f64() > Some(0.0), "{key} of {line}");
+        }
+        assert_eq!(line["wire_ms"].is_null(), used == "nccl", "{line}");
+        assert!(line["wire_bytes"].as_u64() >= Some(40_000), "{line}");
+    }
+    // ranks that share a GPU cannot use NCCL, so MPI sums the codes that the GPU makes
+    let shared = [&sums[..], &["--codec", "exact", "--share-gpu"]].concat();
+    let lines = bench(2, &shared, &[("TRIREME_EMULATED_DEVICES", "1")]);
+    assert_eq!(lines[0]["path"], "coded", "{}", lines[0]);
+    let mut command = trireme(2, &[&["bench"], &sums[..], &["--device", "cpu", "--path", "nccl"]].concat());
+    command.env("TRIREME_EMULATED_DEVICES", "2");
+    start(command).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\"", "works only on GPUs"]);
+}

@@ -125,7 +125,7 @@ def conv(name, x, weight, bias=False, stride=(1, 1), pad=NO_PAD, groups=1, relu=
     add(name, "conv", forward, witness, config, x=spec("x", x), params=params, dy=None)
 
 
-def norm(name, x, mode="train", relu=False, residual=False, scale=1.0, shift=0.5, eps=1e-5, momentum=0.1):
+def norm(name, x, mode="train", relu=False, residual=False, scale=1.0, shift=0.5, eps=1e-5, momentum=0.1, groups=1):
     c = x[1]
     inputs = {
         "x": spec("x", x, scale, shift),
@@ -135,16 +135,27 @@ def norm(name, x, mode="train", relu=False, residual=False, scale=1.0, shift=0.5
     inputs |= {"residual": spec("residual", x)} if residual else {}
     inputs |= {"dy": None} if mode == "train" else {}
 
+    # group g of the batch begins at sample g n / groups, rounded down
+    cuts = [x[0] * g // groups for g in range(groups + 1)]
+
     def forward(t):
         y = F.batch_norm(t["x"], t["running_mean"], t["running_var"], t["weight"], t["bias"], mode == "train", momentum, eps)
+        if groups > 1:
+            # the running statistics are still those of the whole batch
+            parts = [t["x"][a:b] for a, b in zip(cuts, cuts[1:])]
+            y = torch.cat([F.batch_norm(part, None, None, t["weight"], t["bias"], True, 0.0, eps) for part in parts])
         return rectify(y + t["residual"] if residual else y, relu, name)
 
     def witness(v):
-        stats = plain.moments(v["x"], x) if mode == "train" else list(zip(v["running_mean"], v["running_var"]))
-        y = plain.norm(v["x"], x, stats, v["weight"], v["bias"], eps)
+        y, each = [], c * x[2] * x[3]
+        for a, b in zip(cuts, cuts[1:]):
+            part, shape = v["x"][a * each : b * each], [b - a, *x[1:]]
+            stats = plain.moments(part, shape) if mode == "train" else list(zip(v["running_mean"], v["running_var"]))
+            y += plain.norm(part, shape, stats, v["weight"], v["bias"], eps)
         return positive([a + b for a, b in zip(y, v["residual"])] if residual else y, relu)
 
     config = {"mode": mode, "eps": eps, "momentum": momentum, "relu": relu, "residual": residual}
+    config |= {"bn_groups": groups} if groups > 1 else {}
     add(name, "norm", forward, witness, config, **inputs)
     if mode == "train":
         case, n = CASES[-1], x[0] * x[2] * x[3]
@@ -243,6 +254,9 @@ def norms():
     norm("norm_train_3_channels_residual", [5, 3, 3, 5], residual=True)
     norm("norm_train_mean_far_above_deviation", [5, 3, 5, 4], scale=0.5, shift=50.0)
     norm("norm_train_eps_1e-3_momentum_0.01", [4, 3, 5, 5], eps=1e-3, momentum=0.01)
+    norm("norm_2_groups_3_channels", [6, 3, 5, 4], groups=2)
+    norm("norm_2_uneven_groups_16_channels_relu", [5, 16, 3, 2], relu=True, groups=2)
+    norm("norm_3_uneven_groups_20_channels_residual_relu", [7, 20, 3, 2], relu=True, residual=True, groups=3)
     norm("norm_eval_3_channels", [5, 3, 4, 5], mode="eval")
     norm("norm_eval_16_channels_relu", [5, 16, 3, 2], mode="eval", relu=True)
     norm("norm_eval_20_channels_residual_relu", [3, 20, 2, 3], mode="eval", relu=True, residual=True)

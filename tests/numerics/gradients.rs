@@ -65,12 +65,16 @@ fn every_kind() -> Vec<Case> {
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases = ops.into_iter().chain(functions).zip(1..).map(|((op, shape), k)| Case::random(op, 3, shape, k));
+    // batch normalisation in groups of unequal size
+    let norms = [norm().relu(), Norm { scale: false, ..norm() }, norm().residual().relu()];
+    let grouped =
+        norms.into_iter().zip(61..).map(|(op, k)| Case { bn_groups: 2, ..Case::random(Op::Norm(op), 5, image, k) });
     let suited = |c: Case| match c.op {
         Op::Pool(_) => spread(c),
         Op::Activation(_) => wide(c),
         _ => c,
     };
-    cases.map(suited).collect()
+    cases.map(suited).chain(grouped).collect()
 }
 
 /// Spreads the inputs so that they differ by more than the step, which therefore does not change the position of a

@@ -9,6 +9,7 @@ mod catalogue;
 mod features;
 mod freeze;
 mod fusion;
+mod ghost_bn;
 mod golden;
 mod gradients;
 mod graph;

@@ -53,6 +53,7 @@ struct Config {
     stride: serde_json::Value,
     pad: Pad,
     groups: usize,
+    bn_groups: Option<usize>,
     bias: bool,
     relu: bool,
     residual: bool,
@@ -185,6 +186,7 @@ impl Golden {
             training: self.config.mode != "eval",
             dy: self.dy.as_ref().map(Formula::fill),
             first: false,
+            bn_groups: self.config.bn_groups.unwrap_or(1),
             draws: (0, 0, 0, 0),
         }
     }
@@ -288,7 +290,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
 fn recorded_operations_agree_on_every_backend() {
     let file: File = golden("ops.json");
     file.fill_example.check(Formula::fill_n);
-    assert!(file.cases.len() >= 96, "only {} cases", file.cases.len());
+    assert!(file.cases.len() >= 103, "only {} cases", file.cases.len());
     on_every_backend!(check_all(&file.cases));
 }
 

@@ -298,6 +298,18 @@ fn layers_of_any_shape_agree() {
     assert_parity(cases);
 }
 
+/// Groups of equal and unequal size, of any number of channels, with every form of the layer.
+#[test]
+fn batch_norm_in_groups_agrees() {
+    let mut c = Chooser(6);
+    let mut case = |k: u64| {
+        let (n, shape) = (2 + c.below(7), Shape::image(c.one(CHANNELS), 3 + c.below(6), 2 + c.below(7)));
+        let norm = Norm { residual: c.below(2) == 0, relu: c.below(2) == 0, scale: c.below(3) > 0, ..Norm::new() };
+        Case { bn_groups: 1 + c.below(n), ..Case::random(Op::Norm(norm), n, shape, k) }
+    };
+    assert_parity((1500..1530).map(&mut case).collect());
+}
+
 #[test]
 fn functions_of_one_element_agree() {
     let shapes = [Shape::image(20, 9, 8), Shape::image(5, 16, 16), Shape::vector(37), Shape::image(16, 3, 3)];

@@ -58,7 +58,7 @@ impl Across for Rank {
 
 /// Returns a network with every form of the layer: with and without ReLU, with a residual, with a second gradient, and
 /// with channels that fill no block.
-fn net() -> NetSpec {
+pub fn net() -> NetSpec {
     let mut net = NetSpec::new("norms", IMAGE);
     let conv = |c, stride| Op::Conv(Conv::new(c, 3).pad(1).stride(stride));
     let x = net.add("c1", conv(6, 1), net.image());
@@ -73,20 +73,20 @@ fn net() -> NetSpec {
     net
 }
 
-struct Rows {
+pub struct Rows {
     images: Vec<f32>,
-    labels: Vec<u32>,
+    pub labels: Vec<u32>,
     ids: Vec<u64>,
 }
 
 impl Rows {
     /// Creates images with a mean far from zero, so that offsets matter.
-    fn new(n: usize) -> Self {
+    pub fn new(n: usize) -> Self {
         let images = noise(n * IMAGE.elems(), 1, 1.0).into_iter().map(|v| v + 3.0).collect();
         Self { images, labels: (0..n as u32).map(|i| i * 3 % 5).collect(), ids: (500..500 + n as u64).collect() }
     }
 
-    fn part(&self, rows: Range<usize>) -> Batch<'_> {
+    pub fn part(&self, rows: Range<usize>) -> Batch<'_> {
         let images = Input::Values(&self.images[rows.start * IMAGE.elems()..rows.end * IMAGE.elems()]);
         Batch { images, labels: &self.labels[rows.clone()], ids: &self.ids[rows], epoch: 3 }
     }
@@ -107,7 +107,7 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
     let purpose = Purpose::Train { bucket_bytes: 64 };
     let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
     if let Some(sum) = sum {
-        graph.normalise_across(Box::new(Rank(sum)));
+        graph.normalise_across(Box::new(Rank(sum))).unwrap();
     }
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
     let mut buckets = Vec::new();

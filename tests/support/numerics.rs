@@ -82,6 +82,8 @@ pub struct Case {
     pub dy: Option<Vec<f32>>,
     /// If true, the first input is the network's input, for which no gradient is computed.
     pub first: bool,
+    /// Number of groups into which batch normalisation divides the batch.
+    pub bn_groups: usize,
     /// Seed, epoch, first sample id and op index for random draws.
     pub draws: (u64, u32, u64, u16),
 }
@@ -129,7 +131,20 @@ impl Case {
         running.extend(Formula::new(100 * k + 21, 0.5, 1.0).noise_n(c));
         let params = params.collect();
         let dy = Some(noise(n * y.elems(), 100 * k + 30, 1.0));
-        Self { op, n, shape, others, x, params, running, training: true, dy, first: false, draws: (9, 2, 1_000, 5) }
+        Self {
+            op,
+            n,
+            shape,
+            others,
+            x,
+            params,
+            running,
+            training: true,
+            dy,
+            first: false,
+            bn_groups: 1,
+            draws: (9, 2, 1_000, 5),
+        }
     }
 
     /// Returns the same case without ReLU. Its result shows how close each value is to the kink at 0.
@@ -164,7 +179,8 @@ impl Case {
         let descs: Vec<TensorDesc> = shapes.iter().map(desc).collect();
         let shapes: Vec<Shape> = shapes.iter().map(|shape| logical(&self.op, *shape)).collect();
         let alone = PlanRequest::alone("case", &self.op, &shapes, &descs);
-        let request = PlanRequest { train: self.dy.is_some(), wants_dx: !self.first, index: self.draws.3, ..alone };
+        let (train, wants_dx, bn_groups, index) = (self.dy.is_some(), !self.first, self.bn_groups, self.draws.3);
+        let request = PlanRequest { train, wants_dx, bn_groups, index, ..alone };
         let mut plan = match number {
             0 => backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}")),
             _ => {

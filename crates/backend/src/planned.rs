@@ -1,5 +1,8 @@
 //! Planned operations: the request for a plan, and the inputs of a pass.
 
+use std::ops::Range;
+
+use loaders::order::worker_positions;
 use loaders::{CropRect, Mix};
 use net::{Op, Shape, Shortcut};
 
@@ -185,6 +188,8 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub x: &'a [TensorDesc],
     /// Shortcuts that this operation reads through. Used only by batch normalisation.
     pub through: ReadThrough,
+    /// Number of groups into which batch normalisation divides the rows in training, see [`PlanRequest::norm_groups`].
+    pub bn_groups: usize,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads it after the pass.
     pub before: Option<&'a B::Fusion>,
@@ -213,6 +218,7 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             shapes,
             x,
             through: ReadThrough::default(),
+            bn_groups: 1,
             before: None,
             behind: None,
             may_write_bf16: false,
@@ -221,6 +227,13 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             formats: None,
             index: 0,
         }
+    }
+
+    /// Returns the rows of each group that batch normalisation normalises with statistics of its own. The rows are
+    /// divided as a step is divided among workers. Groups without rows are left out.
+    pub fn norm_groups(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
+        let (rows, groups) = (self.x[0].n, self.bn_groups);
+        (0..groups).map(move |group| worker_positions(rows, group, groups)).filter(|rows| !rows.is_empty())
     }
 
     /// Returns the logical shape of the output.

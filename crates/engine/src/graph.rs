@@ -300,8 +300,17 @@ impl<B: Backend> Graph<B> {
 
     /// Makes batch normalisation compute its statistics over the whole batch of all ranks. Then each rank must run
     /// exactly one pass per step.
-    pub fn normalise_across(&mut self, ranks: Box<dyn Across>) {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if batch normalisation divides its batch into groups.
+    pub fn normalise_across(&mut self, ranks: Box<dyn Across>) -> Result<(), Error> {
+        if self.plan.net.bn_groups > 1 {
+            let why = "statistics over all ranks exclude groups with statistics of their own".into();
+            return Err(Error::Unsupported { op: "batch normalisation".into(), why });
+        }
         self.across = Some(ranks);
+        Ok(())
     }
 
     pub fn norms(&self) -> &[NormPlace] {

@@ -159,6 +159,7 @@ pub(super) fn make_plan<B: Backend>(
             shapes: &logical,
             x: &x,
             through: shortcuts.through[i],
+            bn_groups: net.bn_groups,
             before: fusions[node.inputs[0].0].as_ref(),
             behind: fusions[i + 1].as_ref(),
             may_write_bf16: narrow[i + 1],

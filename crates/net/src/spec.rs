@@ -51,6 +51,9 @@ pub struct NetSpec {
     pub nodes: Vec<Node>,
     /// Names of the parameters that are not trained, in the whole run or in its first epochs.
     pub frozen: BTreeSet<String>,
+    /// Number of groups into which batch normalisation divides a batch in training. Each group has statistics of its
+    /// own.
+    pub bn_groups: usize,
     /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
     pub heads: Vec<Head>,
 }
@@ -75,7 +78,7 @@ pub struct SpecError {
 impl NetSpec {
     /// Creates an empty network for images with this shape.
     pub fn new(name: &str, input: Shape) -> Self {
-        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), heads: Vec::new() }
+        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), bn_groups: 1, heads: Vec::new() }
     }
 
     /// Returns the index of the last node that reads features. Its weights compute the scores.

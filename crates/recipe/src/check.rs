@@ -211,6 +211,33 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     ))
 }
 
+/// Checks that groups of `bn_group` images divide the images of each worker.
+fn groups_divide_worker(recipe: &Recipe, workers: usize) -> Result<(), String> {
+    let (Some(group), batch) = (recipe.bn_group, recipe.batch) else { return Ok(()) };
+    let images = batch / workers;
+    if recipe.sync_bn {
+        return Err(format!(
+            "{} have statistics of their own, but with sync_bn = true all images share their statistics; remove one of the two",
+            plural(group, "image")
+        ));
+    }
+    if batch.is_multiple_of(workers) && images.is_multiple_of(group) {
+        return Ok(());
+    }
+    let given = format!("batch = {batch}, workers = {workers}");
+    if !batch.is_multiple_of(workers) {
+        return Err(format!(
+            "needs a batch that can be divided equally among the workers ({given}); give another batch"
+        ));
+    }
+    let divisor = (1..=group.min(images)).rev().find(|divisor| images.is_multiple_of(*divisor)).unwrap_or(1);
+    Err(format!(
+        "groups of {} do not divide the {} of a worker ({given}); give a divisor of {images}, such as {divisor}",
+        plural(group, "image"),
+        plural(images, "image")
+    ))
+}
+
 impl Recipe {
     /// Sets `workers` to `ranks` if the recipe does not have it.
     ///
@@ -231,6 +258,7 @@ impl Recipe {
         }
         codec_holds_workers(self.reduce.codec.entry(), workers).or_else(|why| refuse("workers", why))?;
         one_worker_a_rank(self, workers, ranks)?;
+        groups_divide_worker(self, workers).or_else(|why| refuse("bn_group", why))?;
         self.mix.check(self.batch, Some(workers)).or_else(|(key, why)| refuse(key, why))?;
         batch_holds_workers(self.batch, workers).or_else(|why| refuse("batch", why))
     }

@@ -181,6 +181,8 @@ pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
     ("ten_crop", "eval.corners"),
     ("compression", "reduce.codec"),
     ("sync_batchnorm", "sync_bn"),
+    ("ghost_batch_size", "bn_group"),
+    ("virtual_batch_size", "bn_group"),
     ("transforms", "augment.train"),
     ("augmentation", "augment.train"),
     ("progressive_resizing", "augment.sizes"),

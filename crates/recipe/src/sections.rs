@@ -315,6 +315,9 @@ section! {
         default sync: Sync = Sync::Allreduce;
         /// Whether batch normalisation uses the whole batch instead of each worker's part. Needs workers = ranks.
         default sync_bn: bool = false;
+        /// Number of images that batch normalisation normalises together (ghost batch norm). It must divide
+        /// batch / workers. A single pass then has the statistics of several smaller ones.
+        absent bn_group: usize = "batch / workers", in Range::AtLeast(1.0);
         /// Whether the last normalisation of each residual branch starts with scale 0, so that the block starts as the
         /// identity.
         default zero_init_residual: bool = false;
@@ -373,6 +376,11 @@ impl TextForm for ShuffleSetting {
 }
 
 impl Recipe {
+    /// Returns the number of groups into which batch normalisation divides the images of each of `workers` workers.
+    pub fn bn_groups(&self, workers: usize) -> usize {
+        self.bn_group.map_or(1, |images| (self.batch / workers / images).max(1))
+    }
+
     /// Returns how the samples of an epoch are shuffled.
     pub fn shuffling(&self) -> Shuffle {
         self.shuffle.value().0

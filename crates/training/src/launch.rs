@@ -227,6 +227,11 @@ pub fn bench_ops(
     with_device!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
 }
 
+/// Measures sums of gradients over all ranks. Collective. The result is empty on all ranks except 0.
+pub fn bench_allreduce(request: &bench::allreduce::AllreduceRequest) -> Result<Vec<bench::allreduce::Sums>, Error> {
+    with_device!(request.device, device => bench::allreduce::run(device, request))
+}
+
 /// Returns true if an MPI launcher started this process.
 pub fn has_launcher() -> bool {
     comm::launcher().is_some()

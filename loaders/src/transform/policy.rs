@@ -20,7 +20,7 @@ pub(in crate::transform) enum Magnitudes {
     OfWidth(f64),
     /// From 0 to this fraction of the image's height, with either sign.
     OfHeight(f64),
-    /// A number of bits. The weakest magnitude is the first number, and the strongest is less by the second number.
+    /// A number of bits that falls from the first value (weakest) by the second value: `Bits(8.0, 4.0)` goes from 8 to 4.
     Bits(f32, f64),
     /// A threshold that falls from 1 to 0.
     Threshold,

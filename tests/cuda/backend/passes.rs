@@ -134,7 +134,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     net.add("fc", Op::Linear(Linear::new(4)), x);
     // returns the loss, the gradients, then the pooled statistics of each layer
     fn run<B: Backend>(mut graph: Graph<B>, images: &[f32]) -> Vec<Vec<f64>> {
-        graph.normalise_across(Box::new(Twice));
+        graph.normalise_across(Box::new(Twice)).unwrap();
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
         let results = train(&mut graph, &batch, Loss { smoothing: 0.0, scale: 0.25 });
         let mut pooled = vec![0.0; 32];

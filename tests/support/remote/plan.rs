@@ -91,11 +91,12 @@ impl RemotePlan {
         let (name, op, index) = (request.name.to_string(), request.op.clone(), request.index);
         let (shapes, x): (Vec<Shape>, Vec<TensorDesc>) = (request.shapes.to_vec(), request.x.to_vec());
         let (train, wants_dx, formats) = (request.train, request.wants_dx, request.formats.map(<[usize]>::to_vec));
+        let bn_groups = request.bn_groups;
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
             let alone = PlanRequest::alone(&name, &op, &shapes, &x);
-            let request = PlanRequest { train, wants_dx, formats, index, ..alone };
+            let request = PlanRequest { train, wants_dx, formats, index, bn_groups, ..alone };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

@@ -181,9 +181,8 @@ impl FromStr for Row {
             *size = word.parse().map_err(|_| format!("expected a number, got {word:?}"))?;
         }
         if ![[3, 1], [5, 1], [3, 2]].contains(&[sizes[0], sizes[5]]) {
-            let got = format!("got kernel {kernel} at stride {stride}");
             return Err(format!(
-                "expected kernel 3 or 5 at stride 1, or kernel 3 at stride 2, {got}: a table has only these"
+                "a table can only have kernel 3 or 5 with stride 1, or kernel 3 with stride 2; got kernel {kernel} with stride {stride}"
             ));
         }
         let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;

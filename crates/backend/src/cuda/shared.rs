@@ -27,6 +27,8 @@ pub struct Shared {
     pub settings: Settings,
     pub chosen: ChosenAlgorithms,
     kernels: Arc<Kernels>,
+    /// The kernels for batch normalisation in groups, once they are needed.
+    grouped: OnceCell<Kernels>,
     cudnn: OnceCell<cudnn::descriptor::Handle>,
     fastest: OnceCell<Fastest>,
     cublaslt: OnceCell<cublaslt::Handle>,
@@ -54,6 +56,7 @@ impl Shared {
             settings,
             chosen: ChosenAlgorithms::new(format!("{}, {libraries}", context.gpu.name)),
             kernels,
+            grouped: OnceCell::new(),
             cudnn: OnceCell::new(),
             fastest: OnceCell::new(),
             cublaslt: OnceCell::new(),
@@ -174,6 +177,20 @@ impl Shared {
     pub fn launch(&self, kernel: &impl Kernel) -> Result<(), Error> {
         self.start()?;
         self.kernels.launch(self.stream(), kernel)
+    }
+
+    /// Launches a kernel of norm.cu that divides the images into groups.
+    pub fn launch_grouped(&self, kernel: &impl Kernel) -> Result<(), Error> {
+        self.start()?;
+        self.grouped()?.launch(self.stream(), kernel)
+    }
+
+    /// Returns the kernels for batch normalisation in groups. The first call compiles them.
+    pub fn grouped(&self) -> Result<&Kernels, Error> {
+        if self.grouped.get().is_none() {
+            let _ = self.grouped.set(Kernels::load_grouped(self.context(), self.settings.precision)?);
+        }
+        self.grouped.get().ok_or_else(|| impossible("the kernels for groups"))
     }
 
     /// Must be called before anything is enqueued on the computing stream.

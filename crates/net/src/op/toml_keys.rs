@@ -28,8 +28,8 @@ pub(crate) trait TomlOp {
 }
 
 /// Advice for a node that joins two inputs which do not fit.
-pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut or a conv with kernel = 1 \
-                                    and the other's channels and stride";
+pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut, or a conv with \
+                                    kernel = 1 that makes the shapes equal";
 
 /// The direction: reading or writing a node's keys.
 pub(crate) enum Keys<'a> {

@@ -1,18 +1,38 @@
-//! Benchmark of the gradient sum over all ranks. It compares three methods: a codec with the calling thread waiting for
-//! each bucket, the same codec with all buckets queued on the MPI thread, and a plain MPI_Allreduce of f32.
+//! Benchmark of the gradient sum over all ranks. It compares three ways: a codec on the calling thread, the same codec
+//! on the MPI thread, and a plain MPI_Allreduce of f32. On GPUs the first two sum device memory with the transport that
+//! training would use.
 
 use std::time::{Duration, Instant};
 
+use backend::{Backend, Buffer, DeviceSettings, Precision};
 use base::text::did_you_mean;
-use comm::codec::{Bucket, Entry, Key, Settings, Share, Tensor};
+use comm::codec::{Bucket, Entry, Settings, Tensor};
 use comm::{Comm, World, codec};
 use loaders::Draws;
+use recipe::TransportSetting;
 
+use super::exchange::{sum_step, time_sum};
+use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::reduce::bucket_sum::Costs;
-use crate::train::reduce::bucket_sum::SumStep;
-use crate::train::reduce::host::HostSum;
+use crate::train::agree::gpus;
+use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, Summed};
+use crate::train::reduce::plan::bucket_sum;
+use crate::train::reduce::transport::{self, Choice, Transport, TransportRequest};
+
+/// The arguments of `trireme bench allreduce`.
+pub struct AllreduceRequest {
+    /// Bytes of the gradients to sum.
+    pub sizes: Vec<usize>,
+    /// Maximum bytes per bucket.
+    pub bucket: usize,
+    pub codec: String,
+    pub device: DeviceChoice,
+    /// Transport of gradients, as `reduce.path` of a recipe.
+    pub path: TransportSetting,
+    /// Whether ranks may share a GPU.
+    pub share_gpu: bool,
+}
 
 /// Times for one size of gradients. Each is the median of all repeats unless the name says `best`.
 pub struct Sums {
@@ -24,15 +44,20 @@ pub struct Sums {
     /// Milliseconds if the calling thread waits for each bucket's sum before it requests the next one.
     pub ms: f64,
     pub ms_best: f64,
-    /// Milliseconds if all buckets are queued on the MPI thread at once. Nothing else is computed meanwhile.
+    /// Milliseconds if all buckets are queued on the MPI thread or, with NCCL, on the device. Nothing else is computed
+    /// meanwhile.
     pub queued_ms: f64,
-    /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer.
+    /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer in host memory.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
-    /// Milliseconds for encoding, MPI and decoding, in this order, without overlap.
-    pub parts_ms: [f64; 3],
-    /// Bytes that this rank passes to MPI for the whole sum.
+    /// Milliseconds of encoding, MPI and decoding, without overlap. `None` if the device does all of it.
+    pub parts_ms: Option<[f64; 3]>,
+    /// Bytes that this rank sends for the whole sum.
     pub wire_bytes: u64,
+    /// Transport of the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
+    pub path: &'static str,
+    /// The findings about the transports of GPUs. Empty if there is no choice.
+    pub why: String,
     /// Name and version of the MPI library.
     pub library: String,
 }
@@ -40,24 +65,32 @@ pub struct Sums {
 /// Approximate number of bytes to sum per size. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
-/// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty
-/// on all ranks except 0.
+/// Sums gradients of the requested sizes over all ranks. The result is empty on all ranks except 0.
 ///
 /// Each repeat runs all three methods. The method that runs first changes from repeat to repeat, so that other load on
 /// the machine affects all methods equally.
-pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
+pub fn run<D: Device>(device: &D, request: &AllreduceRequest) -> Result<Vec<Sums>, Error> {
+    let codec = request.codec.as_str();
     let entry = codec::find(codec).ok_or_else(|| {
         let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
         Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
     })?;
-    let session = Session::join(Comm::launch())?;
-    let result = measure(&session, sizes, bucket, codec, entry);
+    let mut session = Session::join(Comm::launch())?;
+    let result = measure(device, &mut session, request, entry);
     session.conclude(result)
 }
 
-fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry: &Entry) -> Result<Vec<Sums>, Error> {
-    let options = format!("trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}");
-    session.same_start("none", &options)?;
+fn measure<D: Device>(
+    device: &D,
+    session: &mut Session,
+    request: &AllreduceRequest,
+    entry: &Entry,
+) -> Result<Vec<Sums>, Error> {
+    let AllreduceRequest { sizes, bucket, codec, path, share_gpu, device: _ } = request;
+    let options = format!(
+        "trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}\n--path {path}\n--share-gpu {share_gpu}"
+    );
+    session.same_start(D::NAME, &options)?;
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let workers = if ranks > entry.most_workers {
@@ -67,9 +100,41 @@ fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry
     };
     let workers = session.agree(workers)?;
     let settings = Settings { workers, clip: 2.5, error_feedback: false };
+    let (threads, node_rank, precision) = (1, session.world.node_rank, Precision::F32);
+    let opened = device.open(&DeviceSettings { threads, node_rank, precision, tf32: false, deterministic: true });
+    let backend = session.agree(opened.map_err(Error::from))?;
+    let checked = gpus::check(session, device.gpu(&backend).as_ref(), *share_gpu)?;
+    session.notes.extend(checked.notes);
+    let queues = backend.queue().is_some();
+    session.agree(transport::check(*path, codec, queues))?;
+    let largest = sizes.iter().copied().max().unwrap_or(4);
+    let lengths: Vec<usize> = parts(largest, *bucket).collect();
+    let on_device = Some(&backend).filter(|_| queues && *path != TransportSetting::Staged);
+    let sum = |len: usize| {
+        let tensor = Tensor { name: "bench".into(), parameter: 0, range: 0..len, elems: len, exempt: false };
+        bucket_sum(entry, Bucket { len, tensors: vec![tensor] }, &settings, rank..rank + 1, on_device)
+    };
+    let coded = sum(lengths.first().copied().unwrap_or(1))?.codes_on_device();
+    let wanted = TransportRequest {
+        path: *path,
+        codec,
+        allreduce: true,
+        no_nccl: checked.no_nccl.as_deref(),
+        out: None,
+        buckets: &lengths,
+        coded,
+        even: true,
+    };
+    let Choice { transport, why } = transport::choose(session, &backend, &wanted)?;
+    let path = match &transport {
+        Transport::Host if !queues => "host",
+        Transport::Host if coded => "coded",
+        other => other.name(),
+    };
     let mut results = Vec::new();
     for &bytes in sizes {
-        let mut buckets = Buckets::new(bytes, bucket, entry, &settings, rank);
+        let sums = parts(bytes, *bucket).map(sum).collect::<Result<_, _>>()?;
+        let mut buckets = Buckets::new(&backend, bytes, *bucket, transport.carry(sums), rank)?;
         let repeats = TRAFFIC.div_ceil(bytes).clamp(10, 200);
         let mut times: [Vec<Duration>; 3] = Default::default();
         let mut costs: [Vec<Duration>; 3] = Default::default();
@@ -92,24 +157,34 @@ fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry
         times.iter_mut().chain(&mut costs).for_each(|t| t.sort_unstable());
         let ms = |times: &[Duration], at: usize| times[at].as_secs_f64() * 1e3;
         let middle = repeats / 2;
+        let enqueued = matches!(transport, Transport::Nccl(_));
         results.push(Sums {
             bytes,
-            bucket: bucket.min(bytes),
+            bucket: (*bucket).min(bytes),
             ranks,
             ms: ms(&times[0], middle),
             ms_best: ms(&times[0], 0),
             queued_ms: ms(&times[1], middle),
             plain_ms: ms(&times[2], middle),
             plain_ms_best: ms(&times[2], 0),
-            parts_ms: costs.each_ref().map(|part| ms(part, middle)),
+            parts_ms: (!enqueued).then(|| costs.each_ref().map(|part| ms(part, middle))),
             wire_bytes,
+            path,
+            why: why.clone(),
             library: session.world.library.clone(),
         });
     }
+    transport.group().map_or(Ok(()), |group| group.retire(&session.comm))?;
     if !session.is_root() {
         results.clear();
     }
     Ok(results)
+}
+
+/// Returns the lengths of the buckets that `bytes` of gradients are cut into.
+fn parts(bytes: usize, bucket: usize) -> impl Iterator<Item = usize> {
+    let (all, each) = (bytes.div_ceil(4), (bucket / 4).max(1));
+    (0..all.div_ceil(each)).map(move |part| each.min(all - part * each))
 }
 
 /// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four buffers of
@@ -128,9 +203,10 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
 }
 
 /// The same gradients twice: divided into buckets as in training, and as one buffer.
-struct Buckets {
+struct Buckets<'a, B: Backend> {
+    backend: &'a B,
     rank: usize,
-    parts: Vec<(Vec<f32>, HostSum)>,
+    parts: Vec<(B::Buf, Box<dyn BucketSum<B>>)>,
     /// Initial values, copied into the buckets before each sum.
     fresh: Vec<f32>,
     whole: Vec<f32>,
@@ -138,61 +214,58 @@ struct Buckets {
     costs: Costs,
 }
 
-/// The step passed to all sums. It has no loss scaling, no comparison with codec `float`, and does not count zeros.
-const STEP: SumStep =
-    SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
-
-impl Buckets {
-    fn new(bytes: usize, bucket: usize, entry: &codec::Entry, settings: &Settings, rank: usize) -> Self {
+impl<'a, B: Backend> Buckets<'a, B> {
+    fn new(
+        backend: &'a B,
+        bytes: usize,
+        bucket: usize,
+        sums: Vec<Box<dyn BucketSum<B>>>,
+        rank: usize,
+    ) -> Result<Self, Error> {
         let mut draws = Draws::new(1, rank as u64, 0, 0);
         let fresh: Vec<f32> = (0..bytes.div_ceil(4)).map(|_| (draws.unit() - 0.5) * 1e-2).collect();
-        let part = |values: &[f32]| {
-            let len = values.len();
-            let tensor = Tensor { name: "bench".into(), parameter: 0, range: 0..len, elems: len, exempt: false };
-            let bucket = Bucket { len, tensors: vec![tensor] };
-            (values.to_vec(), HostSum::new(entry, bucket, settings, rank..rank + 1))
-        };
-        let parts = fresh.chunks((bucket / 4).max(1)).map(part).collect();
-        Self { rank, parts, whole: fresh.clone(), fresh, costs: Costs::default() }
+        let parts = parts(bytes, bucket).zip(sums).map(|(len, sum)| Ok((backend.alloc(len)?, sum)));
+        let parts = parts.collect::<Result<_, Error>>()?;
+        Ok(Self { backend, rank, parts, whole: fresh.clone(), fresh, costs: Costs::default() })
     }
 
     /// Restores the initial values. The sums are in place, so the values would grow from repeat to repeat.
-    fn refresh(&mut self) {
+    fn refresh(&mut self) -> Result<(), Error> {
         let mut rest = self.fresh.as_slice();
         for (part, _) in &mut self.parts {
             let (fresh, others) = rest.split_at(part.len());
-            part.copy_from_slice(fresh);
+            part.write(0, fresh)?;
+            self.backend.queue().map_or(Ok(()), |queue| queue.mark(part))?;
             rest = others;
         }
+        Ok(())
     }
 
     fn own(&mut self, comm: &Comm) -> Result<Duration, Error> {
-        self.refresh();
+        self.refresh()?;
         self.costs = Costs::default();
         comm.run("barrier of the benchmark", World::barrier)?;
         let start = Instant::now();
         for (part, sum) in &mut self.parts {
-            let mut share = [Share { worker: self.rank, gradients: part }];
-            self.costs +=
-                comm.run("gradient sum of the benchmark", |world| Ok(sum.reduce(world, &mut share, &STEP)))??;
+            self.costs += time_sum(comm, sum.as_mut(), part, &sum_step(self.rank))?;
         }
         Ok(start.elapsed())
     }
 
     fn queued(&mut self, comm: &Comm) -> Result<Duration, Error> {
-        self.refresh();
+        self.refresh()?;
         comm.run("barrier of the benchmark", World::barrier)?;
-        let (start, worker) = (Instant::now(), self.rank);
-        let hand_over = |(mut part, mut sum): (Vec<f32>, HostSum)| {
-            comm.start("gradient sum of the benchmark", move |world| {
-                let done = sum.reduce(world, &mut [Share { worker, gradients: &mut part }], &STEP);
-                Ok(done.map(|_| (part, sum)))
-            })
-        };
-        let pending: Vec<_> = self.parts.drain(..).map(hand_over).collect();
-        for part in pending {
-            self.parts.push(part.wait()??);
+        let (start, step) = (Instant::now(), sum_step(self.rank));
+        let pending: Vec<Pending<B>> = self
+            .parts
+            .drain(..)
+            .map(|(part, sum)| sum.start(comm, vec![part], step, true))
+            .collect::<Result<_, _>>()?;
+        for pending in pending {
+            let Summed { mut gradients, sum, .. } = pending.finish(comm)?;
+            self.parts.extend(gradients.pop().map(|part| (part, sum)));
         }
+        self.parts.iter().try_for_each(|(part, _)| part.read(0, &mut [0.0]))?;
         Ok(start.elapsed())
     }
 
@@ -205,5 +278,18 @@ impl Buckets {
             Ok(start.elapsed())
         })?;
         Ok(took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_all_gradients() {
+        let of = |bytes, bucket| parts(bytes, bucket).collect::<Vec<_>>();
+        assert_eq!(of(40_000, 20_000), [5_000, 5_000]);
+        assert_eq!(of(41, 16), [4, 4, 3]);
+        assert_eq!((of(3, 1 << 20), of(8, 1)), (vec![1], vec![1, 1]));
     }
 }

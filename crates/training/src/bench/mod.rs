@@ -1,6 +1,7 @@
 //! Benchmarks. This file measures a training step, either on data in memory or on images from a loader.
 
 pub mod allreduce;
+mod exchange;
 pub mod operation;
 pub mod ops;
 pub mod roofline;

@@ -1,17 +1,20 @@
-//! Measures how the time of a training step changes with the number of ranks: on 1, 2, 4 ... ranks, up to all started
-//! ranks. [`forecast`] predicts larger numbers. This is weak scaling: every rank has the same batch size. Gradients are
-//! summed after backward.
+//! Measures how the time of a training step scales with 1, 2, 4 ... of the started ranks. [`forecast`] predicts larger
+//! numbers of ranks. This is weak scaling: every rank has the same batch size. Gradients are summed as in training.
 
 use std::time::{Duration, Instant};
 
-use backend::{Backend, Buffer, Precision};
-use comm::{Comm, Error as CommError, World};
+use backend::{Backend, Precision};
+use comm::Comm;
+use comm::codec::FLOAT;
+use recipe::{Overlap, TransportSetting};
 
+use super::exchange::Exchange;
 use super::trainer::{Setting, Synthetic, Workload};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
+use crate::train::reduce::transport::{self, Choice, Transport, TransportPlan, TransportRequest};
 
 /// The arguments of `trireme bench scale`.
 pub struct ScaleRequest {
@@ -20,7 +23,9 @@ pub struct ScaleRequest {
     pub batch: usize,
     pub device: DeviceChoice,
     pub precision: Precision,
-    /// True if ranks may share a GPU.
+    /// Transport of gradients, as `reduce.path` of a recipe.
+    pub path: TransportSetting,
+    /// Whether ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
@@ -34,8 +39,8 @@ pub struct Point {
     pub ranks: usize,
     /// Median step time of the slowest rank, in milliseconds.
     pub step_ms: f64,
-    /// Milliseconds per step for the gradient sum, including the wait for other ranks: the median of the rank whose
-    /// median is largest.
+    /// Milliseconds that the gradient sum adds to a step, including the wait for other ranks: the difference to steps
+    /// without sums on the same ranks. The maximum over the ranks' medians.
     pub comm_ms: f64,
     /// Latency and bandwidth of a sum over these ranks, fitted to sizes from 4 KB to 4 MB. `None` for a single rank.
     pub link: Option<LinearFit>,
@@ -57,8 +62,12 @@ pub struct ScaleResult {
     pub bytes: usize,
     /// Number of gradient buckets. Each bucket is summed separately.
     pub buckets: usize,
-    /// Where the gradients are summed: in host memory, or `staged` if they are copied there from a GPU.
+    /// Transport of the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
     pub path: &'static str,
+    /// The findings about the transports of GPUs. Empty if there is no choice.
+    pub why: String,
+    /// Whether buckets are summed during backward.
+    pub overlap: bool,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
     pub threads: usize,
@@ -68,8 +77,6 @@ pub struct ScaleResult {
 
 const WARM_UP: usize = 3;
 const MIN_STEPS: usize = 5;
-/// Numbers of elements in the sums that [`Point::link`] is fitted to.
-const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
 /// Measures steps on each number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
@@ -79,14 +86,16 @@ pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<Scale
 }
 
 fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
-    let ScaleRequest { model, batch, seconds, precision, share_gpu, device: _, threads: _ } = request;
+    let ScaleRequest { model, batch, seconds, precision, path, share_gpu, device: _, threads: _ } = request;
     let options = format!(
-        "trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--precision {precision}\n--share-gpu {share_gpu}"
+        "trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--precision {precision}\n--path {path}\n\
+         --share-gpu {share_gpu}"
     );
     session.same_start(D::NAME, &options)?;
     let cores = session.cores()?;
     let requested = RequestedThreads { compute: request.threads, loader: None };
-    let threads = Resources::new::<D>(cores, requested, false).compute;
+    let resources = Resources::new::<D>(cores, requested, false);
+    let threads = resources.compute;
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
     let setting = Setting { batch, threads, precision: *precision, tf32: false, node_rank, exchanged: true };
@@ -94,36 +103,56 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     let mut work = session.agree(Synthetic::new(device, &work))?;
     let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
+    let buckets = work.trainer.graph.layout().buckets.clone();
+    let queues = work.trainer.graph.backend().queue().is_some();
+    session.agree(transport::check(*path, FLOAT.name, queues))?;
+    let wanted = TransportRequest {
+        path: *path,
+        codec: FLOAT.name,
+        allreduce: true,
+        no_nccl: checked.no_nccl.as_deref(),
+        out: None,
+        buckets: &buckets,
+        coded: false,
+        even: true,
+    };
+    let Choice { transport: chosen, why } = transport::choose(session, work.trainer.graph.backend(), &wanted)?;
+    let overlap = resources.overlap(Overlap::Auto, queues);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = MIN_STEPS;
     for ranks in counts(session.world.size) {
         let part = session.comm.run("choice of the ranks that work", |world| world.split(ranks))?;
         let mut numbers = [0.0; 4];
-        if session.world.rank < ranks {
-            let (step, comm) =
-                time_steps(&session.comm, &part, &mut work, steps, (ranks == 1).then_some(request.seconds))?;
-            numbers = [step, comm, 0.0, 0.0];
-            if let Some(fit) = (ranks > 1).then(|| measure_link(&session.comm, &part)).transpose()? {
-                numbers = [step, comm, fit.latency, fit.rate];
-            }
-        } else {
-            // sleep, because waiting in MPI would use a core that the measured ranks may need
+        let backend = work.trainer.graph.backend();
+        let transport = if ranks > 1 { chosen.over_first(session, backend, ranks)? } else { Transport::Host };
+        let group = transport.group();
+        let mut exchange = Exchange::new(&session.comm, part, TransportPlan { overlap, transport }, &buckets);
+        if session.world.rank >= ranks {
+            // sleep instead of waiting in MPI, which would use a core that the other ranks need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
+        } else if ranks == 1 {
+            numbers[0] = time_steps(&mut work, None, steps, Some(request.seconds))?;
+        } else {
+            let fit = exchange.measure_link(work.trainer.graph.backend())?;
+            let alone = time_steps(&mut work, None, steps, None)?;
+            let step = time_steps(&mut work, Some(&mut exchange), steps, None)?;
+            numbers = [step, (step - alone).max(0.0), fit.latency, fit.rate];
         }
+        group.iter().for_each(|group| group.end_watch());
         session.comm.run("maximum of the measured times", |world| world.max_f64(&mut numbers))?;
-        session.comm.run("end of the chosen ranks", |_| part.free())?;
+        exchange.free()?;
         let [step_ms, comm_ms, latency, rate] = numbers;
         steps = ((request.seconds * 1e3 / step_ms) as usize).max(MIN_STEPS);
         points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(LinearFit { latency, rate }) });
     }
     let mut memory = [super::memory_mb()];
     session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
-    let buckets = &work.trainer.graph.layout().buckets;
     let (bytes, buckets) = (4 * buckets.iter().sum::<usize>(), buckets.len());
     let library = session.world.library.clone();
     let [memory_mb] = memory;
-    let path = if work.trainer.graph.backend().queue().is_some() { "staged" } else { "host" };
-    let measured = ScaleResult { points, bytes, buckets, path, memory_mb, threads: work.trainer.threads, library };
+    let path = if queues { chosen.name() } else { "host" };
+    let threads = work.trainer.threads;
+    let measured = ScaleResult { points, bytes, buckets, path, why, overlap, memory_mb, threads, library };
     Ok(session.is_root().then_some(measured))
 }
 
@@ -134,16 +163,15 @@ fn counts(ranks: usize) -> Vec<usize> {
     counts
 }
 
-/// Returns the median milliseconds for a step and for its gradient sum. Measures for `seconds` if given, otherwise for
-/// `steps` steps. If `part` has several ranks, all of them must make the same number of steps.
+/// Returns the median milliseconds of a step, with the sums of `exchange` if given. Measures for `seconds` if given,
+/// otherwise for `steps` steps. With sums, the number of steps must be equal on all ranks.
 fn time_steps<B: Backend>(
-    comm: &Comm,
-    part: &World,
     work: &mut Synthetic<B>,
+    mut exchange: Option<&mut Exchange<B>>,
     steps: usize,
     seconds: Option<f64>,
-) -> Result<(f64, f64), Error> {
-    let (mut all, mut sums) = (Vec::new(), Vec::new());
+) -> Result<f64, Error> {
+    let mut all = Vec::new();
     let mut begin = Instant::now();
     let more = |done: usize, begin: Instant| match seconds {
         Some(seconds) => done < WARM_UP + MIN_STEPS || begin.elapsed().as_secs_f64() < seconds,
@@ -154,64 +182,33 @@ fn time_steps<B: Backend>(
             begin = Instant::now();
         }
         let start = Instant::now();
-        let mut waited = Duration::ZERO;
-        work.step(|graph| {
-            let start = Instant::now();
-            for bucket in (0..graph.layout().buckets.len()).filter(|_| part.size() > 1) {
-                let mut gradients = graph.take(bucket);
-                gradients.fetch()?;
-                let values = gradients.staged()?;
-                comm.run("sum of gradients", |_| part.sum_f32(values))?;
-                gradients.unstage()?;
-                graph.put(bucket, vec![gradients]);
-            }
-            waited = start.elapsed();
-            Ok(())
-        })?;
-        all.push(start.elapsed());
-        sums.push(waited);
-    }
-    let median = |mut times: Vec<Duration>| {
-        times.drain(..WARM_UP);
-        times.sort_unstable();
-        times[times.len() / 2].as_secs_f64() * 1e3
-    };
-    Ok((median(all), median(sums)))
-}
-
-/// Measures latency and rate of the sum over the ranks of `part`.
-fn measure_link(comm: &Comm, part: &World) -> Result<LinearFit, CommError> {
-    comm.run("measurement of the link", |_| {
-        let mut points = Vec::new();
-        for elems in SIZES {
-            let mut values = vec![0f32; elems];
-            let mut times = Vec::new();
-            for _ in 0..21 {
-                part.barrier()?;
-                let start = Instant::now();
-                part.sum_f32(&mut values)?;
-                times.push(start.elapsed().as_secs_f64());
-            }
-            // the minimum, because disturbances are not a property of the link
-            points.push((4.0 * elems as f64, times.into_iter().fold(f64::INFINITY, f64::min)));
+        match &mut exchange {
+            Some(exchange) => work.step_summed(exchange)?,
+            None => work.step_alone()?,
         }
-        Ok(fit(&points))
-    })
+        all.push(start.elapsed());
+    }
+    work.trainer.finish()?;
+    all.drain(..WARM_UP);
+    all.sort_unstable();
+    Ok(all[all.len() / 2].as_secs_f64() * 1e3)
 }
 
-/// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
-/// ones.
-fn fit(points: &[(f64, f64)]) -> LinearFit {
-    let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
-    let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
-    let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
-    let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
-    if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
-        // times that decrease with the size are noise: use the largest size, which has the smallest relative error
-        let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
-        return LinearFit { latency: 0.0, rate: bytes / seconds };
+impl LinearFit {
+    /// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
+    /// ones.
+    pub fn new(points: &[(f64, f64)]) -> Self {
+        let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
+        let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
+        let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
+        let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
+        if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
+            // times that decrease with the size are noise: use the largest size, which has the smallest relative error
+            let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
+            return Self { latency: 0.0, rate: bytes / seconds };
+        }
+        Self { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
     }
-    LinearFit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
 // A forecast of the time of a training step on more ranks than were measured, with one rank per node. It is a range. In
@@ -256,9 +253,23 @@ pub struct ForecastCheck {
 /// Fraction of the link's rate that the worst case assumes.
 const WORST_RATE: f64 = 0.5;
 
-/// Assumptions of the best case.
-pub const BEST: &str = "every node computes as fast as one rank alone, no rank waits for another, ring allreduce after backward at the \
-                        link's full rate";
+/// Fraction of a step in which the best case sums buckets next to backward.
+const BACKWARD: f64 = 2.0 / 3.0;
+
+/// Returns the assumptions of the best case.
+pub fn best_case(measured: &ScaleResult) -> &'static str {
+    match measured.overlap {
+        true => {
+            "every node computes as fast as one rank alone, no rank waits for another, ring allreduce at the link's full rate, all \
+             buckets but the last during backward (two thirds of a step)"
+        }
+        false => {
+            "every node computes as fast as one rank alone, no rank waits for another, ring allreduce after backward at the link's \
+             full rate"
+        }
+    }
+}
+
 /// Assumptions of the worst case.
 pub const WORST: &str = "ranks slow each other down as measured, their waits for each other grow with log2 of the number of ranks, \
                          allreduce at half of the link's rate";
@@ -305,7 +316,9 @@ fn forecast_from(points: &[Point], measured: &ScaleResult, ranks: usize, link: L
     };
     let waits = points.iter().filter(|point| point.ranks > 1).map(grown).fold(0.0, f64::max);
     let time = |compute: f64, comm_ms: f64| StepTime { step_ms: compute + comm_ms, comm_ms };
-    Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / WORST_RATE + waits) }
+    let hidden = if measured.overlap { BACKWARD * alone } else { 0.0 };
+    let shown = (ring - hidden).max(ring / measured.buckets.max(1) as f64);
+    Forecast { ranks, best: time(alone, shown), worst: time(compute, ring / WORST_RATE + waits) }
 }
 
 /// Returns how many milliseconds of `comm_ms` are waits for other ranks instead of the gradient sum itself.
@@ -339,7 +352,7 @@ mod tests {
     fn a_line_is_found_again() {
         let (latency, rate) = (5e-6, 2e9);
         let points: Vec<(f64, f64)> = [4e3, 1e5, 1e6, 4e6].map(|x| (x, latency + x / rate)).to_vec();
-        let found = fit(&points);
+        let found = LinearFit::new(&points);
         assert!((found.latency / latency - 1.0).abs() < 1e-6 && (found.rate / rate - 1.0).abs() < 1e-6, "{found:?}");
     }
 }
@@ -352,8 +365,8 @@ mod forecast_tests {
 
     fn measured(points: &[Point]) -> ScaleResult {
         let (bytes, buckets) = (100_000_000, 25);
-        let (points, library) = (points.to_vec(), String::new());
-        ScaleResult { points, bytes, buckets, path: "host", memory_mb: 0.0, threads: 1, library }
+        let (points, library, why) = (points.to_vec(), String::new(), String::new());
+        ScaleResult { points, bytes, buckets, path: "host", why, overlap: false, memory_mb: 0.0, threads: 1, library }
     }
 
     fn point(ranks: usize, step_ms: f64, comm_ms: f64, link: Option<LinearFit>) -> Point {
@@ -391,7 +404,17 @@ mod forecast_tests {
         assert_eq!(predict_largest(&two), None);
     }
 
-    /// The prediction is right for ranks that behave like the model. For other ranks, its error is reported.
+    #[test]
+    fn overlap_hides_sums_up_to_the_last_bucket() {
+        let of = |step_ms: f64| {
+            let overlapped = ScaleResult { overlap: true, ..measured(&[point(1, step_ms, 0.0, None)]) };
+            forecast(&overlapped, 8, LINK).best.comm_ms
+        };
+        // the ring takes 19 ms in 25 buckets
+        assert!((of(15.0) - 9.0).abs() < 1e-9 && (of(100.0) - 19.0 / 25.0).abs() < 1e-9, "{} {}", of(15.0), of(100.0));
+    }
+
+    /// The forecast is right for ranks that behave like the model, and otherwise reports its error.
     #[test]
     fn the_largest_count_is_predicted_from_the_others() {
         let of = |last: f64| {

@@ -6,6 +6,7 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use loaders::{Draws, ImageSpec, memory};
 use net::{NetSpec, Shape, models};
 
+use super::exchange::Exchange;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::train::plan::network::network;
@@ -48,7 +49,7 @@ impl<B: Backend> BenchTrainer<B> {
         let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
         let deterministic = false;
         let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
-        let ahead = backend.queue().filter(|_| !exchanged).map_or(0, Queue::passes_ahead);
+        let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
         let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
         let policy = Policy {
@@ -61,16 +62,21 @@ impl<B: Backend> BenchTrainer<B> {
         Ok(Self { graph, threads, optimizer, ahead, unread: 0 })
     }
 
-    /// Runs forward, backward, `exchange` and the update.
-    pub fn step(
-        &mut self,
-        batch: Batch<'_>,
-        exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.graph.train::<BackendError>(batch, loss(&batch), MicroBatch::ONLY, None)?;
-        exchange(&mut self.graph)?;
-        self.optimizer.step(&mut self.graph, RATE, None)?;
-        Ok(())
+    /// Runs a step whose gradients are summed by `exchange`, in the order of a training. A device that works ahead has
+    /// not finished it on return.
+    pub fn step_summed(&mut self, batch: Batch<'_>, exchange: &mut Exchange<B>) -> Result<(), Error> {
+        if self.ahead > 0 {
+            self.optimizer.announce(&self.graph, RATE, None)?;
+        }
+        let mut ready = |bucket, gradients| exchange.ready(bucket, gradients);
+        self.graph.start::<Error>(batch, loss(&batch), MicroBatch::ONLY, Some(&mut ready))?;
+        self.unread += 1;
+        if self.ahead == 0 {
+            self.read_until(0)?;
+        }
+        exchange.finish(&mut self.graph)?;
+        self.optimizer.start_step(&mut self.graph, RATE, None)?;
+        self.read_until(self.ahead)
     }
 
     /// Enqueues a step without an exchange, as training on a single rank does. Call [`BenchTrainer::read`] next.
@@ -178,9 +184,9 @@ impl<B: Backend> Synthetic<B> {
         Ok(Self { trainer, synthetic_batch: SyntheticBatch { images, labels, ids: (0..batch as u64).collect() } })
     }
 
-    /// Runs forward, backward, `exchange` and the update.
-    pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>) -> Result<(), Error> {
-        self.trainer.step(self.synthetic_batch.batch(), exchange)
+    /// Runs a step whose gradients are summed by `exchange`, see [`BenchTrainer::step_summed`].
+    pub fn step_summed(&mut self, exchange: &mut Exchange<B>) -> Result<(), Error> {
+        self.trainer.step_summed(self.synthetic_batch.batch(), exchange)
     }
 
     /// Runs a step without an exchange, as training on a single rank does. A device that works ahead has not finished

@@ -376,7 +376,7 @@ fn choose_transport<B: Backend>(
         codec: run.reduction.entry.name,
         allreduce: run.strategy.sums_gradients(),
         no_nccl,
-        out: &request.out,
+        out: Some(&request.out),
         buckets: &run.graph.layout().buckets,
         coded: run.reduction.on_device(),
         even: run.division.workers.is_multiple_of(session.world.size),

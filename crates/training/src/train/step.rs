@@ -120,7 +120,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     ) -> Result<Self, Error> {
         let (sync_bn, ranks) = (Waited::default(), session.world.size);
         if run.recipe.sync_bn && ranks > 1 {
-            run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), sync_bn.clone())));
+            run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), sync_bn.clone())))?;
         }
         run.graph.follow(trace.follows_steps());
         let layout = MetricsLayout::new(&run.graph, ranks, run.reduction.metrics_gather());

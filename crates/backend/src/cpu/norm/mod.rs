@@ -10,6 +10,7 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use batch::Channel;
@@ -29,9 +30,19 @@ use super::number::{Number, by_numbers};
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A batch norm planned for a fixed batch size, with the statistics of its last batch.
+/// A batch norm planned for a fixed batch size.
 struct Plan {
+    x: TensorDesc,
+    y: TensorDesc,
+    /// The samples that are normalised together, usually all of them.
+    groups: Vec<Group>,
+}
+
+/// Samples that are normalised together, with the statistics of the last batch.
+struct Group {
     batch: Batch,
+    /// The batch's first sample in this group.
+    first: usize,
     /// Layout of the output and of the residual.
     y: TensorDesc,
     channels: Vec<Channel>,
@@ -41,7 +52,8 @@ struct Plan {
     sums: ChannelSums,
     /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
-    /// The offer to the convolution that is the only reader of the output. It may compute the output.
+    /// State shared with the only reader of the output. If the reader is a convolution, it may compute the output instead
+    /// of this norm. `None` with a residual, with several readers, or without fusion.
     norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
@@ -49,7 +61,20 @@ struct Plan {
     recomputes: bool,
 }
 
-impl Plan {
+impl Group {
+    /// Returns this group's samples of a tensor, or nothing if the tensor is absent.
+    fn part<'a, T>(&self, tensor: &'a [T]) -> &'a [T] {
+        tensor.get(self.elems()).unwrap_or_default()
+    }
+
+    fn part_mut<'a, T>(&self, tensor: &'a mut [T]) -> &'a mut [T] {
+        tensor.get_mut(self.elems()).unwrap_or_default()
+    }
+
+    fn elems(&self) -> Range<usize> {
+        self.batch.row(self.first, 0).start..self.batch.row(self.first + self.batch.x.n, 0).start
+    }
+
     /// Computes the statistics of all channels and y, block by block.
     fn forward_by_blocks<X: Number, Y: Number>(
         &mut self,
@@ -134,6 +159,11 @@ impl Plan {
         self.norm.as_deref().filter(|norm| norm.computed_by().is_some())
     }
 
+    /// Returns true if it computes its output itself.
+    fn writes(&self) -> bool {
+        self.computed_elsewhere().is_none()
+    }
+
     /// Returns the constants that this convolution needs.
     fn constants(&self) -> Constants {
         let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
@@ -153,9 +183,9 @@ impl Plan {
     ) -> Result<(), Error> {
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
-        let x =
-            (X::from_words(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::from_words(residual.as_slice())));
-        let (y, notes) = (Y::from_words_mut(y.as_mut_slice()), pass.training && !self.bits.is_empty());
+        let residual = x.get(1).map_or(&[][..], |residual| Y::from_words(residual.as_slice()));
+        let x = (self.part(X::from_words(x[0].as_slice())), self.part(residual));
+        let (y, notes) = (self.part_mut(Y::from_words_mut(y.as_mut_slice())), pass.training && !self.bits.is_empty());
         let eps = self.batch.op.eps;
         if pass.takes_statistics() {
             self.n = self.batch.count();
@@ -184,18 +214,19 @@ impl Plan {
     }
 
     fn recompute_in<X: Number, Y: Number>(&mut self, x: &AlignedBuf, y: &mut AlignedBuf) {
-        self.normalise((X::from_words(x.as_slice()), &[]), Y::from_words_mut(y.as_mut_slice()), false);
+        let (x, y) = (self.part(X::from_words(x.as_slice())), self.part_mut(Y::from_words_mut(y.as_mut_slice())));
+        self.normalise((x, &[]), y, false);
     }
 
     fn backward_in<X: Number, Y: Number>(
         &mut self,
         pass: &Pass<'_, Cpu>,
-        mut g: Gradients<'_, Cpu>,
+        Gradients { x, dy, dy2, dx, dparams, .. }: &mut Gradients<'_, Cpu>,
     ) -> Result<(), Error> {
-        let dx = g.take_dx(0).map(|dx| X::from_words_mut(dx.as_mut_slice()));
-        let Gradients { x, dy, dy2, dparams, .. } = g;
-        let (x, second) = (X::from_words(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::from_words(d.as_slice())));
-        let own = InputGradients { dy: Y::from_words_mut(dy.as_mut_slice()), dx };
+        let dx = dx.first_mut().and_then(Option::as_mut).map(|dx| self.part_mut(X::from_words_mut(dx.as_mut_slice())));
+        let second = self.part(dy2.map_or(&[][..], |d| Y::from_words(d.as_slice())));
+        let x = self.part(X::from_words(x[0].as_slice()));
+        let own = InputGradients { dy: self.part_mut(Y::from_words_mut(dy.as_mut_slice())), dx };
         let tensors = Tensors { x, bits: &self.bits, second, in_place: self.in_place() };
         let known = self.computed_elsewhere().and_then(FusedNorm::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
@@ -217,18 +248,20 @@ impl Plan {
         Ok(())
     }
 
-    /// Computes the gradients for gamma and beta from both sums of all channels.
+    /// Adds the gradients for gamma and beta, computed from both sums of all channels. The first group overwrites them.
     fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
         if pass.frozen {
             return;
         }
         let (s, sx) = sums.split_at(self.batch.channels());
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
+        let put = |to: &mut f32, value: f64| *to = if self.first == 0 { value as f32 } else { *to + value as f32 };
         for (i, channel) in self.channels[..self.batch.x.shape.c].iter().enumerate() {
             if let Some(gamma) = gamma {
-                gradients.get_mut(gamma)[i] = (sx[i] * channel.inverse_std(self.n, self.batch.op.eps)) as f32;
+                let value = sx[i] * channel.inverse_std(self.n, self.batch.op.eps);
+                put(&mut gradients.get_mut(gamma)[i], value);
             }
-            gradients.get_mut(beta)[i] = s[i] as f32;
+            put(&mut gradients.get_mut(beta)[i], s[i]);
         }
     }
 }
@@ -239,20 +272,27 @@ pub(super) fn writes_bf16(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
 }
 
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
-    let y = TensorDesc { bf16: writes_bf16(cpu, r), ..r.x[0] };
-    let channels = vec![Channel::default(); batch.channels()];
-    let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
-    let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
-    moments.iter().for_each(|moments| moments.request());
-    let norm = r.behind.filter(|_| cpu.fuses && !op.residual).map(|fusion| {
-        let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
-        Rc::clone(norm)
+    let (x, y) = (r.x[0], TensorDesc { bf16: writes_bf16(cpu, r), ..r.x[0] });
+    let rows: Vec<_> = r.norm_groups().collect();
+    // A convolution knows only the moments of the whole batch, and applies only one scale per channel. This is the same for
+    // all batch sizes, also if only one group has rows.
+    let shares = r.bn_groups == 1;
+    let groups = rows.into_iter().map(|rows| {
+        let batch = Batch { threads: cpu.threads, op: op.clone(), x: TensorDesc { n: rows.len(), ..x } };
+        let channels = vec![Channel::default(); batch.channels()];
+        let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
+        let moments = r.before.filter(|_| shares).and_then(|fusion| fusion.moments.get().cloned());
+        moments.iter().for_each(|moments| moments.request());
+        let norm = r.behind.filter(|_| shares && cpu.fuses && !op.residual).map(|fusion| {
+            let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
+            Rc::clone(norm)
+        });
+        let noted = r.train && op.relu && op.residual;
+        let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
+        let recomputes = cpu.recomputes && !op.residual;
+        Group { batch, first: rows.start, y, channels, n: 1.0, sums, moments, norm, bits, recomputes }
     });
-    let noted = r.train && op.relu && op.residual;
-    let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
-    let recomputes = cpu.recomputes && !op.residual;
-    Ok(Box::new(Plan { batch, y, channels, n: 1.0, sums, moments, norm, bits, recomputes }))
+    Ok(Box::new(Plan { x, y, groups: groups.collect() }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -261,11 +301,13 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.batch.x.shape.c); 1 + usize::from(self.batch.op.scale)]
+        let op = &self.groups[0].batch.op;
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
-        size_of_val(&self.channels[..]) + self.sums.bytes() + size_of_val(&self.bits[..])
+        let of = |group: &Group| size_of_val(&group.channels[..]) + group.sums.bytes() + size_of_val(&group.bits[..]);
+        self.groups.iter().map(of).sum()
     }
 
     fn keeps(&self) -> Keeps {
@@ -274,14 +316,16 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        let moments = self.moments.as_ref().map(|moments| format!(", moments by {}", moments.conv));
-        let output = self.computed_elsewhere().and_then(FusedNorm::computed_by).map(|by| format!(", output by {by}"));
-        format!("own{}{}", moments.unwrap_or_default(), output.unwrap_or_default())
+        let group = &self.groups[0];
+        let moments = group.moments.as_ref().map(|moments| format!(", moments by {}", moments.conv));
+        let output = group.computed_elsewhere().and_then(FusedNorm::computed_by).map(|by| format!(", output by {by}"));
+        let groups = (self.groups.len() > 1).then(|| format!(", {} groups", self.groups.len()));
+        format!("own{}{}{}", moments.unwrap_or_default(), output.unwrap_or_default(), groups.unwrap_or_default())
     }
 
     fn alias(&self) -> Option<usize> {
-        let residual = self.batch.op.residual;
-        (residual || self.in_place()).then_some(usize::from(residual))
+        let residual = self.groups[0].batch.op.residual;
+        (residual || self.groups[0].in_place()).then_some(usize::from(residual))
     }
 
     fn adds(&self) -> bool {
@@ -289,34 +333,40 @@ impl Planned<Cpu> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        by_numbers!(self.batch.x.bf16, self.y.bf16, self.forward_in(pass, x, y))
+        let Self { groups, x: desc, y: to } = self;
+        groups.iter_mut().try_for_each(|group| by_numbers!(desc.bf16, to.bf16, group.forward_in(pass, x, &mut *y)))
     }
 
     fn writes(&self) -> bool {
-        self.computed_elsewhere().is_none()
+        self.groups[0].writes()
     }
 
     fn recomputes(&self) -> bool {
-        self.recomputes && self.writes()
+        self.groups[0].recomputes && self.writes()
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        by_numbers!(self.batch.x.bf16, self.y.bf16, self.recompute_in(x[0], y));
+        for group in &mut self.groups {
+            by_numbers!(self.x.bf16, self.y.bf16, group.recompute_in(x[0], &mut *y));
+        }
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        by_numbers!(self.batch.x.bf16, self.y.bf16, self.backward_in(pass, g))
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Self { groups, x, y } = self;
+        groups.iter_mut().try_for_each(|group| by_numbers!(x.bf16, y.bf16, group.backward_in(pass, &mut g)))
     }
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
-        let (c, n) = (self.batch.x.shape.c, self.batch.count());
-        for (i, channel) in self.channels[..c].iter().enumerate() {
-            let d = channel.mean - f64::from(running[i]);
-            sums[i] += n * d;
-            // This rank's share of the sum for the whole batch.
-            sums[c + i] += n * (channel.m2 / self.n + d * d);
+        for group in &self.groups {
+            let (c, n) = (group.batch.x.shape.c, group.batch.count());
+            for (i, channel) in group.channels[..c].iter().enumerate() {
+                let d = channel.mean - f64::from(running[i]);
+                sums[i] += n * d;
+                // This rank's share of the sum for the whole batch.
+                sums[c + i] += n * (channel.m2 / group.n + d * d);
+            }
         }
-        n as u64
+        (self.x.n * self.x.shape.plane()) as u64
     }
 }

@@ -7,6 +7,8 @@ use cudarc::cudnn::sys::{
     cudnnPointwiseMode_t,
 };
 
+use net::{Conv, Shape};
+
 use super::descriptor::Descriptor;
 use super::descriptor::Device;
 use crate::Error;
@@ -30,6 +32,23 @@ pub struct Convolution {
     pub dilation: [usize; 2],
     pub groups: usize,
     pub precision: Precision,
+}
+
+impl Convolution {
+    /// Returns the sizes of a layer over `n` images. The shapes are those of its input and output.
+    pub fn new(op: &Conv, n: usize, [x, y]: [Shape; 2], precision: Precision) -> Self {
+        Self {
+            n,
+            x: [x.c, x.h, x.w],
+            y: [y.c, y.h, y.w],
+            kernel: op.kernel,
+            stride: op.stride,
+            pads: op.pads,
+            dilation: op.dilation,
+            groups: op.groups,
+            precision,
+        }
+    }
 }
 
 /// The pass of a convolution.

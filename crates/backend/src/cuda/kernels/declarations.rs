@@ -254,23 +254,26 @@ kernels! {
     }
 
     // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
-    // with a shortcut, of the tensor read through it.
+    // with a shortcut, of the tensor read through it. The images are divided into `groups` groups. More than one group
+    // needs the kernels of `Shared::launch_grouped`.
 
     /// Sums each value's offset from the first row, and the offset's square. From these sums it computes the batch's
     /// statistics and the affine map of the forward pass.
-    norm_moments: NormMoments over columns(rows, channels) as grid {
+    norm_moments: NormMoments over groups(rows, channels, groups) as grid {
         x: [Activation; rows.max(1) * channels],
-        partial: [f64; 2 * grid.x * grid.y * width],
-        arrivals: [u32; grid.x],
+        partial: [f64; 2 * grid.x * grid.y * grid.z * width],
+        arrivals: [u32; grid.x * grid.z],
         rows: u32,
         channels: u32,
         width: u32,
+        images: u32,
+        groups: u32,
         gamma: (null or [f32; channels]),
         beta: [f32; channels],
         eps: f32,
-        statistics: [f64; 2 * channels],
-        seen: [f64; 2 * channels],
-        affine: [f32; 3 * channels],
+        statistics: [f64; 2 * channels * groups],
+        seen: [f64; 2 * channels * groups],
+        affine: [f32; 3 * channels * groups],
     }
 
     /// Computes the affine map from statistics of n values per channel or, if n is 0, from running statistics.
@@ -287,41 +290,54 @@ kernels! {
 
     /// Computes y = affine(x), then adds the residual and applies ReLU depending on `mode`. With a residual, also
     /// writes ReLU's mask.
-    norm_forward: NormForward over columns(rows, channels) as grid given(pack, residual_elems) {
+    norm_forward: NormForward over groups(rows, channels, groups) as grid given(pack, residual_elems) {
         x: [Activation; rows * channels],
         residual: (null or [Activation; residual_elems]),
         y: [Activation; rows * channels],
         mask: (null or [u8; grid.x * rows * width / pack]),
-        affine: [f32; 3 * channels],
+        affine: [f32; 3 * channels * groups],
         shortcut: (null or [ShortcutSizes; 1]),
         rows: u32,
         channels: u32,
         width: u32,
+        images: u32,
+        groups: u32,
         mode: i32,
     }
 
     /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
     /// coefficients of dx.
-    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
+    norm_gradients: NormGradients over groups(rows, channels, groups) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
         mask: (null or [u8; grid.x * rows * width / pack]),
         dy: [Activation; rows * channels],
-        affine: [f32; 3 * channels],
+        affine: [f32; 3 * channels * groups],
         shortcut: (null or [ShortcutSizes; 1]),
-        partial: [f64; 2 * grid.x * grid.y * width],
-        arrivals: [u32; grid.x],
+        partial: [f64; 2 * grid.x * grid.y * grid.z * width],
+        arrivals: [u32; grid.x * grid.z],
         rows: u32,
         channels: u32,
         width: u32,
+        images: u32,
+        groups: u32,
         mode: i32,
-        statistics: [f64; 2 * channels],
+        statistics: [f64; 2 * channels * groups],
         n: f64,
         eps: f32,
+        dgamma: (null or [f32; channels * groups]),
+        dbeta: (null or [f32; channels * groups]),
+        sums: [f64; 2 * channels * groups],
+        slopes: [f32; 2 * channels * groups],
+    }
+
+    /// Adds the groups' gradients of gamma and beta.
+    norm_add_groups: NormAddGroups over threads(channels) {
+        parts: [f32; 2 * groups * channels],
+        groups: u32,
+        channels: u32,
         dgamma: (null or [f32; channels]),
         dbeta: (null or [f32; channels]),
-        sums: [f64; 2 * channels],
-        slopes: [f32; 2 * channels],
     }
 
     /// Computes dx's coefficients from the sums over all ranks.
@@ -336,15 +352,17 @@ kernels! {
     }
 
     /// Computes dx from dy and the coefficients.
-    norm_backward: NormBackward over columns(rows, channels) {
+    norm_backward: NormBackward over groups(rows, channels, groups) {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
         dx: [Activation; rows * channels],
-        affine: [f32; 3 * channels],
-        slopes: [f32; 2 * channels],
+        affine: [f32; 3 * channels * groups],
+        slopes: [f32; 2 * channels * groups],
         rows: u32,
         channels: u32,
         width: u32,
+        images: u32,
+        groups: u32,
         mode: i32,
     }
 

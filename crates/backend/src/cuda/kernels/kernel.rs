@@ -24,6 +24,7 @@ const BATCH: usize = 4;
 pub struct Grid {
     pub x: usize,
     pub y: usize,
+    pub z: usize,
 }
 
 /// How the kernels of columns.cuh divide a (rows, channels) matrix.
@@ -58,12 +59,12 @@ impl Geometry {
     }
 
     pub fn one_block(&self) -> Grid {
-        Grid { x: 1, y: 1 }
+        Grid { x: 1, y: 1, z: 1 }
     }
 
     /// Returns a grid with a block per item.
     pub fn blocks(&self, items: usize) -> Grid {
-        Grid { x: items.min(self.most()), y: 1 }
+        Grid { x: items.min(self.most()), y: 1, z: 1 }
     }
 
     /// Returns a grid with a thread per item.
@@ -103,7 +104,20 @@ impl Geometry {
     /// Returns a grid over a (rows, channels) matrix for the kernels of columns.cuh.
     pub fn columns(&self, rows: usize, channels: usize) -> Grid {
         let tiling = self.tiling(rows, channels);
-        Grid { x: tiling.tiles, y: tiling.splits }
+        Grid { x: tiling.tiles, y: tiling.splits, z: 1 }
+    }
+
+    /// Partitions the rows of each group, if the rows are divided into `groups` groups. All groups run at the same time,
+    /// so together they have as many blocks as one matrix.
+    pub fn group_tiling(&self, rows: usize, channels: usize, groups: usize) -> Tiling {
+        let tiling = self.tiling(rows, channels);
+        Tiling { splits: tiling.splits.div_ceil(groups), ..tiling }
+    }
+
+    /// Returns a grid over all groups of a (rows, channels) matrix.
+    pub fn groups(&self, rows: usize, channels: usize, groups: usize) -> Grid {
+        let tiling = self.group_tiling(rows, channels, groups);
+        Grid { x: tiling.tiles, y: tiling.splits, z: groups }
     }
 }
 

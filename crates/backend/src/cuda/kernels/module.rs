@@ -26,8 +26,16 @@ pub struct Kernels {
 impl Kernels {
     /// Compiles the kernels or takes them from the cache, and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
+        Self::compile(context, precision, source::source()?)
+    }
+
+    /// Does the same for batch normalisation in groups. Its kernels have the names of those without groups.
+    pub fn load_grouped(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
+        Self::compile(context, precision, source::grouped()?)
+    }
+
+    fn compile(context: &Arc<Context>, precision: Precision, source: String) -> Result<Self, Error> {
         context.bind()?;
-        let source = source::source()?;
         let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
         let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
         let mut module = std::ptr::null_mut();
@@ -67,12 +75,12 @@ impl Kernels {
         let mut values = kernel.arguments();
         // scalars of 4 bytes are in the lower half of their word, which comes first on little-endian machines
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
-        let (x, y) = (grid.x as u32, grid.y as u32);
+        let [x, y, z] = [grid.x, grid.y, grid.z].map(|blocks| blocks as u32);
         // SAFETY: number and types of the arguments are those of the kernel, and the driver copies them. Their memory
         // is large enough (checked), and the driver frees it only after the work enqueued on it.
         let status = unsafe {
             let (none, pointers) = (std::ptr::null_mut(), pointers.as_mut_ptr());
-            sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
+            sys::cuLaunchKernel(function, x, y, z, THREADS, 1, 1, 0, stream.handle(), pointers, none)
         };
         self.context.launches.add(1);
         driver(status, "cuLaunchKernel", name)?;
@@ -134,12 +142,21 @@ mod tests {
         inspect(Precision::F16);
     }
 
+    #[test]
+    #[ignore = "needs NVIDIA's compiler: make test-cuda-check"]
+    fn no_kernel_for_groups_spills_or_crowds_out_a_second_block() {
+        PRECISIONS.into_iter().for_each(|precision| inspect_text(precision, &source::grouped().unwrap()));
+    }
+
     /// Prints the table of all kernels in this precision and fails if a kernel has a problem. There is a test per
     /// precision, so that they can run in parallel: compiling and disassembling for all architectures takes a minute
     /// each.
     fn inspect(precision: Precision) {
+        inspect_text(precision, &source::text());
+    }
+
+    fn inspect_text(precision: Precision, text: &str) {
         let tools = tools();
-        let text = source::text();
         let mut faults = Vec::new();
         let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
         println!("{}\n", assembly::table(precision, &columns));

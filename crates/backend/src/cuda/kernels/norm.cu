@@ -5,6 +5,14 @@
 // of c: dx = scale g + b (x - mean) + c.
 //
 // Three blocks share a multiprocessor: 80 registers per thread, and 32 KiB of shared memory for the sums.
+//
+// With NORM_GROUPS the images are divided into `groups` groups, and the grid has a z index for each. Every group has its
+// own statistics, affine map, sums, slopes and gradients of the parameters, one after another. Without it there is one
+// group, and the compiler removes everything that belongs to groups.
+#ifndef NORM_GROUPS
+#define NORM_GROUPS 0
+#endif
+constexpr bool GROUPED = NORM_GROUPS;
 
 // Bits of `mode`. With NORM_THROUGH the forward pass reads the residual from a shortcut's input, and the backward pass
 // reads the second gradient from the gradient of a shortcut's output.
@@ -14,6 +22,34 @@ constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 
 // loads four from a single tensor, or two from each of several tensors. With three tensors it loads only one from each
 // if registers are scarce: when the kernel recomputes ReLU's mask, reads through a shortcut, or converts f16.
 constexpr int OF_ONE = 4, OF_TWO = 2, OF_THREE = 1;
+
+// The rows of this block's group.
+struct Group {
+    // position in arrays with an element per group
+    u32 at;
+    // its first image, its first row, and its number of rows
+    u32 image, row, rows;
+};
+
+// Returns this block's group. The images are divided as a step is divided among workers.
+__device__ inline Group own_group(u32 rows, u32 images, u32 groups) {
+    if (!GROUPED) return {0, 0, 0, rows};
+    u32 plane = rows / images, at = blockIdx.z;
+    u32 first = (u32)((u64)images * at / groups), end = (u32)((u64)images * (at + 1) / groups);
+    return {at, first, first * plane, (end - first) * plane};
+}
+
+// Returns the part of an array that belongs to this block's group. The array has `each` elements per group.
+template <class E>
+__device__ inline E* own_part(E* array, const Group& group, u64 each) {
+    return GROUPED && array ? array + group.at * each : array;
+}
+
+// Returns the first element of this block's group in a tensor with `each` elements per row.
+template <class E>
+__device__ inline E* own_rows(E* tensor, const Group& group, u64 each) {
+    return GROUPED && tensor ? tensor + group.row * each : tensor;
+}
 
 __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mean, double variance, float eps, float gamma, float beta) {
     double scale = (double)gamma / sqrt(variance + (double)eps);
@@ -26,9 +62,17 @@ __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mea
 // Sums each value's offset from the first row, and the offset's square. The first row is within the range of the data,
 // so there is no cancellation. Computes the affine map of the forward pass and the statistics, with a copy in host
 // memory (`seen`).
-extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __restrict__ x, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __restrict__ x, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, u32 images, u32 groups, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
+    Group group = own_group(rows, images, groups);
+    rows = group.rows;
+    x = own_rows(x, group, channels);
+    partial = own_part(partial, group, 2 * width * gridDim.x * gridDim.y);
+    arrivals = own_part(arrivals, group, gridDim.x);
+    statistics = own_part(statistics, group, 2 * channels);
+    seen = own_part(seen, group, 2 * channels);
+    affine = own_part(affine, group, 3 * channels);
     with_pack(channels, [&](auto pack) {
         constexpr int V = decltype(pack)::value;
         Place p = place<V>(channels, width);
@@ -117,13 +161,24 @@ __device__ inline void fetch_through(const T* from, const Shortcut& shortcut, co
 }
 
 // Computes y. Goes backward over the rows, because norm_moments has read the last ones most recently.
-extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, int mode) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, u32 images, u32 groups, int mode) {
+    Group group = own_group(rows, images, groups);
+    rows = group.rows;
+    x = own_rows(x, group, channels);
+    y = own_rows(y, group, channels);
+    affine = own_part(affine, group, 3 * channels);
+    if (GROUPED && mode & NORM_THROUGH) {
+        residual += (u64)group.image * shortcut->h * shortcut->w * shortcut->c;
+    } else {
+        residual = own_rows(residual, group, channels);
+    }
     with_pack(channels, [&](auto pack_of) {
         with_residual(mode, [&](auto has_residual) {
             constexpr int V = decltype(pack_of)::value;
             constexpr int RESIDUAL = decltype(has_residual)::value & NORM_RESIDUAL;
             constexpr int THROUGH = decltype(has_residual)::value & NORM_THROUGH;
             Place p = place<V>(channels, width);
+            mask = own_rows(mask, group, gridDim.x * p.tile);
             Affine<V> a(affine, channels, p);
             each_batch_backwards<RESIDUAL ? OF_TWO : OF_ONE>(p, rows, [&](auto batch) {
                 constexpr int N = decltype(batch)::count;
@@ -185,14 +240,33 @@ __device__ inline void with_tensors(int mode, F f) {
 // pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Otherwise the next pass
 // computes g again. From the sums, this kernel computes the parameters' gradients, the sums themselves (`sums`), and
 // the coefficients of dx.
-extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, u32 images, u32 groups, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
+    Group group = own_group(rows, images, groups);
+    rows = group.rows;
+    if (GROUPED) n = rows;
+    x = own_rows(x, group, channels);
+    dy = own_rows(dy, group, channels);
+    affine = own_part(affine, group, 3 * channels);
+    partial = own_part(partial, group, 2 * width * gridDim.x * gridDim.y);
+    arrivals = own_part(arrivals, group, gridDim.x);
+    statistics = own_part(statistics, group, 2 * channels);
+    dgamma = own_part(dgamma, group, channels);
+    dbeta = own_part(dbeta, group, channels);
+    sums = own_part(sums, group, 2 * channels);
+    slopes = own_part(slopes, group, 2 * channels);
+    if (GROUPED && mode & NORM_THROUGH) {
+        second += (u64)group.image * shortcut->out_h * shortcut->out_w * shortcut->out_c;
+    } else {
+        second = own_rows(second, group, channels);
+    }
     with_pack(channels, [&](auto pack_of) {
         with_tensors(mode, [&](auto tensors) {
             constexpr int V = decltype(pack_of)::value, RESIDUAL = decltype(tensors)::value & NORM_RESIDUAL;
             constexpr int SECOND = decltype(tensors)::value & NORM_SECOND, THROUGH = decltype(tensors)::value & NORM_THROUGH;
             Place p = place<V>(channels, width);
+            mask = own_rows(mask, group, gridDim.x * p.tile);
             Affine<V> a(affine, channels, p);
             row_sums<V, 2, SECOND && (!RESIDUAL || PRECISION == 2 || THROUGH) ? OF_THREE : OF_TWO>(p, rows, room, [&](auto batch, auto& run) {
                 constexpr int N = decltype(batch)::count;
@@ -236,6 +310,16 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
     });
 }
 
+// Adds the groups' gradients of gamma, then of beta, in `parts`. Their order is (parameter, group, channel).
+extern "C" __global__ void norm_add_groups(const float* parts, u32 groups, u32 channels, float* dgamma, float* dbeta) {
+    for (u64 i = thread_index(); i < channels; i += thread_count()) {
+        double sums[2] = {};
+        for (u32 k = 0; k < 2 * groups; k++) sums[k / groups] += (double)parts[(u64)k * channels + i];
+        if (dgamma) dgamma[i] = (float)sums[0];
+        if (dbeta) dbeta[i] = (float)sums[1];
+    }
+}
+
 // Computes the coefficients of dx from existing sums.
 extern "C" __global__ void norm_slopes(const double* sums, const double* statistics, double n, u32 channels, float eps, const float* affine, float* slopes) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
@@ -247,7 +331,14 @@ extern "C" __global__ void norm_slopes(const double* sums, const double* statist
 
 // Computes dx from dy (dx may be dy). Goes backward over the rows, because norm_gradients has read the last ones most
 // recently. If `mode` has NORM_RELU, dy does not include ReLU's mask yet.
-extern "C" __global__ void __launch_bounds__(256, 3) norm_backward(const T* __restrict__ x, const T* dy, T* dx, const float* __restrict__ affine, const float* __restrict__ slopes, u32 rows, u32 channels, u32 width, int mode) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_backward(const T* __restrict__ x, const T* dy, T* dx, const float* __restrict__ affine, const float* __restrict__ slopes, u32 rows, u32 channels, u32 width, u32 images, u32 groups, int mode) {
+    Group group = own_group(rows, images, groups);
+    rows = group.rows;
+    x = own_rows(x, group, channels);
+    dy = own_rows(dy, group, channels);
+    dx = own_rows(dx, group, channels);
+    affine = own_part(affine, group, 3 * channels);
+    slopes = own_part(slopes, group, 2 * channels);
     with_pack(channels, [&](auto pack) {
         constexpr int V = decltype(pack)::value;
         Place p = place<V>(channels, width);

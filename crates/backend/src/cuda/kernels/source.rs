@@ -40,9 +40,12 @@ pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
 
+/// Begins the directive before each file.
+const LINE: &str = "#line 1 ";
+
 /// Adds a line directive, so that the compiler's messages name the file.
 pub fn with_name(name: &str, text: &str) -> String {
-    format!("#line 1 \"{name}\"\n{text}")
+    format!("{LINE}\"{name}\"\n{text}")
 }
 
 /// Returns name and parameters of each kernel in a text.
@@ -90,6 +93,16 @@ pub fn source() -> Result<String, Error> {
         None => Ok(text()),
         Some(folder) => variant(folder).map_err(|why| Error::Unsupported { op: "TRIREME_KERNELS".into(), why }),
     }
+}
+
+/// The sources of batch normalisation.
+const NORM: [&str; 4] = ["common.cuh", "columns.cuh", "shortcut.cuh", "norm.cu"];
+
+/// Returns the source of batch normalisation in groups, with the same replacements.
+pub fn grouped() -> Result<String, Error> {
+    let source = source()?;
+    let files = source.split(LINE).filter(|file| NORM.iter().any(|name| file.starts_with(&format!("\"{name}\"\n"))));
+    Ok(files.fold("#define NORM_GROUPS 1\n".to_string(), |text, file| text + LINE + file))
 }
 
 /// Returns the source with the files of this folder. Returns an error if a file has an unknown name or a kernel has

@@ -70,10 +70,23 @@ pub struct PartialSums {
 impl PartialSums {
     /// Allocates memory for passes over a (rows, channels) matrix with up to `each` sums per channel.
     pub fn new(shared: &Shared, rows: usize, channels: usize, each: usize, what: &str) -> Result<Self, Error> {
+        Self::grouped(shared, rows, 1, channels, each, what)
+    }
+
+    /// Does the same for passes over the matrix as a whole, and for passes over `groups` groups of its rows.
+    pub fn grouped(
+        shared: &Shared,
+        rows: usize,
+        groups: usize,
+        channels: usize,
+        each: usize,
+        what: &str,
+    ) -> Result<Self, Error> {
         let tiling = shared.geometry().tiling(rows, channels);
-        let sums = shared.alloc(2 * tiling.parts(each), what)?;
+        let of_groups = groups * shared.geometry().group_tiling(rows, channels, groups).parts(each);
+        let sums = shared.alloc(2 * of_groups.max(tiling.parts(each)), what)?;
         let rows = rows_of(rows, what)?;
-        Ok(Self { rows, tiling, sums, arrivals: shared.alloc(tiling.tiles, what)? })
+        Ok(Self { rows, tiling, sums, arrivals: shared.alloc(tiling.tiles * groups, what)? })
     }
 
     /// Returns the channels per tile as kernels expect them.

@@ -56,17 +56,7 @@ impl Plan {
         let x = r.x[0];
         let shape = r.output()?;
         let y = channels_last(x.n, shape);
-        let sizes = Convolution {
-            n: x.n,
-            x: [x.shape.c, x.shape.h, x.shape.w],
-            y: [shape.c, shape.h, shape.w],
-            kernel: op.kernel,
-            stride: op.stride,
-            pads: op.pads,
-            dilation: op.dilation,
-            groups: op.groups,
-            precision: shared.settings.precision,
-        };
+        let sizes = Convolution::new(op, x.n, [x.shape, shape], shared.settings.precision);
         let wants_dx = r.train && r.wants_dx;
         let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
         let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);

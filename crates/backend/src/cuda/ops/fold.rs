@@ -77,6 +77,11 @@ fn is_faster(of: &Convolution, settings: &Settings) -> bool {
     units && strided && of.x[0] <= CHANNELS && of.groups == 1 && of.dilation == [1, 1]
 }
 
+/// Returns the convolution over the folded image, if folding is faster.
+pub fn if_faster(of: &Convolution, settings: &Settings) -> Option<Convolution> {
+    is_faster(of, settings).then(|| folded(of))
+}
+
 /// Returns the convolution over the folded image.
 fn folded(of: &Convolution) -> Convolution {
     let [channels, ..] = of.x;
@@ -90,10 +95,7 @@ impl Fold {
     /// Creates the folded form of a convolution. Returns `None` if folding is not faster. A folded convolution cannot
     /// compute the gradient of x.
     pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
-        if !is_faster(what, &shared.settings) {
-            return Ok(None);
-        }
-        let convolution = folded(what);
+        let Some(convolution) = if_faster(what, &shared.settings) else { return Ok(None) };
         let ([c, h, w], [fold_c, fold_h, fold_w]) = (what.x, convolution.x);
         let ([kernel_h, kernel_w], [stride_h, stride_w]) = (what.kernel, what.stride);
         let ([top, left, ..], [fold_kernel_h, fold_kernel_w]) = (what.pads, convolution.kernel);

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use loaders::order::worker_positions;
 use net::Norm;
 
 use super::bias::PartialSums;
@@ -13,8 +14,9 @@ use crate::cuda::driver::memory::Inlet;
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::{
-    NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
+    NormAddGroups, NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
 };
+use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::layout::Format;
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
@@ -36,6 +38,9 @@ pub struct Plan {
     second: Option<GpuShortcut>,
     /// Memory for the partial results of two sums per channel.
     parts: PartialSums,
+    /// Number of groups of images with statistics of their own, and memory for their gradients of gamma and beta.
+    groups: usize,
+    group_gradients: CudaBuf,
     /// Channels that share a byte of the mask.
     pack: usize,
     /// One bit per element: set if ReLU let the value through. Needed only after a residual, because then backward
@@ -83,7 +88,12 @@ impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let (c, rows) = (x.shape.c, x.n * x.shape.plane());
-        let (parts, pack) = (PartialSums::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
+        let groups = r.norm_groups().count();
+        if groups > 1 {
+            shared.grouped()?;
+        }
+        let parts = PartialSums::grouped(shared, rows, groups, c, 2, r.name)?;
+        let pack = shared.geometry().pack(c);
         let masked = r.train && op.relu && op.residual;
         let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
         let shortcut = |of: Option<ShapedShortcut>| of.map(|of| GpuShortcut::new(shared, &of, x.n, r.name)).transpose();
@@ -94,13 +104,15 @@ impl Plan {
             residual: shortcut(r.through.residual)?,
             second: shortcut(r.through.second)?,
             parts,
+            groups,
+            group_gradients: shared.alloc(if groups > 1 { 2 * c * groups } else { 0 }, r.name)?,
             pack,
             mask: shared.alloc(mask.div_ceil(4), r.name)?,
-            statistics: shared.alloc(4 * c, r.name)?,
-            seen: [shared.pinned(2 * c, r.name)?, shared.pinned(2 * c, r.name)?],
-            sums: shared.pinned(2 * c, r.name)?,
-            affine: shared.alloc(3 * c, r.name)?,
-            slopes: shared.alloc(2 * c, r.name)?,
+            statistics: shared.alloc(4 * c * groups, r.name)?,
+            seen: [shared.pinned(2 * c * groups, r.name)?, shared.pinned(2 * c * groups, r.name)?],
+            sums: shared.pinned(2 * c * groups, r.name)?,
+            affine: shared.alloc(3 * c * groups, r.name)?,
+            slopes: shared.alloc(2 * c * groups, r.name)?,
             global: None,
             n: rows as f64,
         })
@@ -109,6 +121,16 @@ impl Plan {
     /// Returns the values per channel in this rank's batch.
     fn own(&self) -> f64 {
         f64::from(self.parts.rows)
+    }
+
+    /// Returns the number of images, and the number of groups in this pass. Running statistics are those of all groups.
+    fn division(&self, pass: &Pass<'_, Cuda>) -> [u32; 2] {
+        [self.x.n as u32, if pass.takes_statistics() { self.groups as u32 } else { 1 }]
+    }
+
+    /// Launches a kernel for this number of groups.
+    fn launch(&self, groups: u32, kernel: &impl Kernel) -> Result<(), Error> {
+        if groups > 1 { self.shared.launch_grouped(kernel) } else { self.shared.launch(kernel) }
     }
 
     fn mode(&self) -> i32 {
@@ -138,20 +160,24 @@ impl Plan {
         let (eps, affine) = (self.op.eps, self.affine.slice());
         let place = shared.blocks.borrow().outbox.now();
         let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
-        shared.launch(&NormMoments {
+        let [images, groups] = self.division(pass);
+        let moments = NormMoments {
             x,
             partial,
             arrivals,
             rows,
             channels,
             width,
+            images,
+            groups,
             gamma,
             beta,
             eps,
             statistics,
             seen,
             affine,
-        })?;
+        };
+        self.launch(groups, &moments)?;
         self.n = self.own();
         let Some(ranks) = pass.across else {
             self.global = None;
@@ -193,7 +219,15 @@ impl Plan {
         let (rows, channels, eps, n) = (self.parts.rows, c as u32, self.op.eps, self.n);
         let (affine, slopes, sums) = (self.affine.slice(), self.slopes.slice(), self.sums.slice());
         let &Tensors { x, dy, second, mode } = tensors;
-        shared.launch(&NormGradients {
+        let [images, groups] = self.division(pass);
+        let (gamma_of_groups, beta_of_groups) = if groups > 1 {
+            let all = self.group_gradients.slice::<f32>();
+            let each = c * self.groups;
+            (dgamma.map(|_| all.range(0, each)).transpose()?, dbeta.map(|_| all.range(each, each)).transpose()?)
+        } else {
+            (dgamma, dbeta)
+        };
+        let gradients = NormGradients {
             x,
             second,
             mask: self.mask.optional(),
@@ -205,17 +239,24 @@ impl Plan {
             rows,
             channels,
             width: self.parts.width(),
+            images,
+            groups,
             mode,
             statistics: self.statistics(),
             n,
             eps,
-            dgamma,
-            dbeta,
+            dgamma: gamma_of_groups,
+            dbeta: beta_of_groups,
             sums,
             slopes,
             pack: self.pack,
             second_elems: self.second_elems(),
-        })?;
+        };
+        self.launch(groups, &gradients)?;
+        if groups > 1 {
+            let parts = self.group_gradients.slice();
+            shared.launch(&NormAddGroups { parts, groups, channels, dgamma, dbeta })?;
+        }
         // the parameters' gradients are summed with all other gradients later, but dx needs the sums of the whole batch
         // now
         if let (Some(ranks), Some(global)) = (pass.across, &mut self.global) {
@@ -244,7 +285,8 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
+        let own = [&self.mask, &self.statistics, &self.affine, &self.slopes, &self.group_gradients];
+        let own = own.map(|buffer| buffer.bytes());
         let shortcuts = [&self.residual, &self.second].into_iter().flatten().map(GpuShortcut::bytes);
         self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
     }
@@ -287,7 +329,8 @@ impl Planned<Cuda> for Plan {
         let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(GpuShortcut::sizes));
         let mode = self.mode() + THROUGH * i32::from(shortcut.is_some());
         let mask = self.mask.optional().filter(|_| pass.training);
-        shared.launch(&NormForward {
+        let [images, groups] = self.division(pass);
+        let forward = NormForward {
             x,
             residual,
             y,
@@ -297,10 +340,13 @@ impl Planned<Cuda> for Plan {
             rows,
             channels,
             width,
+            images,
+            groups,
             mode,
             pack,
             residual_elems,
-        })
+        };
+        self.launch(groups, &forward)
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
@@ -328,19 +374,26 @@ impl Planned<Cuda> for Plan {
         let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
         let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
         let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());
-        shared.launch(&NormBackward { x, dy, dx, affine, slopes, rows, channels, width, mode })
+        let [images, groups] = self.division(pass);
+        let backward = NormBackward { x, dy, dx, affine, slopes, rows, channels, width, images, groups, mode };
+        self.launch(groups, &backward)
     }
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
-        let (c, n) = (self.x.shape.c, self.own());
+        let (c, plane) = (self.x.shape.c, self.x.shape.plane());
         let place = self.shared.blocks.borrow().outbox.read();
-        let (mean, m2) = self.seen[place].as_slice().split_at(c);
-        for i in 0..c {
-            let d = mean[i] - f64::from(running[i]);
-            sums[i] += n * d;
-            // this rank's share of the whole batch's sum
-            sums[c + i] += n * (m2[i] / self.n + d * d);
+        let groups = (0..self.groups).map(|group| worker_positions(self.x.n, group, self.groups));
+        for (rows, seen) in groups.zip(self.seen[place].as_slice().chunks_exact(2 * c)) {
+            let (mean, m2) = seen.split_at(c);
+            let n = (rows.len() * plane) as f64;
+            // with statistics of the whole batch, this is this rank's share of their sum
+            let of = if self.global.is_some() { self.n } else { n };
+            for i in 0..c {
+                let d = mean[i] - f64::from(running[i]);
+                sums[i] += n * d;
+                sums[c + i] += n * (m2[i] / of + d * d);
+            }
         }
-        n as u64
+        self.own() as u64
     }
 }

@@ -50,7 +50,8 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let loader = Footprint::new(&source.train, &options, division.largest(), values, input.format())?;
     loader.times(recipe.optimizer.passes()).check(&options)?;
     let purpose = Purpose::Train { bucket_bytes: bucket_bytes(&recipe, &backend, place.ranks) };
-    let net = NetSpec { input: source.largest_input(), ..source.network()? };
+    let bn_groups = recipe.bn_groups(workers);
+    let net = NetSpec { input: source.largest_input(), bn_groups, ..source.network()? };
     let mut graph = Graph::new(backend, net, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
         graph.train_against(objective);

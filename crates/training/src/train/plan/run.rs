@@ -145,14 +145,36 @@ impl<B: Backend> Run<B> {
     /// Returns a note if a GPU runs more than one pass per step.
     fn small_passes(&self) -> Option<String> {
         let (passes, workers) = (self.division.mine.len(), self.division.workers);
-        (self.graph.backend().queue().is_some() && passes > 1).then(|| {
-            let images = plural(self.division.largest(), "image");
-            format!(
-                "note: workers = {workers}, so each GPU runs {passes} passes per step, of {images}. Larger passes use a GPU better: \
-                 start more ranks, or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
-                 changes the result"
-            )
-        })
+        if self.graph.backend().queue().is_none() || passes <= 1 {
+            return None;
+        }
+        let (images, batch) = (self.division.largest(), self.recipe.batch);
+        let ranks = workers / passes;
+        let normalises = !self.graph.norms().is_empty();
+        let remedy = match batch.is_multiple_of(workers) && workers.is_multiple_of(passes) && normalises {
+            // the images that batch norm uses now
+            true => {
+                let group = self.recipe.bn_group.unwrap_or(images);
+                format!(
+                    "or give --set workers={ranks} --set bn_group={group}. Each GPU then runs one pass of {} images, and batch norm \
+                     still uses {} at a time. Then at most {} can work",
+                    passes * images,
+                    plural(group, "image"),
+                    plural(ranks, "rank")
+                )
+            }
+            false if normalises => {
+                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
+                                    changes the result"
+                    .into()
+            }
+            false => "or set workers to the number of ranks".into(),
+        };
+        Some(format!(
+            "note: workers = {workers}, so each GPU runs {passes} passes per step, of {}. Larger passes use a GPU better: start more \
+             ranks, {remedy}",
+            plural(images, "image")
+        ))
     }
 
     /// Returns the memory of the loaders for training and evaluation.

@@ -52,16 +52,18 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunF
 fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
     let has = |wanted: fn(&Op) -> bool| net.nodes.iter().any(|node| wanted(&node.op));
     let ends_branch = has(|op| matches!(op, Op::Norm(norm) if norm.residual));
+    let normalises = has(|op| op.statistics_momentum().is_some());
     let settings = [
         (
-            "zero_init_residual",
+            "zero_init_residual = true",
             recipe.zero_init_residual && !ends_branch,
             "no residual branch that ends in a batch normalisation",
         ),
-        ("sync_bn", recipe.sync_bn && !has(|op| op.statistics_momentum().is_some()), "no batch normalisation"),
+        ("sync_bn = true", recipe.sync_bn && !normalises, "no batch normalisation"),
+        ("bn_group", recipe.bn_group.is_some() && !normalises, "no batch normalisation"),
     ];
     let idle = settings.into_iter().filter(|(_, idle, _)| *idle);
-    idle.map(|(key, _, what)| format!("{key} = true has no effect: {} has {what}; leave it out", net.name)).collect()
+    idle.map(|(key, _, what)| format!("{key} has no effect: {} has {what}; leave it out", net.name)).collect()
 }
 
 /// Warns about milestones at or after the end of the run.
@@ -175,12 +177,14 @@ fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
 // Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then only its bias and does
 // not depend on the image, and the variance cannot be estimated. PyTorch rejects such batches.
 
-/// Returns the warning if a worker gets only one image in some step. With `across` set, batch norm uses the images of all workers together,
-/// so the warning is about steps with one image.
+/// Returns the warning if a worker, or a group of its images, has only one image in some step. With `across` set, batch norm uses the
+/// images of all workers together, so the warning is about steps with one image.
 pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
     let least = |step: u64| {
         let images = division.images_of(step);
-        let shares = (0..division.workers).map(|v| worker_positions(images, v, division.workers).len());
+        let parts =
+            |images: usize, parts: usize| (0..parts).map(move |part| worker_positions(images, part, parts).len());
+        let shares = parts(images, division.workers).flat_map(|share| parts(share, net.bn_groups));
         if across { Some(images) } else { shares.filter(|share| *share > 0).min() }
     };
     let (first, last) = (least(0)?, least(division.steps_per_epoch.checked_sub(1)?)?);
@@ -199,18 +203,22 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
         _ => format!("batch normalisation {name} and {more} more"),
     };
     let Division { images, batch, workers, .. } = division;
+    let (part, larger) = match net.bn_groups {
+        1 => ("a worker", "use fewer workers or a larger batch"),
+        _ => ("a group", "use a larger bn_group"),
+    };
     let (when, cure) = match first {
-        1 => ("in each step a worker has 1 image".to_string(), "use fewer workers or a larger batch"),
+        1 => (format!("in each step {part} has 1 image"), larger),
         _ => (
             format!(
-                "in the last step of each epoch a worker has 1 image ({images} images, batch = {batch}, workers = {workers})"
+                "in the last step of each epoch {part} has 1 image ({images} images, batch = {batch}, workers = {workers})"
             ),
             "use another batch size",
         ),
     };
     Some(format!(
         "warning: {layers}: {when} with maps of 1x1, so each channel has one value. Its output is then only the bias and does not \
-         depend on the image, and if no other worker has images, the running variance does not change: {cure}"
+         depend on the image, and if no other worker or group has images, the running variance does not change: {cure}"
     ))
 }
 

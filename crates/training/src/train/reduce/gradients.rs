@@ -126,7 +126,7 @@ impl<B: Backend> GradientSum<B> {
         let own = std::mem::take(&mut self.zeros);
         let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();
         if self.ranks > 1 {
-            self.comm.run("sum of codes that are 0", |world| world.sum_u64(&mut sums))?;
+            self.comm.run("sum of the numbers of gradients encoded as 0", |world| world.sum_u64(&mut sums))?;
         }
         let share = |(k, sum): (usize, u64)| {
             let codes = elements[k] as f64 * self.workers as f64;

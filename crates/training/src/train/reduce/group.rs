@@ -66,9 +66,20 @@ pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<Stri
 }
 
 impl<B: Backend> Group<B> {
-    /// Joins the devices of all ranks. The inner error is the reason why this is impossible, and is the same on all ranks. Collective. No
-    /// rank blocks inside the library, so if one rank fails, all ranks stop trying.
+    /// Joins the devices of all ranks, see [`Group::join_first`].
     pub fn join(session: &Session, backend: &B) -> Result<Result<Arc<Self>, String>, Error> {
+        let joined = Self::join_first(session, backend, session.world.size)?;
+        Ok(joined.and_then(|group| group.ok_or_else(|| "this rank is not in the group".into())))
+    }
+
+    /// Joins the devices of the ranks below `count`. The other ranks get `None`. The inner error is the reason why this is
+    /// impossible, the same on all ranks. Collective over all ranks. No rank waits inside the library, so a rank that fails
+    /// ends the attempt on all ranks.
+    pub fn join_first(
+        session: &Session,
+        backend: &B,
+        count: usize,
+    ) -> Result<Result<Option<Arc<Self>>, String>, Error> {
         let (comm, world) = (&session.comm, &session.world);
         let Some(devices) = backend.collectives() else {
             return Ok(Err("not available on this kind of device".into()));
@@ -85,10 +96,12 @@ impl<B: Backend> Group<B> {
             Err(why) => return Ok(Err(why)),
         };
         let (since, limit) = (Instant::now(), session.watch.patience().map_or(JOINING, |limit| limit.min(JOINING)));
-        let mut group = ready.join(&id, world.rank, world.size);
+        let mut group = (world.rank < count).then(|| ready.join(&id, world.rank, count)).transpose();
         loop {
-            let joined =
-                group.as_mut().map_or_else(|e| Err(e.to_string()), |group| group.is_ready().map_err(|e| e.to_string()));
+            let joined = match &mut group {
+                Ok(group) => group.as_mut().map_or(Ok(true), |group| group.is_ready().map_err(|e| e.to_string())),
+                Err(error) => Err(error.to_string()),
+            };
             let own = Joining { joined, late: since.elapsed() > limit, host: world.host.clone() };
             match judge(&comm.gather_all("start of NCCL", &own)?) {
                 Ok(true) => break,
@@ -96,7 +109,8 @@ impl<B: Backend> Group<B> {
                 Err(why) => return Ok(Err(why)),
             }
         }
-        Ok(Ok(Arc::new(Self { collective: Mutex::new(group?), watched: AtomicBool::new(true) })))
+        let new = |collective| Arc::new(Self { collective: Mutex::new(collective), watched: AtomicBool::new(true) });
+        Ok(Ok(group?.map(new)))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Box<dyn Collective<B>>> {
@@ -126,8 +140,13 @@ impl<B: Backend> Group<B> {
 
     /// Stops checking the group after the last sum, so that a rank that leaves the group is not reported as a failure. Collective.
     pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
-        self.watched.store(false, Ordering::Relaxed);
+        self.end_watch();
         comm.run("end of NCCL", World::barrier)
+    }
+
+    /// Ends this rank's watch over the group. No rank may leave the group before all ranks have called this.
+    pub fn end_watch(&self) {
+        self.watched.store(false, Ordering::Relaxed);
     }
 }
 

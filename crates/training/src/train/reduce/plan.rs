@@ -117,7 +117,7 @@ struct Exempt {
 }
 
 /// Creates the sum of one bucket, with a codec on `device` if the device has it, otherwise on the host.
-fn bucket_sum<B: Backend>(
+pub fn bucket_sum<B: Backend>(
     entry: &Entry,
     bucket: Bucket,
     settings: &Settings,

@@ -62,6 +62,22 @@ impl<B: Backend> Transport<B> {
         }
     }
 
+    /// Returns the same transport for the ranks below `count`. NCCL needs another group for fewer than all ranks, which the
+    /// other ranks do not join. Collective over all ranks.
+    pub fn over_first(&self, session: &Session, backend: &B, count: usize) -> Result<Self, Error> {
+        match self {
+            Transport::Host => Ok(Transport::Host),
+            Transport::Mpi => Ok(Transport::Mpi),
+            Transport::Nccl(group) if count == session.world.size => Ok(Transport::Nccl(group.clone())),
+            Transport::Nccl(_) => {
+                let failed = |why| Error::Transport { transport: format!("NCCL on {count} ranks"), why };
+                let group = session.agree(Group::join_first(session, backend, count)?.map_err(failed))?;
+                group.iter().for_each(|group| group.watch(&session.watch));
+                Ok(group.map_or(Transport::Host, Transport::Nccl))
+            }
+        }
+    }
+
     /// Returns a sum of `len` f32 values with this transport, for a trial.
     pub fn float_sum(&self, len: usize) -> Box<dyn BucketSum<B>> {
         match self {
@@ -119,7 +135,8 @@ pub struct TransportRequest<'a> {
     pub allreduce: bool,
     /// The reason why NCCL must not be tried, if there is one.
     pub no_nccl: Option<&'a str>,
-    pub out: &'a Path,
+    /// The folder for a file that exists during a test of MPI with device memory. `None` creates no file.
+    pub out: Option<&'a Path>,
     /// Number of elements in each bucket.
     pub buckets: &'a [usize],
     /// True if the device encodes the gradients.
@@ -209,8 +226,9 @@ fn try_mpi<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
 ) -> Result<Result<WorkingTransport<B>, String>, Error> {
-    let (session, claim, marker) = (trial.session, library::claim(), marker(request.out));
-    let (forced, crashed) = (request.path != TransportSetting::Auto, session.is_root() && marker.exists());
+    let (session, claim, marker) = (trial.session, library::claim(), request.out.map(marker));
+    let marker = marker.filter(|_| session.is_root());
+    let (forced, crashed) = (request.path != TransportSetting::Auto, marker.as_ref().is_some_and(|file| file.exists()));
     if !trial.all(claim.yes != Some(false) || forced)? {
         return Ok(Err(claim.by));
     }
@@ -218,15 +236,16 @@ fn try_mpi<B: Backend>(
         return Ok(Err(format!("{}; `trireme doctor --cuda-aware` tests it", claim.by)));
     }
     if !trial.all(!crashed)? && !forced {
-        let shown = marker.display();
+        let shown = request.out.map(self::marker).unwrap_or_default();
         return Ok(Err(format!(
-            "its test in an earlier start did not finish and may have ended the process ({shown} still exists; remove it to test again)"
+            "its test in an earlier start did not finish and may have ended the process ({} still exists; remove it to test again)",
+            shown.display()
         )));
     }
-    session.agree(if session.is_root() { mark(&marker) } else { Ok(()) })?;
+    session.agree(marker.as_deref().map_or(Ok(()), mark))?;
     let right = trial.known_answer(&Transport::Mpi)?;
-    if session.is_root() {
-        let _ = std::fs::remove_file(&marker);
+    if let Some(marker) = marker {
+        let _ = std::fs::remove_file(marker);
     }
     Ok(right
         .map(|()| WorkingTransport { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))

@@ -1,0 +1,136 @@
+//! The gradient sums of a benchmark: over the first ranks, with the transport that training would use.
+
+use std::slice::from_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use backend::{Backend, Buffer, Error as BackendError};
+use comm::codec::Key;
+use comm::{Comm, Error as CommError, World};
+use engine::Graph;
+
+use super::scale::LinearFit;
+use crate::error::Error;
+use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
+use crate::train::reduce::transport::{Transport, TransportPlan};
+
+/// The parameters of all sums: the first step's, without loss scaling, comparison with `float` and zero counting.
+/// `worker` is the rank.
+pub fn sum_step(worker: usize) -> SumStep {
+    SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker, scaled: false, compare: false, count: false }
+}
+
+/// Numbers of elements in the sums that the link is fitted to.
+const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
+
+/// The ranks that take part, as a communicator of their own.
+type Part = Arc<Mutex<World>>;
+
+/// A sum over only a part of the ranks.
+struct PartSum<B: Backend> {
+    sum: Box<dyn BucketSum<B>>,
+    part: Part,
+}
+
+fn lock(part: &Part) -> MutexGuard<'_, World> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<B: Backend> BucketSum<B> for PartSum<B> {
+    fn prepare(&mut self, gradients: &mut [B::Buf]) -> Result<(), BackendError> {
+        self.sum.prepare(gradients)
+    }
+
+    fn sum(&mut self, _: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, bucket_sum::Error> {
+        self.sum.sum(&lock(&self.part), gradients, step)
+    }
+}
+
+/// Sums the gradients of each step over the ranks of `part`, as training does.
+pub struct Exchange<B: Backend> {
+    comm: Comm,
+    part: Part,
+    plan: TransportPlan<B>,
+    /// One per bucket. `None` while the sum is in progress.
+    sums: Vec<Option<Box<dyn BucketSum<B>>>>,
+    pending: Vec<(usize, Pending<B>)>,
+}
+
+impl<B: Backend> Exchange<B> {
+    /// Creates the sums for buckets of these lengths. `part` must be freed with [`Exchange::free`].
+    pub fn new(comm: &Comm, part: World, plan: TransportPlan<B>, buckets: &[usize]) -> Self {
+        let (comm, part) = (comm.clone(), Arc::new(Mutex::new(part)));
+        let mut exchange = Self { comm, part, plan, sums: Vec::new(), pending: Vec::new() };
+        exchange.sums = buckets.iter().map(|&len| Some(exchange.float_sum(len))).collect();
+        exchange
+    }
+
+    fn float_sum(&self, len: usize) -> Box<dyn BucketSum<B>> {
+        Box::new(PartSum { sum: self.plan.transport.float_sum(len), part: self.part.clone() })
+    }
+
+    /// Starts the sum of a complete bucket.
+    pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
+        let twice = || Error::Failed(format!("gradient bucket {bucket} was handed over twice in one step"));
+        let sum = self.sums[bucket].take().ok_or_else(twice)?;
+        let overlap = self.plan.overlap && !matches!(self.plan.transport, Transport::Nccl(_));
+        self.pending.push((bucket, sum.start(&self.comm, gradients, sum_step(0), overlap)?));
+        Ok(())
+    }
+
+    /// Waits for the sums of the step, unless the device computes them, and gives the gradients back to the graph.
+    pub fn finish(&mut self, graph: &mut Graph<B>) -> Result<(), Error> {
+        for (bucket, pending) in std::mem::take(&mut self.pending) {
+            let summed = pending.finish(&self.comm)?;
+            self.sums[bucket] = Some(summed.sum);
+            graph.put(bucket, summed.gradients);
+        }
+        Ok(())
+    }
+
+    /// Fits latency and rate to sums of several sizes.
+    pub fn measure_link(&self, backend: &B) -> Result<LinearFit, Error> {
+        let mut points = Vec::new();
+        for elems in SIZES {
+            let (mut buffer, mut sum) = (backend.alloc(elems)?, self.float_sum(elems));
+            backend.zero(&mut buffer)?;
+            let mut best = f64::INFINITY;
+            for _ in 0..21 {
+                backend.queue().map_or(Ok(()), |queue| queue.mark(&mut buffer))?;
+                buffer.read(0, &mut [0.0])?;
+                self.comm.run("barrier of a timing", |_| lock(&self.part).barrier())?;
+                let start = Instant::now();
+                time_sum(&self.comm, sum.as_mut(), &mut buffer, &sum_step(0))?;
+                // the minimum, because disturbances are not a property of the link
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            points.push((4.0 * elems as f64, best));
+        }
+        Ok(LinearFit::new(&points))
+    }
+
+    /// Frees the communicator. Collective over its ranks.
+    pub fn free(self) -> Result<(), Error> {
+        let Self { comm, part, sums, .. } = self;
+        drop(sums);
+        free(&comm, Arc::into_inner(part))
+    }
+}
+
+fn free(comm: &Comm, part: Option<Mutex<World>>) -> Result<(), Error> {
+    let part = part.map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Ok(comm.run("end of the chosen ranks", |_| part.map_or(Ok::<(), CommError>(()), World::free))?)
+}
+
+/// Runs one sum and waits until its result is in the buffer. Returns its costs.
+pub fn time_sum<B: Backend>(
+    comm: &Comm,
+    sum: &mut dyn BucketSum<B>,
+    buffer: &mut B::Buf,
+    step: &SumStep,
+) -> Result<bucket_sum::Costs, Error> {
+    sum.prepare(from_mut(buffer))?;
+    let timed = comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(buffer), step)))??;
+    buffer.read(0, &mut [0.0])?;
+    Ok(timed.costs)
+}
