@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use loaders::{Bands, Draws, Dtype, ImageSpec, Manifest};
+use loaders::{Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest};
 
 use super::images::{Images, Record, split};
 
@@ -67,7 +67,7 @@ pub fn images(
         reading: None,
     };
     let manifest = Manifest {
-        version: Manifest::version_for(false, &described),
+        version: Manifest::version_for(LabelKind::OneClass, &described),
         classes: vec!["left".into(), "right".into()],
         bands: described,
         mean: means.iter().map(|mean| mean / unit).collect(),

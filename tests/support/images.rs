@@ -103,6 +103,7 @@ impl Images {
             version: 1,
             classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
             multi_label: false,
+            targets: Vec::new(),
             label_offset: 0,
             bands: Default::default(),
             mean: vec![0.5; spec.channels as usize],
@@ -123,6 +124,7 @@ impl Images {
         let manifest = Manifest {
             version: 2,
             multi_label: true,
+            targets: Vec::new(),
             classes: (0..SEVERAL).map(|class| format!("wave {class}")).collect(),
             label_offset: 0,
             bands: Default::default(),

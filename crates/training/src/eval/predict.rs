@@ -112,6 +112,7 @@ impl<B: Backend> Predictor<B> {
             dtype: *dtype,
             label: 0,
             labels: Default::default(),
+            targets: Default::default(),
             text: "",
             filename: "",
             boxes: Default::default(),

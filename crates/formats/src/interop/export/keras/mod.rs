@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 
 use layers::Layers;
+use loaders::LabelKind;
 use loaders::safe_create::NewFile;
 use net::{FeatureOrder, NetSpec, Op};
 use serde_json::json;
@@ -28,13 +29,13 @@ use crate::interop::ops::mapping;
 const MIXED: &str =
     "it reads a flattened image, and Keras flattens images in another order. Use --to onnx or safetensors";
 
-/// Returns the Keras description of a network for `model.h5`. With `multi_label`, each class has its own probability.
-/// If Keras cannot express the network, `config` is `None`.
+/// Returns the Keras description of a network for `model.h5`. The labels
+/// determine what the network returns: probabilities, a probability of each class, or numbers. If Keras cannot express the network, `config` is `None`.
 ///
 /// # Errors
 /// Returns [`Error::Network`] if the layers do not fit together.
-pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
-    let built = match build(&plan(net.clone())?, multi_label) {
+pub fn describe(net: &NetSpec, labels: LabelKind) -> Result<Described, Error> {
+    let built = match build(&plan(net.clone())?, labels) {
         Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
         Err(Error::Op { .. }) => None,
         Err(error) => return Err(error),
@@ -49,7 +50,7 @@ pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
 
 /// Writes a network to `path`. The ending of the name, `.keras` or `.h5`, selects the format.
 pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
-    let layers = build(&trained.network, trained.model.multi_label)?;
+    let layers = build(&trained.network, trained.model.label_kind())?;
     let convert = |name: String| {
         let layer = trained.layers.get(&name);
         let refuse = |why: String| Error::Network {
@@ -70,7 +71,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
     }
 }
 
-fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
+fn build(network: &Network, labels: LabelKind) -> Result<Layers, Error> {
     let mut layers = Layers::new(network.net.input);
     let orders = network.net.feature_orders(&network.shapes);
     let mut tensors = vec![layers.input()];
@@ -92,7 +93,11 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     }
     let last = &network.net.nodes[network.net.nodes.len() - 1];
     let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
-    let activation = if multi_label { "sigmoid" } else { "softmax" };
+    let activation = match labels {
+        LabelKind::OneClass => "softmax",
+        LabelKind::Classes => "sigmoid",
+        LabelKind::Numbers => "linear",
+    };
     let mut end = tensors[network.net.nodes.len()];
     if !network.ends_flat() {
         end = layers.add("scores", "Flatten", json!({}), &[end]);
