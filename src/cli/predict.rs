@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use base::text::printable;
 use data_tools::ContactSheet;
-use loaders::overwrite;
+use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
 use training::eval::pictures::pictures;
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
@@ -87,17 +87,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
     let mut predictor = launch::predictor(args.device.0, &request, args.cost.limits(), test_time)?;
-    if args.threshold.is_some() && !predictor.multi_label() {
-        let model = args.model.display();
-        return Err(Failure::usage(format!(
-            "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
-        )));
+    let model = args.model.display();
+    match predictor.label_kind() {
+        LabelKind::OneClass if args.threshold.is_some() => {
+            return Err(Failure::usage(format!(
+                "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
+            )));
+        }
+        LabelKind::Numbers if args.threshold.is_some() || args.top.is_some() => {
+            return Err(Failure::usage(format!(
+                "--top and --threshold apply only to models of classes; {model} predicts numbers. Leave them out"
+            )));
+        }
+        _ => {}
     }
     let wanted = ClassSelection { top: args.top, threshold: args.threshold };
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
-    let mut output = Output::new(args, images.len())?;
+    let mut output = Output::new(args, images.len(), predictor.as_ref())?;
     let mut failures = Vec::new();
     for path in &images {
         match predictor.predict(path, wanted) {
@@ -126,23 +134,35 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(args: &'a Args, images: usize) -> Result<Self, Failure> {
+    fn new(args: &'a Args, images: usize, predictor: &dyn Predict) -> Result<Self, Failure> {
         let sheet = match &args.sheet {
             Some(out) => Some(ContactSheet::new(out, images, args.cost.limits()).map_err(Failure::usage)?),
             None => None,
         };
         if args.csv {
-            print("image,rank,label,class,probability")?;
+            let targets: String = predictor.names().iter().map(|name| format!(",{}", field(name))).collect();
+            match predictor.label_kind() {
+                LabelKind::Numbers => print(format!("image{targets}"))?,
+                LabelKind::OneClass | LabelKind::Classes => print("image,rank,label,class,probability")?,
+            }
         }
         Ok(Self { args, sheet, table: None })
     }
 
     fn add(&mut self, predictor: &dyn Predict, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
-        show(self.args, path, prediction)?;
+        let is_numbers = predictor.label_kind() == LabelKind::Numbers;
+        match is_numbers {
+            true => show_numbers(self.args, path, prediction)?,
+            false => show(self.args, path, prediction)?,
+        }
         if let Some(sheet) = &mut self.sheet {
-            let named = if predictor.multi_label() { prediction.classes.len() } else { 1 };
+            let named = if predictor.label_kind() == LabelKind::OneClass { 1 } else { prediction.classes.len() };
             let classes = prediction.classes.iter().take(named);
-            let words: Vec<String> = classes.map(|(_, name, p)| format!("{:.0}% {name}", 100.0 * p)).collect();
+            let words = classes.map(|(_, name, p)| match is_numbers {
+                true => format!("{name} {}", short(*p)),
+                false => format!("{:.0}% {name}", 100.0 * p),
+            });
+            let words: Vec<String> = words.collect();
             let words = if words.is_empty() { "no class".to_string() } else { words.join("; ") };
             sheet.add(path, &words).map_err(Failure::failed)?;
         }
@@ -163,6 +183,28 @@ impl<'a> Output<'a> {
         }
         Ok(self.table.map_or(Ok(()), NpyWriter::finish)?)
     }
+}
+
+/// Formats a predicted number. Predictions are exact to about seven digits.
+fn short(number: f64) -> String {
+    (number as f32).to_string()
+}
+
+/// Prints the predicted numbers of an image.
+fn show_numbers(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+    let (size, image) = (prediction.resized_from.map(size_in_words), path.to_string_lossy());
+    if args.json {
+        let numbers = prediction.classes.iter().map(|(_, name, number)| (name.clone(), (*number).into()));
+        let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
+        return print(serde_json::json!({"image": image, "targets": numbers, "resized_from": size}));
+    }
+    if args.csv {
+        let numbers: String = prediction.classes.iter().map(|(_, _, number)| format!(",{}", short(*number))).collect();
+        return print(format!("{}{numbers}", field(&image)));
+    }
+    print(title(&image, &size.map_or(String::new(), |size| format!(" (resized from {size})"))))?;
+    let mut lines = prediction.classes.iter();
+    lines.try_for_each(|(_, name, number)| print(format!("  {}  {}", printable(name), short(*number))))
 }
 
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {

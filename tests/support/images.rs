@@ -182,6 +182,7 @@ impl Record {
             filename: "",
             boxes: Default::default(),
             entry_points: &[],
+            targets: Default::default(),
             labels: self.labels.as_ref().map(LabelList::labels).unwrap_or_default(),
         }
     }

@@ -370,7 +370,8 @@ impl Recipe {
 
     /// Returns the score that selects the best checkpoint.
     pub fn best_by(&self) -> ScoreName {
-        self.checkpoint.best_by.as_ref().map_or(ScoreName::TOP1, Parsed::value)
+        let default = if self.loss.kind().is_regression() { ScoreName::LOSS } else { ScoreName::TOP1 };
+        self.checkpoint.best_by.as_ref().map_or(default, Parsed::value)
     }
 }
 
@@ -385,7 +386,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
         return refuse("eval.ema", "has no meaning without ema.decay or ema.swa_start, which keep averages".into());
     }
     check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
-    let share = stop.score().value().measure != Measure::Loss;
+    let share = stop.score().value().measure.is_share();
     match stop.target {
         Some(target) if share && !(0.0..=1.0).contains(&target) => {
             return refuse("stop.target", format!("must be between 0 and 1, such as 0.759 for 75.9 %, got {target}"));

@@ -53,14 +53,14 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     check_distinct_names(dirs, &sets)?;
     check_same_bands(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
-    let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
+    let mut labels: BTreeMap<String, i64> = BTreeMap::new();
     let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
     if same {
         classes.clone_from(&sets[0].manifest.classes);
     }
     for name in sets.iter().flat_map(|set| &set.manifest.classes).filter(|_| !same) {
-        if !numbers.contains_key(name) {
-            numbers.insert(name.clone(), classes.len() as i64);
+        if !labels.contains_key(name) {
+            labels.insert(name.clone(), classes.len() as i64);
             classes.push(name.clone());
         }
     }
@@ -68,7 +68,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     let offset = sets[0].manifest.label_offset;
     let label_offset = if sets.iter().all(|set| set.manifest.label_offset == offset) { offset } else { 0 };
     for set in &mut sets {
-        let number = |(at, name): (i64, &String)| if same { at } else { numbers[name] } + label_offset;
+        let number = |(at, name): (i64, &String)| if same { at } else { labels[name] } + label_offset;
         set.labels = (0..).zip(&set.manifest.classes).map(number).collect();
     }
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();

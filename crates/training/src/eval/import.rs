@@ -11,7 +11,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite};
+use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 

@@ -13,7 +13,7 @@ use formats::checkpoint::ModelFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
 use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, Limits, Pipeline, picture, regular};
+use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regular};
 use net::Shape;
 use report::predictions::sigmoid;
 
@@ -23,9 +23,10 @@ use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::evaluate::{TestTime, Views};
 
-/// The likeliest classes of a picture.
+/// The likeliest classes of a picture, or its numbers.
 pub struct Prediction {
-    /// Index, name and probability of each class, likeliest first.
+    /// Index, name and probability of each class, likeliest first. If the model predicts numbers, each target with its
+    /// number in their order.
     pub classes: Vec<(usize, String, f64)>,
     /// Height and width in the file, if the picture was resized to the fixed size of the data set's images.
     pub resized_from: Option<(u32, u32)>,
@@ -49,8 +50,11 @@ pub trait Predict {
     /// types or bands, it reads TIFF, 16-bit PNG, `.npy` and HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
-    /// Returns true for a multi-label model.
-    fn multi_label(&self) -> bool;
+    /// Returns what the model predicts.
+    fn label_kind(&self) -> LabelKind;
+
+    /// Returns the names of the classes or targets.
+    fn names(&self) -> &[String];
 
     /// Returns the last layer's input for the previous picture. If it is not a vector, returns the mean of each
     /// channel.
@@ -161,10 +165,17 @@ impl<B: Backend> Predict for Predictor<B> {
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
-        let probabilities = if self.model.multi_label { sigmoids(&scores) } else { softmax(&scores) };
-        if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
+        let probabilities = match self.model.label_kind() {
+            LabelKind::OneClass => softmax(&scores),
+            LabelKind::Classes => sigmoids(&scores),
+            LabelKind::Numbers => {
+                let each = scores.iter().zip(&self.model.targets);
+                each.map(|(score, target)| target.restore(f64::from(*score))).collect()
+            }
+        };
+        if let Some(class) = probabilities.iter().position(|p| !p.is_finite()) {
             return Err(Error::Failed(format!(
-                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
+                "{}: the model's scores are not finite ({}: {}), so it cannot predict anything. Either training has diverged, or the \
                  transforms differ from those in training",
                 base::text::printable(&path.to_string_lossy()),
                 base::text::printable(&self.model.classes[class]),
@@ -173,21 +184,29 @@ impl<B: Backend> Predict for Predictor<B> {
         }
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        let most = match self.model.multi_label {
-            true => {
+        let most = match self.model.label_kind() {
+            LabelKind::Numbers => {
+                order.sort_unstable();
+                order.len()
+            }
+            LabelKind::Classes => {
                 let threshold = wanted.threshold.unwrap_or(0.5);
                 order.retain(|i| probabilities[*i] > threshold);
                 wanted.top.unwrap_or(order.len())
             }
-            false => wanted.top.unwrap_or(TOP),
+            LabelKind::OneClass => wanted.top.unwrap_or(TOP),
         };
         let class = |i: usize| (i, self.model.classes[i].clone(), probabilities[i]);
         let classes = order.into_iter().take(most).map(class).collect();
         Ok(Prediction { classes, resized_from })
     }
 
-    fn multi_label(&self) -> bool {
-        self.model.multi_label
+    fn label_kind(&self) -> LabelKind {
+        self.model.label_kind()
+    }
+
+    fn names(&self) -> &[String] {
+        &self.model.classes
     }
 
     fn features(&self) -> Result<Vec<f32>, Error> {

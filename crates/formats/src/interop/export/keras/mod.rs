@@ -192,7 +192,7 @@ mod tests {
         let inputs = if join.arity() == Some(1) { &branches[..1] } else { &branches[..] };
         let joined = net.join("join", join, inputs);
         net.add("fc", Linear::new(2), joined);
-        describe(&net, false).unwrap().config.is_some()
+        describe(&net, LabelKind::OneClass).unwrap().config.is_some()
     }
 
     /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
@@ -204,7 +204,7 @@ mod tests {
         let fc = net.add("fc", Linear::new(3), mean);
         let sum = net.join("sum", Add, &[mean, fc]);
         net.add("head", Conv::new(2, 1), sum);
-        let config = build(&plan(net).unwrap(), false).unwrap().config("x");
+        let config = build(&plan(net).unwrap(), LabelKind::OneClass).unwrap().config("x");
         let layers = config["config"]["layers"].as_array().unwrap();
         let classes: Vec<&str> = layers.iter().map(|layer| layer["class_name"].as_str().unwrap()).collect();
         let want = "InputLayer GlobalAveragePooling2D Flatten Dense Flatten Add Reshape Conv2D Flatten Activation";
@@ -219,7 +219,7 @@ mod tests {
             let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
             let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
             net.add("fc", Linear::new(2), leaky);
-            describe(&net, false).unwrap().config.is_some()
+            describe(&net, LabelKind::OneClass).unwrap().config.is_some()
         };
         assert!(has_form(0.2) && has_form(0.0) && has_form(1.5) && !has_form(-0.2));
     }
@@ -234,11 +234,11 @@ mod tests {
         let flat = grey.add("flat", Flatten, grey.image());
         let norm = grey.add("norm", Norm::new(), flat);
         grey.add("fc", Linear::new(2), norm);
-        assert!(describe(&grey, false).unwrap().config.is_some());
+        assert!(describe(&grey, LabelKind::OneClass).unwrap().config.is_some());
         // the scores are a flattened image
         let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
         net.add("flat", Flatten, net.image());
-        let error = build(&plan(net).unwrap(), false).err().expect("an export of mixed features");
+        let error = build(&plan(net).unwrap(), LabelKind::OneClass).err().expect("an export of mixed features");
         let Error::Op { layer, kind: "flatten", format: "Keras", why } = &error else { panic!("{error}") };
         assert!(layer == "flat" && why.contains("--to onnx"), "{error}");
     }
