@@ -143,7 +143,7 @@ pub trait Source: Sync {
         &[]
     }
 
-    /// Returns what the labels are. [`Sample`] has a field for each kind.
+    /// Returns the kind of labels. [`Sample`] has a field for each kind.
     fn label_kind(&self) -> LabelKind {
         if self.targets().is_empty() { LabelKind::OneClass } else { LabelKind::Numbers }
     }

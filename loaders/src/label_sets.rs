@@ -1,6 +1,6 @@
-//! What the labels of a data set are, and the classes of samples that can have any number of classes.
+//! The kinds of labels, and the classes of samples that can have any number of classes.
 
-/// What the labels of a data set's images are.
+/// The kind of labels that images have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// Each image has one class.

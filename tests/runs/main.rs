@@ -27,6 +27,7 @@ mod networks;
 mod optimizers;
 mod predict;
 mod recipes;
+mod regression;
 mod regions;
 mod remote;
 mod resume;

@@ -36,7 +36,7 @@ pub fn images(
     let record = |seed: u64, id: u64| {
         let (label, values) = values(seed, id);
         let pixels = values.iter().flat_map(|&value| stored(dtype, value)).collect();
-        Record { pixels, spec, dtype, label: label.into(), labels: None }
+        Record { pixels, spec, dtype, label: label.into(), labels: None, numbers: None }
     };
     let splits = [
         ("train".to_string(), split(dir, "train", train, 4, |id| record(1, id))),

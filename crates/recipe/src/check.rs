@@ -3,7 +3,7 @@
 use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
-use engine::optim::score::{Measure, ScoreName};
+use engine::optim::score::ScoreName;
 use loaders::Shuffle;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
@@ -498,7 +498,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_have_scores_of_their_own() {
+        let recipe = read("[loss]\nkind = \"huber\"\ndelta = 0.5\n[stop]\ntarget = 12.5\nscore = \"rmse\"").unwrap();
+        assert_eq!((recipe.best_by(), recipe.stop.target), (ScoreName::LOSS, Some(12.5)));
+        refused("[loss]\nkind = \"mse\"\ndelta = 1.0", "loss.delta", &["\"huber\"", "\"mse\""]);
+        refused("[loss]\nkind = \"l1\"\nclass_weights = \"auto\"", "loss.class_weights", &["\"bce\"", "\"l1\""]);
+        refused("[loss]\nkind = \"mse\"\nthreshold = 0.1", "loss.threshold", &["\"bce\""]);
+    }
+
+    #[test]
     fn a_loss_may_be_any_target() {
+        use engine::optim::score::Measure;
+
         let recipe = read("[stop]\ntarget = 1.5\nscore = \"loss\"\n[checkpoint]\nbest_by = \"macro_f1\"").unwrap();
         assert_eq!(recipe.stop.target, Some(1.5));
         assert_eq!(recipe.best_by().measure, Measure::MacroF1);

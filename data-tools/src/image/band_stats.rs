@@ -88,7 +88,7 @@ impl Floats {
         [self.min, self.max]
     }
 
-    /// Merges the moments of several sequences with those of more values for each.
+    /// Adds more values to several sequences: `more` has the moments of the values for each.
     pub(crate) fn merge_all(all: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
         let known = all.len();
         for (at, other) in more.into_iter().enumerate() {

@@ -119,7 +119,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
 
-/// Returns what the labels of a table are. `several`: images may have any number of labels.
+/// Returns the kind of labels in a table. `several`: images may have any number of labels.
 fn label_kind(options: &ConvertOptions, several: bool) -> LabelKind {
     match (options.targets.is_empty(), several) {
         (false, _) => LabelKind::Numbers,

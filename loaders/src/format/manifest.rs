@@ -161,7 +161,7 @@ impl Manifest {
         }
     }
 
-    /// Returns what the labels of the images are.
+    /// Returns the kind of the images' labels.
     pub fn label_kind(&self) -> LabelKind {
         match (self.targets.is_empty(), self.multi_label) {
             (false, _) => LabelKind::Numbers,

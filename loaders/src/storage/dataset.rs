@@ -137,7 +137,7 @@ impl Split {
         &self.outputs
     }
 
-    /// Returns what the labels of the images are.
+    /// Returns the kind of the images' labels.
     pub fn label_kind(&self) -> LabelKind {
         self.label_kind
     }

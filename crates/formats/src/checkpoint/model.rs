@@ -95,7 +95,7 @@ impl ModelFile {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }
 
-    /// Returns what the labels of the images are.
+    /// Returns the kind of the images' labels.
     pub fn label_kind(&self) -> LabelKind {
         match (self.targets.is_empty(), self.multi_label) {
             (false, _) => LabelKind::Numbers,

@@ -85,12 +85,12 @@ pub struct Sums {
     /// Further scores of a multi-label split.
     #[serde(default)]
     pub several: Option<LabelScores>,
-    /// Scores of a split whose labels are numbers.
+    /// Scores if labels are numbers.
     #[serde(default)]
     pub numbers: Option<NumberScores>,
 }
 
-/// Scores of a split whose labels are numbers, as means over the targets, in their units.
+/// Scores for labels that are numbers, in the units of the targets. Means over the targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct NumberScores {
     /// Root of the mean squared error.

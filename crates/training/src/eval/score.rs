@@ -171,7 +171,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     }
 }
 
-/// Returns an error if the labels of the model and of the data set are of different kinds.
+/// Returns an error if model and data set have different kinds of labels.
 fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
     let (file, data) = (request.file.display(), request.data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());

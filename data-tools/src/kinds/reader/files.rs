@@ -352,7 +352,7 @@ impl Listing {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
 
-    /// Returns what the labels of the files are.
+    /// Returns the kind of the files' labels.
     pub(crate) fn kind(&self) -> LabelKind {
         match (&self.sets, self.width) {
             (Some(_), _) => LabelKind::Classes,

@@ -104,7 +104,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Returns the classes of a source whose labels are numbers: none.
+    /// Returns an empty list, for labels that are numbers.
     pub(crate) fn none() -> Self {
         let (names, by_name) = (Vec::new(), BTreeMap::new());
         Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }

@@ -306,7 +306,7 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Resu
     Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
 }
 
-/// The fault of a line with too many fields.
+/// The message about a line with too many fields.
 const LONGER: &str =
     "the line has more fields than the header or the first line; quote fields that contain the separator";
 

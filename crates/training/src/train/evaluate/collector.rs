@@ -309,7 +309,7 @@ impl NumberCollector {
         self.sums.iter().flat_map(|sums| sums.to_flat())
     }
 
-    /// Returns the number of sums of a batch.
+    /// Returns how many sums each batch has.
     pub fn width(&self) -> usize {
         self.scale.targets.len() * ErrorSums::WIDTH
     }

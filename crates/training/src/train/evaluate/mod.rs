@@ -37,7 +37,7 @@ pub struct Score {
     pub count: u64,
     /// Further scores of a multi-label model.
     pub several: Option<LabelScores>,
-    /// Scores of a model whose labels are numbers.
+    /// Scores if labels are numbers.
     pub numbers: Option<NumberScores>,
 }
 
