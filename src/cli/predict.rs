@@ -3,18 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use base::screen;
-use base::text::printable;
-use data_tools::ContactSheet;
+use base::text::{plural, printable};
+use data_tools::{ContactSheet, raw};
 use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
+use training::eval::image_reader::ReadingRequest;
 use training::eval::pictures::pictures;
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
+use training::eval::predict_many::{ManyRequest, ManySummary};
 use training::eval::request::ModelRequest;
 use training::launch;
 use training::train::evaluate::TestTime;
 
 use super::output::{Failure, print};
-use super::value::{Cost, DeviceName, positive, probability};
+use super::value::{Cost, DeviceName, Stall, positive, probability, thread_count};
+use super::set_wait_policy;
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,16 +30,22 @@ Example:
   trireme predict runs/r20 'photos/*.jpg' --sheet photos.png
   find photos -name '*.jpg' | trireme predict runs/r20 - --json
   trireme predict runs/r20 photos --embed photos.npy
+  mpirun -n 4 trireme predict runs/r20 photos --out photos.parquet \
+      --features photos.npy
+  trireme predict runs/r20 data/cifar10 --split test --out test.csv --logits
   trireme predict runs/voc photos --threshold 0.3
 
-If an image cannot be read, the others are still classified, and the exit code is 1."
+If an image cannot be read, the others are still classified, and the exit code is 1.
+
+With --out, the ranks share the images. The table has a row for each image in their order, the same on any number of \
+ranks. An image that cannot be read has a row with its error. To continue a stopped prediction, run the same command again."
 )]
 pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// PNG or JPEG files, folders with such files, or patterns such as 'photos/*.jpg'. - reads names from standard
-    /// input, one per line
+    /// input, one per line. With --out also the folder of a data set
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// Maximum number of classes to print per image, most probable first [default: 5, or all above --threshold]
@@ -63,6 +72,9 @@ pub struct Args {
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
+    /// Axis order of .npy and HDF5 files [default: as in the data set]
+    #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
+    pub layout: Option<raw::Layout>,
     /// Device to compute on
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceName,
@@ -77,32 +89,47 @@ pub struct Args {
     /// Draw the images with their most probable class on a contact sheet, a PNG or JPEG file
     #[arg(long, value_name = "FILE.png")]
     pub sheet: Option<PathBuf>,
-    /// Write the input of the last layer for each image, one row per image in the order of the output
-    #[arg(long, value_name = "FILE.npy")]
+    /// Write the input of the last layer for each image, one row per image in the order of the output. With --out, an
+    /// image that cannot be read has a row of NaN
+    #[arg(long, value_name = "FILE.npy", visible_alias = "features")]
     pub embed: Option<PathBuf>,
+    /// Write the predictions to this table: .csv, .jsonl or .parquet
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "sheet"])]
+    pub out: Option<PathBuf>,
+    /// Add the network's outputs before softmax to the table
+    #[arg(long, requires = "out")]
+    pub logits: bool,
+    /// Split of a data set to predict [default: test, otherwise validation]
+    #[arg(long, value_name = "NAME", requires = "out")]
+    pub split: Option<String>,
+    /// Images per batch on each rank
+    #[arg(long, value_name = "N", default_value = "32", value_parser = positive)]
+    pub batch: usize,
+    /// Allow ranks to share a GPU
+    #[arg(long, requires = "out")]
+    pub share_gpu: bool,
+    /// Compute threads per rank [default: from the rank's cores; 1 with a GPU]
+    #[arg(long, value_name = "N", value_parser = thread_count, requires = "out")]
+    pub threads: Option<usize>,
+    /// Threads per rank that read images [default: from the cores without compute threads]
+    #[arg(long, value_name = "N", value_parser = thread_count, requires = "out")]
+    pub loader_threads: Option<usize>,
+    #[command(flatten)]
+    pub stall: Stall,
 }
 
 /// Classifies the images. Unreadable images are reported at the end with exit code 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
-    let mut predictor = launch::predictor(args.device.0, &request, args.cost.limits(), test_time)?;
-    let model = args.model.display();
-    match predictor.label_kind() {
-        LabelKind::OneClass if args.threshold.is_some() => {
-            return Err(Failure::usage(format!(
-                "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
-            )));
-        }
-        LabelKind::Numbers if args.threshold.is_some() || args.top.is_some() => {
-            return Err(Failure::usage(format!(
-                "--top and --threshold apply only to models of classes; {model} predicts numbers. Leave them out"
-            )));
-        }
-        _ => {}
+    let reading = ReadingRequest { limits: args.cost.limits(), test_time, layout: args.layout };
+    if let Some(out) = &args.out {
+        return many(args, request, reading, out);
     }
+    let mut predictor = launch::predictor(args.device.0, &request, &reading)?;
     let wanted = ClassSelection { top: args.top, threshold: args.threshold };
-    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    wanted.check(predictor.label_kind(), &args.model)?;
+    let images = pictures(&args.images, predictor.is_raw(), &mut std::io::stdin().lock())?;
     check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len(), predictor.as_ref())?;
@@ -115,6 +142,42 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     output.finish()?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+/// Number of images that a message names.
+const NAMED: usize = 20;
+
+/// Predicts the images on all ranks and writes the table.
+fn many(args: &Args, model: ModelRequest, reading: ReadingRequest, out: &Path) -> Result<(), Failure> {
+    set_wait_policy()?;
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let request = ManyRequest {
+        model,
+        images: args.images.clone(),
+        split: args.split.clone(),
+        reading,
+        wanted: ClassSelection { top: args.top, threshold: args.threshold },
+        logits: args.logits,
+        out: out.to_path_buf(),
+        features: args.embed.clone(),
+        batch: args.batch,
+        device: args.device.0,
+        share_gpu: args.share_gpu,
+        threads: args.threads,
+        loader_threads: args.loader_threads,
+        stall: args.stall.limits(),
+    };
+    let Some(done) = launch::predict_many(&request, &mut std::io::stdin().lock())? else { return Ok(()) };
+    let ManySummary { images, kept, failures } = done;
+    let kept = if kept > 0 { format!(", {kept} of them kept from an earlier attempt") } else { String::new() };
+    screen::say(&format!("{}: {}{kept}", out.display(), plural(images, "image")));
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let more = failures.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("and {more} more; the column error of the table has all of them"));
+    let named: Vec<String> = failures.into_iter().take(NAMED).chain(more).collect();
+    Err(Failure::failed(named.join("\n")))
 }
 
 /// Rejects output files that cannot be written, or that would overwrite another file.
