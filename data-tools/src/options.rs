@@ -187,7 +187,8 @@ impl ConvertOptions {
 
     /// Returns an error if an option is set that does not apply to raw pixels. Only classes and splits can be set.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
-        let is_accepted = |name: &str| ["classes", "targets", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
+        let is_accepted =
+            |name: &str| ["classes", "targets", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
         match self.given().into_iter().find(|(name, given)| *given && !is_accepted(name)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(

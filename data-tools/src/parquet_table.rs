@@ -62,7 +62,7 @@ impl ParquetTable {
     ///
     /// Describes a file that cannot be written.
     pub fn add(&mut self, columns: &[Values]) -> std::result::Result<(), String> {
-        let add = || {
+        let mut add = || -> Result<()> {
             let mut group = self.0.next_row_group()?;
             for values in columns {
                 match values {
@@ -77,8 +77,7 @@ impl ParquetTable {
             }
             group.close().map(drop)
         };
-        let mut add = add;
-        add().map_err(|e: parquet::errors::ParquetError| e.to_string())
+        add().map_err(|e| e.to_string())
     }
 
     /// Writes the end of the file.

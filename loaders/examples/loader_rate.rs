@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
 use loaders::{
-    LabelKind,
-    Bands, Draws, Dtype, ImageSpec, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest, bench, shard,
+    Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest,
+    bench, shard,
 };
 
 const BATCH: usize = 128;
@@ -135,7 +135,7 @@ fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Er
         version: Manifest::version_for(LabelKind::OneClass, &bands),
         classes: (0..10).map(|class| format!("class {class}")).collect(),
         multi_label: false,
-            targets: Vec::new(),
+        targets: Vec::new(),
         label_offset: 0,
         bands,
         mean: vec![0.5; channels],

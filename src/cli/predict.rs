@@ -16,8 +16,8 @@ use training::launch;
 use training::train::evaluate::TestTime;
 
 use super::output::{Failure, print};
-use super::value::{Cost, DeviceName, Stall, positive, probability, thread_count};
 use super::set_wait_policy;
+use super::value::{Cost, DeviceName, Stall, positive, probability, thread_count};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]

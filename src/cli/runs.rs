@@ -248,7 +248,10 @@ fn diff_object(
         rows.iter().map(row).collect::<serde_json::Map<_, _>>()
     };
     let score = |run: &Run| {
-        run.log.evals.last().map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map, "r2": e.r2}))
+        run.log
+            .evals
+            .last()
+            .map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map, "r2": e.r2}))
     };
     serde_json::json!({
         "a": first.folder.to_string_lossy(), "b": second.folder.to_string_lossy(), "recipe": rows(keys), "circumstances": rows(facts),

@@ -170,9 +170,8 @@ fn many() -> Vec<Case> {
         cases.extend(made);
     }
     // classes with targets above one half count as hits; some rows have such classes, some have none
-    let sigmoid = |case: &&Case| {
-        matches!(case.objective.form, LossForm::Sigmoid { .. }) && case.objective.teacher.is_none()
-    };
+    let sigmoid =
+        |case: &&Case| matches!(case.objective.form, LossForm::Sigmoid { .. }) && case.objective.teacher.is_none();
     let any = cases.iter().filter(sigmoid).map(|case| {
         let (rows, mut table) = (case.labels.len(), case.table.clone());
         table[1..=case.classes].fill(0.5);

@@ -78,7 +78,9 @@ pub enum Distance {
     Squared,
     Absolute,
     /// Squared up to `delta`, and linear above.
-    Huber { delta: f32 },
+    Huber {
+        delta: f32,
+    },
 }
 
 impl Distance {

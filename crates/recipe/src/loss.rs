@@ -25,7 +25,7 @@ pub enum LossKind {
 }
 
 words! { LossKind { CrossEntropy = "cross_entropy", Bce = "bce", Focal = "focal", SigmoidFocal = "sigmoid_focal",
-    Mse = "mse", L1 = "l1", Huber = "huber" } }
+Mse = "mse", L1 = "l1", Huber = "huber" } }
 
 impl LossKind {
     /// Returns true if the loss compares numbers, not classes.
@@ -33,7 +33,6 @@ impl LossKind {
         matches!(self, Self::Mse | Self::L1 | Self::Huber)
     }
 }
-
 
 /// The value of `loss.over_classes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -290,7 +290,10 @@ pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<
     };
     let expected = manifest.targets.len();
     if found.len() != expected {
-        return Err(format!("{} numbers in image/targets; expected {expected} (`targets` in dataset.json)", found.len()));
+        return Err(format!(
+            "{} numbers in image/targets; expected {expected} (`targets` in dataset.json)",
+            found.len()
+        ));
     }
     match found.iter().zip(&manifest.targets).find(|(value, _)| !value.is_finite()) {
         Some((value, target)) => Err(format!("the target `{}` is {value}", printable(&target.name))),

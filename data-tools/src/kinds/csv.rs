@@ -132,7 +132,9 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     let ending = list.extension().map(|ending| ending.to_ascii_lowercase());
     if ending.is_some_and(|ending| ending == "json") {
         if !options.targets.is_empty() {
-            return Err(Error::Usage("--targets applies only to tables (CSV, TSV, JSON Lines), not to a JSON file".into()));
+            return Err(Error::Usage(
+                "--targets applies only to tables (CSV, TSV, JSON Lines), not to a JSON file".into(),
+            ));
         }
         return match options.label_separator {
             None => labelled::read(list, options.limits),

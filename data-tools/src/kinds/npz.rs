@@ -294,7 +294,10 @@ impl Part {
                 }
                 Some((value, name)) => unusable.add(
                     src,
-                    &format!("`{}`: sample {number}: target `{name}`: expected a finite number, got {value}", self.images.name),
+                    &format!(
+                        "`{}`: sample {number}: target `{name}`: expected a finite number, got {value}",
+                        self.images.name
+                    ),
                 )?,
             }
         }

@@ -40,8 +40,8 @@ struct Task {
 }
 
 /// Writes the data set in `dir` to `out` as WebDataset archives `SPLIT-000000.tar` and so on, and `classes.txt` with
-/// one class per line. If labels are numbers, `targets.txt` has their names. The path `out` must not exist or must be an empty folder. Uses `jobs` threads (0 means one per
-/// core). The output does not depend on their number.
+/// one class per line. If labels are numbers, `targets.txt` has their names. The path `out` must not exist or must be an
+/// empty folder. Uses `jobs` threads (0 means one per core). The output does not depend on their number.
 ///
 /// # Errors
 ///

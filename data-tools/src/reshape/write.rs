@@ -341,7 +341,8 @@ fn manifest(
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
-    let mut made = Manifest { multi_label, classes, label_offset, bands, mean, std, splits: named, ..Manifest::default() };
+    let mut made =
+        Manifest { multi_label, classes, label_offset, bands, mean, std, splits: named, ..Manifest::default() };
     made.targets = numbers;
     made.version = Manifest::version_for(made.label_kind(), &made.bands);
     Ok((made, note))

@@ -92,7 +92,10 @@ fn a_table_with_columns_of_numbers() {
     convert("csv", &src, &temp.path("drawn"), &drawn).unwrap();
     assert_eq!(records(&temp.path("drawn"), "validation").len(), 10);
     // JSON Lines
-    let lines = ["{\"file_name\": \"0.png\", \"weight\": 2.5, \"label\": \"cat\"}", "{\"file_name\": \"1.png\", \"weight\": -3}"];
+    let lines = [
+        "{\"file_name\": \"0.png\", \"weight\": 2.5, \"label\": \"cat\"}",
+        "{\"file_name\": \"1.png\", \"weight\": -3}",
+    ];
     fs::write(folder.join("metadata.jsonl"), lines.join("\n")).unwrap();
     convert("csv", &folder.join("metadata.jsonl"), &temp.path("jsonl"), &options(&["weight"])).unwrap();
     let expected = [("0.png".to_string(), vec![2.5]), ("1.png".to_string(), vec![-3.0])];
@@ -177,8 +180,11 @@ fn arrays_with_numbers() {
     fs::write(src.join("y_train.npy"), npy(">f4", "6, 1", &big)).unwrap();
     convert_as("one", &["a"]).unwrap();
     assert_eq!(records(&temp.path("one"), "train")["x_train#3"], [0.75]);
-    fs::write(src.join("y_train.npy"), npy("<i2", "6,", &(0..6i16).flat_map(|v| (-v).to_le_bytes()).collect::<Vec<u8>>()))
-        .unwrap();
+    fs::write(
+        src.join("y_train.npy"),
+        npy("<i2", "6,", &(0..6i16).flat_map(|v| (-v).to_le_bytes()).collect::<Vec<u8>>()),
+    )
+    .unwrap();
     convert_as("whole", &["a"]).unwrap();
     assert_eq!(records(&temp.path("whole"), "train")["x_train#5"], [-5.0]);
     // without names, floats are refused, and the message says what to do

@@ -225,7 +225,9 @@ impl Manifest {
             return Err(format!("`version`: expected {VERSION} to {TARGETS_VERSION}, got {}", self.version));
         }
         if !self.targets.is_empty() && (!self.classes.is_empty() || self.multi_label) {
-            return Err("`targets` means that labels are numbers, so `classes` and `multi_label` must be missing".into());
+            return Err(
+                "`targets` means that labels are numbers, so `classes` and `multi_label` must be missing".into()
+            );
         }
         Target::check(&self.targets)?;
         let expected = Self::version_for(self.label_kind(), &self.bands);

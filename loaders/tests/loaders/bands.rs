@@ -3,7 +3,9 @@
 
 use loaders::example::{self, Example, Format};
 use loaders::transform::{Scratch, selected_bands};
-use loaders::{Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options, Pipeline};
+use loaders::{
+    Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options, Pipeline,
+};
 use serde::Deserialize;
 
 use crate::common::TestData;

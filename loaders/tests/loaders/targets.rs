@@ -72,7 +72,11 @@ fn records_without_a_finite_number_for_each_target_are_named_or_left_out() {
         (|all| all[1] = f32::NAN, "NaN"),
     ];
     for (edit, got) in edits {
-        let data = data(100, |id, numbers| if id % 30 == 11 { edit(numbers) });
+        let data = data(100, |id, numbers| {
+            if id % 30 == 11 {
+                edit(numbers)
+            }
+        });
         let error = load(&data, PixelFormat::Values, &["normalize"], false).unwrap_err();
         assert!(matches!(record_fault(&error).2, Fault::Targets { expected: 2, .. }), "{error}");
         assert_mentions(&error.to_string(), &["`image/targets`", "2 finite numbers", &format!("got {got}")]);

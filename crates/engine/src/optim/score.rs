@@ -169,7 +169,12 @@ mod tests {
         );
         assert!(top1.reaches(0.75, 0.75) && !top1.reaches(0.5, 0.75) && !top1.reaches(f64::NAN, 0.0));
         let [rmse, r2]: [ScoreName; 2] = ["rmse", "r2"].map(|name| name.parse().unwrap());
-        assert!(rmse.better(0.4, 0.5, 0.0) && rmse.reaches(3.0, 3.5) && r2.better(-0.1, -0.5, 0.0) && !r2.reaches(0.5, 0.75));
+        assert!(
+            rmse.better(0.4, 0.5, 0.0)
+                && rmse.reaches(3.0, 3.5)
+                && r2.better(-0.1, -0.5, 0.0)
+                && !r2.reaches(0.5, 0.75)
+        );
         assert!(loss.reaches(0.75, 0.75) && !loss.reaches(1.0, 0.75));
     }
 

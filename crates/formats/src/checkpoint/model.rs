@@ -156,9 +156,7 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     let image = parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?;
     let classes = ours.texts("classes")?;
     let targets = match ours.attribute_names().any(|name| name == "targets") {
-        true => {
-            parse_targets(&ours.text("targets")?, &classes).map_err(|text| content(format!("targets: {text}")))?
-        }
+        true => parse_targets(&ours.text("targets")?, &classes).map_err(|text| content(format!("targets: {text}")))?,
         false => Vec::new(),
     };
     Ok(ModelFile {

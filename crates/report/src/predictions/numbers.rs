@@ -80,7 +80,11 @@ impl ErrorSums {
     }
 
     /// Returns the scores of `count` images.
-    pub fn scores([squares, absolute, offsets, squared_offsets]: [f64; Self::WIDTH], count: u64, name: &str) -> TargetScore {
+    pub fn scores(
+        [squares, absolute, offsets, squared_offsets]: [f64; Self::WIDTH],
+        count: u64,
+        name: &str,
+    ) -> TargetScore {
         let n = count as f64;
         let spread = squared_offsets - offsets * offsets / n;
         // rounding leaves a little if all numbers are equal
@@ -115,7 +119,8 @@ mod tests {
 
     #[test]
     fn outcomes_come_back() {
-        let outcome = |id| NumberOutcome { id, loss: 0.5, numbers: vec![1.0, -2.0], predicted: vec![id as f32, f32::MAX] };
+        let outcome =
+            |id| NumberOutcome { id, loss: 0.5, numbers: vec![1.0, -2.0], predicted: vec![id as f32, f32::MAX] };
         let mut bytes = Vec::new();
         (0..3).for_each(|id| outcome(id).write(&mut bytes));
         assert_eq!(NumberOutcome::read(&bytes, 2), [outcome(0), outcome(1), outcome(2)]);

@@ -204,7 +204,8 @@ fn number_csv(scored: &SplitScore, outcomes: &[NumberOutcome]) -> Result<String,
     let mut text = format!("image,shard,record,{columns}loss,file\n");
     for one in outcomes {
         let (shard, record) = scored.images.locate(one.id)?;
-        let pairs: String = one.numbers.iter().zip(&one.predicted).map(|(own, found)| format!("{own},{found},")).collect();
+        let pairs: String =
+            one.numbers.iter().zip(&one.predicted).map(|(own, found)| format!("{own},{found},")).collect();
         let (shard, file) = (field(&scored.images.shards()[shard].file), field(&file_name(&scored.images, one.id)));
         let _ = writeln!(text, "{},{shard},{record},{pairs}{},{file}", one.id, one.loss);
     }

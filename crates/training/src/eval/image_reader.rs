@@ -97,7 +97,12 @@ impl ImageReader {
     }
 
     /// Transforms the image of a record and writes the result to `out`.
-    pub fn transform_record(&self, example: &Example<'_>, view: &Pipeline, out: &mut [f32]) -> Result<(), loaders::Fault> {
+    pub fn transform_record(
+        &self,
+        example: &Example<'_>,
+        view: &Pipeline,
+        out: &mut [f32],
+    ) -> Result<(), loaders::Fault> {
         view.run(example, 0, 0, &mut Scratch::new(self.limits), out)
     }
 

@@ -22,8 +22,8 @@ const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", 
 const MAX_LINE: u64 = 1 << 16;
 
 /// Expands `given` to picture files, in its order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching files. `-` means the names in `list`, one
-/// per line.
+/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching
+/// files. `-` means the names in `list`, one per line.
 ///
 /// # Errors
 ///

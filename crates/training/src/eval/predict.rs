@@ -111,9 +111,9 @@ impl<B: Backend> Predict for Predictor<B> {
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
-        let found = reader.select(&scores, wanted).map_err(|what| {
-            Error::Failed(format!("{}: {what}", base::text::printable(&path.to_string_lossy())))
-        })?;
+        let found = reader
+            .select(&scores, wanted)
+            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&path.to_string_lossy()))))?;
         let class = |(i, p): (usize, f64)| (i, reader.model.classes[i].clone(), p);
         Ok(Prediction { classes: found.into_iter().map(class).collect(), resized_from })
     }

@@ -101,9 +101,7 @@ impl ImageList {
     /// Returns a row without predictions.
     fn row(&self, id: u64) -> Row {
         match self {
-            Self::Files(files) => {
-                Row { image: files[id as usize].to_string_lossy().into_owned(), ..Row::default() }
-            }
+            Self::Files(files) => Row { image: files[id as usize].to_string_lossy().into_owned(), ..Row::default() },
             Self::Records(split) => Row { image: format!("{}#{id}", split.name()), ..Row::default() },
         }
     }
@@ -316,9 +314,9 @@ impl<B: Backend> Prediction<'_, B> {
             session.watch.set_activity(Activity::ScoringData { after: own });
             let (lines, features) = if own < chunks { self.chunk(session, own)? } else { Default::default() };
             session.watch.set_activity(Activity::ScoringData { after: own + 1 });
-            let all = session.comm.run("gathering of predictions", |world| {
-                Ok(world.gather(&lines)?.zip(world.gather(&features)?))
-            })?;
+            let all = session
+                .comm
+                .run("gathering of predictions", |world| Ok(world.gather(&lines)?.zip(world.gather(&features)?)))?;
             if let (Some(journal), Some((lines, features))) = (&mut journal, all) {
                 journal.append(&lines.concat(), &features.concat())?;
             }
@@ -331,10 +329,11 @@ impl<B: Backend> Prediction<'_, B> {
         let (start, values) = (number * self.batch as u64, self.reader.views[0].0.output().values());
         let ids: Vec<u64> = (start..(start + self.batch as u64).min(self.images.len())).collect();
         // the batch always has its full size, so that an image's result does not depend on how many others there are
-        let mut inputs: Vec<Vec<f32>> =
-            self.reader.views.iter().map(|_| vec![0.0; self.batch * values]).collect();
+        let mut inputs: Vec<Vec<f32>> = self.reader.views.iter().map(|_| vec![0.0; self.batch * values]).collect();
         let mut rows = self.prepare(&ids, &mut inputs, values);
-        session.watch.set_activity(Activity::Scoring { batch: number, on_device: self.graph.backend().queue().is_some() });
+        session
+            .watch
+            .set_activity(Activity::Scoring { batch: number, on_device: self.graph.backend().queue().is_some() });
         let mut scores: Vec<f32> = Vec::new();
         // the plain view is last, so the features are those of the unmodified images
         for (input, (_, weight)) in inputs.iter().zip(&self.reader.views).rev() {
@@ -403,7 +402,8 @@ impl<B: Backend> Prediction<'_, B> {
         let all = features(&self.graph)?;
         let each = all.len() / self.batch;
         let known = rows.iter().zip(all.chunks_exact(each.max(1)));
-        let values = known.flat_map(|(row, own)| own.iter().map(|value| if row.error.is_some() { f32::NAN } else { *value }));
+        let values =
+            known.flat_map(|(row, own)| own.iter().map(|value| if row.error.is_some() { f32::NAN } else { *value }));
         Ok(values.flat_map(f32::to_le_bytes).collect())
     }
 }

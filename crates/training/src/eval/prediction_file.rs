@@ -120,12 +120,7 @@ fn refused(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Erro
 impl Journal {
     /// Opens the journal of the table `out`, or creates it. Returns it with the number of rows that can be kept, which is a
     /// multiple of `chunk`. A journal of another request is an error.
-    pub fn open(
-        out: &Path,
-        features: Option<(&Path, usize)>,
-        request: &str,
-        chunk: u64,
-    ) -> Result<(Self, u64), Error> {
+    pub fn open(out: &Path, features: Option<(&Path, usize)>, request: &str, chunk: u64) -> Result<(Self, u64), Error> {
         let head = Head { request: request.into(), features: features.map_or(0, |(_, columns)| columns) };
         let path = partial(out);
         let list = features.map(|(path, _)| partial(path));
@@ -133,7 +128,8 @@ impl Journal {
         let mut kept = if exists { kept_rows(&path, &head, list.as_deref())? } else { 0 };
         kept -= kept % chunk;
         let file = open_journal(&path, exists)?;
-        let list = list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path, path.symlink_metadata().is_ok())?)));
+        let list =
+            list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path, path.symlink_metadata().is_ok())?)));
         let mut journal = Self { path, file, features: list.transpose()? };
         journal.keep(kept, &head)?;
         Ok((journal, kept))
@@ -236,9 +232,8 @@ fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, E
         _ => return Err(other()),
     }
     // an incomplete last line is no JSON
-    let is_row = |line: &std::io::Result<Vec<u8>>| {
-        line.as_ref().is_ok_and(|line| serde_json::from_slice::<Row>(line).is_ok())
-    };
+    let is_row =
+        |line: &std::io::Result<Vec<u8>>| line.as_ref().is_ok_and(|line| serde_json::from_slice::<Row>(line).is_ok());
     let rows = lines.take_while(is_row).count() as u64;
     let Some(list) = features else { return Ok(rows) };
     let bytes = list.metadata().map_or(0, |file| file.len());
@@ -419,7 +414,8 @@ impl TableShape {
                 object.insert("targets".into(), numbers.collect::<Map<_, _>>().into());
             }
             LabelKind::OneClass | LabelKind::Classes => {
-                let class = |(class, p): &(u32, f64)| json!({"label": class, "class": self.name(*class), "probability": p});
+                let class =
+                    |(class, p): &(u32, f64)| json!({"label": class, "class": self.name(*class), "probability": p});
                 object.insert("classes".into(), row.found.iter().map(class).collect());
             }
         }

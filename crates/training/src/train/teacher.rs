@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
-use loaders::{Bands, LabelKind};
 use loaders::record::masked_crc32c;
 use loaders::transform::selected_bands;
+use loaders::{Bands, LabelKind};
 use net::NetSpec;
 
 use crate::error::Error;

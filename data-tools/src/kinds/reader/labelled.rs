@@ -373,7 +373,8 @@ impl<'de> Visitor<'de> for Members<'_> {
             let labels = labels(value.get());
             let fault = labels.as_ref().err().cloned();
             let labels = labels.unwrap_or_default();
-            if let Err(error) = lines.push(LineContent { number, path: &name, labels, numbers: &[], split: "", fault }) {
+            if let Err(error) = lines.push(LineContent { number, path: &name, labels, numbers: &[], split: "", fault })
+            {
                 let message = error.to_string();
                 *failed = Some(error);
                 return Err(serde::de::Error::custom(message));

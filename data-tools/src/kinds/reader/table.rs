@@ -317,7 +317,9 @@ fn parse_target(column: &str, field: &str) -> Result<f32, String> {
         Ok(number) if (number as f32).is_finite() => Ok(number as f32),
         Ok(number) if number.is_finite() => Err(format!("column `{column}`: {number} is outside the range of float32")),
         Ok(number) => Err(format!("column `{column}`: expected a finite number, got {number}")),
-        Err(_) if field.trim().is_empty() => Err(format!("column `{column}`: expected a number, but the field is empty")),
+        Err(_) if field.trim().is_empty() => {
+            Err(format!("column `{column}`: expected a number, but the field is empty"))
+        }
         Err(_) => Err(format!("column `{column}`: expected a number, got `{}`", printable(field.trim()))),
     }
 }
@@ -340,7 +342,8 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
             found.or_else(|| record.iter().position(|column| column.eq_ignore_ascii_case(name)))
         };
         let without = || {
-            let (names, got): (Vec<&str>, Vec<&str>) = (targets.iter().map(String::as_str).collect(), record.iter().collect());
+            let (names, got): (Vec<&str>, Vec<&str>) =
+                (targets.iter().map(String::as_str).collect(), record.iter().collect());
             let names: Vec<&str> = names.into_iter().filter(|name| exact(&name.to_string()).is_none()).collect();
             let what = format!(
                 "line 1: the header has no column `{}` (--targets), only {}",

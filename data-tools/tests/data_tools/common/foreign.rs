@@ -65,7 +65,7 @@ pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manif
         version: 1,
         classes: classes.iter().map(|class| class.to_string()).collect(),
         multi_label: false,
-            targets: Vec::new(),
+        targets: Vec::new(),
         label_offset: 0,
         bands: Default::default(),
         mean: vec![],

@@ -62,7 +62,8 @@ impl Trained {
         let layer = last.and_then(|node| self.layers.get_mut(&node.name));
         let why = || Error::Network {
             network: self.model.network.clone(),
-            why: "its targets have a scale, but its last layer is not a linear layer with a bias that could contain it".into(),
+            why: "its targets have a scale, but its last layer is not a linear layer with a bias that could contain it"
+                .into(),
         };
         match (targets.is_empty(), layer) {
             (true, _) => Ok(()),
@@ -126,5 +127,11 @@ pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
     let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
     let bands = model.bands_text().map(|text| ("bands", text));
     let targets = model.targets_text().map(|text| ("targets", text));
-    fields.into_iter().chain(several).chain(bands).chain(targets).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
+    fields
+        .into_iter()
+        .chain(several)
+        .chain(bands)
+        .chain(targets)
+        .map(|(name, text)| (format!("trireme.{name}"), text))
+        .collect()
 }

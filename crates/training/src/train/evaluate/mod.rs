@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use backend::{Backend, LossSums};
-use collector::{BatchScore, Collector, MultiLabelCollector, MultiLabelResults, NumberCollector, over_classes, sets_of};
+use collector::{
+    BatchScore, Collector, MultiLabelCollector, MultiLabelResults, NumberCollector, over_classes, sets_of,
+};
 use comm::Comm;
 use engine::{Batch, Graph};
 use formats::checkpoint::{LabelScores, NumberScores};
@@ -159,9 +161,7 @@ impl Collectors {
         let none = Self { one: None, several: None, numbers: None };
         let images = evaluation.images();
         match &evaluation.numbers {
-            Some(scale) => {
-                Self { numbers: Some(NumberCollector::new(scale.clone(), detail != Detail::Score)), ..none }
-            }
+            Some(scale) => Self { numbers: Some(NumberCollector::new(scale.clone(), detail != Detail::Score)), ..none },
             None if evaluation.split.multi_label() => {
                 Self { several: Some(MultiLabelCollector::new(classes, images, detail == Detail::Precisions)), ..none }
             }

@@ -244,9 +244,7 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
             LossKind::Bce | LossKind::SigmoidFocal => "classes",
             _ => "one label",
         };
-        return Err(Error::Usage(format!(
-            "loss.kind: {images}, but \"{kind}\" is for images with {wanted}. {cure}"
-        )));
+        return Err(Error::Usage(format!("loss.kind: {images}, but \"{kind}\" is for images with {wanted}. {cure}")));
     }
     let (several, numbers) = (manifest.label_kind() == LabelKind::Classes, manifest.label_kind() == LabelKind::Numbers);
     let refused = [

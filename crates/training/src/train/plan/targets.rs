@@ -156,7 +156,8 @@ impl Targets {
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
         table.clear();
         for row in 0..rows {
-            let [own, partner] = [row, Mix::partner(row, rows)].map(|row| &values[row * self.classes..][..self.classes]);
+            let [own, partner] =
+                [row, Mix::partner(row, rows)].map(|row| &values[row * self.classes..][..self.classes]);
             table.push(1.0);
             table.extend(own.iter().zip(partner).zip(&self.numbers).map(|((own, partner), target)| {
                 let [own, partner] = [own, partner].map(|value| target.standardize(f64::from(*value)));
