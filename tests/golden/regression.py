@@ -2,10 +2,10 @@
 
     python regression.py WORK [--trireme trireme] [--epochs 5] [--seeds 3] [--train 3000] [--test 600]
 
-The images are grey, 28x28, with a bright blob on a noisy ground. The numbers are the position of its centre in pixels and its radius in
+The images have 28x28 grey pixels, with a bright blob on a noisy ground. The numbers are the position of its centre in pixels and its radius in
 thousandths of a pixel, so their units differ. WORK gets the images as PNG files, a table of them, the data set and the runs.
 
-Batch 50, SGD with momentum 0.9, lr 0.02 with cosine decay to 0 over all steps, weight decay 1e-4 on all parameters, normalize with the
+Batch 50, SGD with momentum 0.9, lr 0.005 with cosine decay to 0 over all steps, weight decay 1e-4 on all parameters, normalize with the
 moments of the training split, no augmentation. The targets are standardised by the training split. Losses: mse, l1 and huber(0.5), each
 with PyTorch's nn module. Both programs start from their own random weights (Caffe's xavier) and draw their own order, so the curves agree up to the
 spread of the seeds. Prints a JSON line for each run, with the loss of each epoch and RMSE, MAE and R2 of the test split in the units of
@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 NAMES = ["x", "y", "radius"]
-BATCH, RATE = 50, 0.02
+BATCH, RATE = 50, 0.005
 LOSSES = {"mse": nn.MSELoss(), "l1": nn.L1Loss(), "huber": nn.HuberLoss(delta=0.5)}
 
 
@@ -49,7 +49,7 @@ class Net(nn.Sequential):
     """The layers of lenet-caffe with three outputs, with Caffe's xavier weights and zero biases."""
 
     def __init__(self):
-        super().__init__(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 3))
+        super().__init__(nn.Conv2d(3, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 3))
         for layer in self:
             if hasattr(layer, "weight"):
                 bound = math.sqrt(3 / layer.weight[0].numel())
@@ -68,7 +68,8 @@ def torch_run(kind, seed, epochs, train, test):
     torch.manual_seed(seed)
     net, loss = Net(), LOSSES[kind]
     pixels = train[0].double() / 255
-    prepared = lambda images: ((images.float() / 255 - pixels.mean().float()) / pixels.std(correction=0).float())[:, None]
+    # conversion stores PNG files in colour
+    prepared = lambda images: ((images.float() / 255 - pixels.mean().float()) / pixels.std(correction=0).float())[:, None].expand(-1, 3, -1, -1)
     mean, std = train[1].double().mean(0), train[1].double().std(0, correction=0)
     x, y = prepared(train[0]), ((train[1].double() - mean) / std).float()
     optimizer = torch.optim.SGD(net.parameters(), RATE, momentum=0.9, weight_decay=1e-4)

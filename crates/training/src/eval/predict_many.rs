@@ -378,11 +378,12 @@ impl<B: Backend> Prediction<'_, B> {
         for input in inputs {
             parts.iter_mut().zip(input.chunks_exact_mut(values)).for_each(|(part, view)| part.push(view));
         }
+        let (images, reader) = (&self.images, &self.reader);
         let rows: Vec<Mutex<Row>> = ids.iter().map(|_| Mutex::default()).collect();
         let work = ids.iter().zip(parts).zip(&rows);
         on_threads(self.loader.min(ids.len()), work, |((id, mut views), place)| {
-            let mut row = self.images.row(*id);
-            let prepare = || self.images.prepare(*id, &self.reader, &mut row, &mut views);
+            let mut row = images.row(*id);
+            let prepare = || images.prepare(*id, reader, &mut row, &mut views);
             let prepared = loaders::guarded_with(prepare, |panic| format!("the reader failed ({panic})"));
             if let Err(what) = prepared {
                 // the network sees zeros instead
