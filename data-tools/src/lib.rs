@@ -15,6 +15,7 @@ mod inspect;
 mod kinds;
 pub mod npy;
 mod options;
+pub mod parquet_table;
 mod pool;
 mod progress;
 pub mod raw;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::raw::RawOptions;
-use loaders::Limits;
+use loaders::{Limits, MAX_TARGETS};
 use std::path::PathBuf;
 
 /// The highest number of shards. A shard's file name has five digits for it.
@@ -74,6 +74,9 @@ pub struct ConvertOptions {
     pub entry_points: bool,
     /// Text file with one class name per line. Only these classes are converted, in this order.
     pub classes: Option<PathBuf>,
+    /// Columns of a table that contain numbers to predict, or names for the columns of a label array. Empty if images
+    /// have classes.
+    pub targets: Vec<String>,
     /// Table or JSON file with the labels of a folder's images. An image may have any number of labels.
     pub labels: Option<PathBuf>,
     /// Separator of labels in a table cell. If set, an image may have any number of labels.
@@ -106,6 +109,7 @@ impl Default for ConvertOptions {
             band_names: Vec::new(),
             entry_points: false,
             classes: None,
+            targets: Vec::new(),
             labels: None,
             label_separator: None,
             allow_outside: false,
@@ -147,6 +151,20 @@ impl ConvertOptions {
         if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return usage(format!("--band-names has `{name}` twice; expected a different name for each band"));
         }
+        let targets = &self.targets;
+        if targets.len() > MAX_TARGETS {
+            return usage(format!("--targets has {} names; expected at most {MAX_TARGETS}", targets.len()));
+        }
+        if let Some((_, name)) = targets.iter().enumerate().find(|(at, name)| targets[..*at].contains(name)) {
+            return usage(format!("--targets has `{name}` twice; expected a different name for each number"));
+        }
+        if targets.iter().any(|name| name.trim().is_empty()) {
+            return usage("--targets has an empty name; expected names separated by commas".into());
+        }
+        let classes = [("classes", self.classes.is_some()), ("label-separator", self.label_separator.is_some())];
+        if let Some((name, _)) = classes.into_iter().find(|(_, given)| *given && !targets.is_empty()) {
+            return usage(format!("--targets and --{name} cannot be combined: images have numbers instead of classes"));
+        }
         match self.validation_fraction {
             Some(share) if !(share > 0.0 && share < 1.0) => {
                 usage(format!("validation fraction {share} requested; expected a number above 0 and below 1"))
@@ -170,7 +188,8 @@ impl ConvertOptions {
     /// Returns an error if an option is set that does not apply to arrays of pixels. Only `classes` and `split_map` may
     /// be set, and `labels` for HDF5.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
-        let is_accepted = |name: &str| ["classes", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
+        let is_accepted =
+            |name: &str| ["classes", "targets", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
         match self.given().into_iter().find(|(name, given)| *given && !is_accepted(name)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
@@ -206,6 +225,14 @@ impl ConvertOptions {
             ("labels", self.labels.is_some() && kind != "folder"),
             ("label-separator", self.label_separator.is_some() && !["folder", "csv"].contains(&kind)),
         ];
+        let is_table = kind == "csv" || kind == "folder" && self.labels.is_some();
+        if !self.targets.is_empty() && !is_table {
+            return Err(Error::Usage(format!(
+                "--targets does not apply to {kind}{}; numbers come from a table (`trireme data convert csv`, or `folder` with \
+                 --labels TABLE) or from arrays (`npz`, `hdf5`)",
+                if kind == "folder" { " without --labels" } else { "" }
+            )));
+        }
         match given.into_iter().find(|(_, given)| *given) {
             None if kind == "folder" && self.label_separator.is_some() && self.labels.is_none() => Err(Error::Usage(
                 "--label-separator applies only to tables; pass a table with --labels, such as --labels labels.csv"
@@ -220,7 +247,7 @@ impl ConvertOptions {
     }
 
     /// Returns the options that only some sources accept, and whether each is set.
-    fn given(&self) -> [(&'static str, bool); 10] {
+    fn given(&self) -> [(&'static str, bool); 11] {
         [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
@@ -230,6 +257,7 @@ impl ConvertOptions {
             ("classes", self.classes.is_some()),
             ("validation-fraction", self.validation_fraction.is_some()),
             ("labels", self.labels.is_some()),
+            ("targets", !self.targets.is_empty()),
             ("label-separator", self.label_separator.is_some()),
             (SPLIT_MAP, !self.split_map.is_empty()),
         ]

@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use base::text::push_decimal;
-use loaders::example::BoxLists;
-use loaders::{Dtype, Example, Format};
+use loaders::example::{BoxLists, FloatList, Labels};
+use loaders::{Dtype, Example, Format, LabelKind};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -63,6 +63,8 @@ pub struct Sample {
     pub label: u32,
     /// All classes of the image in ascending order. Used instead of `label` if the source is multi-label.
     pub labels: Vec<u32>,
+    /// One number for each target. Used instead of `label` if the source has targets.
+    pub targets: FloatList,
     /// The origin of the image, stored with the record for people.
     pub filename: String,
     pub boxes: BoxLists,
@@ -82,6 +84,7 @@ impl Sample {
             dtype: Dtype::U8,
             label: 0,
             labels: Vec::new(),
+            targets: FloatList::default(),
             filename: String::new(),
             boxes: BoxLists::default(),
             entry_points: Vec::new(),
@@ -96,6 +99,11 @@ impl Sample {
         push_decimal(number, &mut self.filename);
     }
 
+    /// Returns the record of a sample with numbers instead of a class.
+    pub(crate) fn example_with_targets(&self) -> Example<'_> {
+        Example { label: 0, labels: Labels::NONE, targets: self.targets.floats(), ..self.example("", 0) }
+    }
+
     /// Returns the record of the sample. `text` is the name of its class, and `offset` is added to the label.
     pub(crate) fn example<'a>(&'a self, text: &'a str, offset: i64) -> Example<'a> {
         Example {
@@ -107,6 +115,7 @@ impl Sample {
             dtype: self.dtype,
             label: i64::from(self.label) + offset,
             labels: Default::default(),
+            targets: Default::default(),
             text,
             filename: &self.filename,
             boxes: self.boxes.boxes(),
@@ -126,12 +135,17 @@ pub trait Source: Sync {
     /// Returns the splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
     fn splits(&self) -> &[SourceSplit];
 
-    /// Class names. A label is an index into this list.
+    /// Class names. A label is an index into this list. Empty if the source has targets.
     fn classes(&self) -> &[String];
 
-    /// Returns true if an image may have any number of classes, listed in [`Sample::labels`].
-    fn multi_label(&self) -> bool {
-        false
+    /// Names of the numbers that each image has instead of a class, listed in [`Sample::targets`].
+    fn targets(&self) -> &[String] {
+        &[]
+    }
+
+    /// Returns the kind of labels. [`Sample`] has a field for each kind.
+    fn label_kind(&self) -> LabelKind {
+        if self.targets().is_empty() { LabelKind::OneClass } else { LabelKind::Numbers }
     }
 
     /// Returns the name of class `label` as stored in records. The default is the name in `classes`.

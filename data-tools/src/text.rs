@@ -39,6 +39,14 @@ pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
+/// Formats the number of classes, or of targets if labels are numbers: `10 classes`, `2 targets`.
+pub(crate) fn labels(manifest: &loaders::Manifest) -> String {
+    match manifest.targets.len() {
+        0 => classes(manifest.classes.len()),
+        n => plural(n as u64, "target"),
+    }
+}
+
 /// Formats a number of indexes: `1 index`, `10 indexes`.
 pub(crate) fn indexes(n: u64) -> String {
     format!("{} index{}", count(n), if n == 1 { "" } else { "es" })

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
 use loaders::{
-    Bands, Draws, Dtype, ImageSpec, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest, bench, shard,
+    Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest,
+    bench, shard,
 };
 
 const BATCH: usize = 128;
@@ -117,6 +118,7 @@ fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Er
                 boxes: Default::default(),
                 entry_points: &[],
                 labels: Default::default(),
+                targets: Default::default(),
             };
             example::encode(&example, &mut payload);
             entries.push(writer.write(&payload)?);
@@ -130,9 +132,10 @@ fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Er
     let channels = spec.channels as usize;
     let bands = Bands { dtype, channels: Some(spec.channels), ..Bands::default() };
     Manifest {
-        version: Manifest::version_for(false, &bands),
+        version: Manifest::version_for(LabelKind::OneClass, &bands),
         classes: (0..10).map(|class| format!("class {class}")).collect(),
         multi_label: false,
+        targets: Vec::new(),
         label_offset: 0,
         bands,
         mean: vec![0.5; channels],

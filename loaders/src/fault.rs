@@ -48,6 +48,16 @@ pub enum Fault {
         /// Number of labels in the record.
         count: usize,
     },
+    /// The record does not have one finite number for each target.
+    #[error(
+        "`image/targets`: expected {expected} finite numbers, one for each of `targets` in dataset.json, got {got}; convert the images \
+         again, or use the dataset.json that belongs to the shards"
+    )]
+    Targets {
+        /// Number of targets of the data set.
+        expected: usize,
+        got: String,
+    },
     /// The image has a different shape than the pipeline was built for.
     #[error(
         "image of {got} (height x width x channels), expected {expected}; images may have various sizes only if the list \

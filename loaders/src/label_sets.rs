@@ -1,4 +1,16 @@
-//! The classes of samples that can have any number of classes.
+//! The kinds of labels, and the classes of samples that can have any number of classes.
+
+/// The kind of labels that images have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LabelKind {
+    /// Each image has one class.
+    #[default]
+    OneClass,
+    /// An image has any number of classes.
+    Classes,
+    /// Each image has numbers, one for each target (regression).
+    Numbers,
+}
 
 /// The classes of a sequence of samples. The classes of each sample are in ascending order without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -96,6 +96,7 @@ fn various() -> TestData {
             boxes: Default::default(),
             entry_points: if id.is_multiple_of(2) { &points } else { &[] },
             labels: Default::default(),
+            targets: Default::default(),
         };
         example::encode(&example, &mut payload);
         payload

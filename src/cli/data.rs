@@ -291,6 +291,7 @@ Example:
       --resize 256 --validation-fraction 0.1
   trireme data convert folder photos data/photos --labels labels.csv
   trireme data convert folder photos data/photos --entry-points
+  trireme data convert csv hands.csv data/hands --targets x,y,size
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet \\
       --resize 256 --shards 256
   trireme data convert folder tiles data/tiles --bands 4,3,2 --nodata 0
@@ -355,6 +356,10 @@ pub struct Convert {
     /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
+    /// csv, and folder with --labels: the columns with the numbers to predict (regression). Images then have these numbers
+    /// instead of classes. npz and hdf5: names for the columns of the label array
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', conflicts_with_all = ["classes", "label_separator"])]
+    pub targets: Vec<String>,
     /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of
     /// labels. hdf5: name of the label array
     #[arg(long, value_name = "FILE")]
@@ -425,6 +430,7 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
         band_names: args.band_names.clone(),
         entry_points: args.entry_points,
         classes: args.classes.clone(),
+        targets: args.targets.iter().map(|name| name.trim().to_string()).collect(),
         labels: args.labels.clone(),
         label_separator: args.label_separator,
         allow_outside: args.allow_outside,

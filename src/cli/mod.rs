@@ -127,7 +127,8 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
 /// Returns the name of the command if it does not use ranks, otherwise `None`.
 fn single_process_command(command: &Command) -> Option<&'static str> {
     match command {
-        Command::Predict(_) => Some("predict"),
+        // With a table to write, the ranks share the images.
+        Command::Predict(args) => args.out.is_none().then_some("predict"),
         Command::Report(_) => Some("report"),
         Command::Sweep(_) => Some("sweep"),
         Command::Runs(_) => Some("runs"),

@@ -3,18 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use base::screen;
-use base::text::printable;
-use data_tools::ContactSheet;
-use loaders::overwrite;
+use base::text::{plural, printable};
+use data_tools::{ContactSheet, raw};
+use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
+use training::eval::image_reader::ReadingRequest;
 use training::eval::pictures::pictures;
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
+use training::eval::predict_many::{ManyRequest, ManySummary};
 use training::eval::request::ModelRequest;
 use training::launch;
 use training::train::evaluate::TestTime;
 
 use super::output::{Failure, print};
-use super::value::{Cost, DeviceName, positive, probability};
+use super::set_wait_policy;
+use super::value::{Cost, DeviceName, Stall, positive, probability, thread_count};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,16 +30,22 @@ Example:
   trireme predict runs/r20 'photos/*.jpg' --sheet photos.png
   find photos -name '*.jpg' | trireme predict runs/r20 - --json
   trireme predict runs/r20 photos --embed photos.npy
+  mpirun -n 4 trireme predict runs/r20 photos --out photos.parquet \
+      --features photos.npy
+  trireme predict runs/r20 data/cifar10 --split test --out test.csv --logits
   trireme predict runs/voc photos --threshold 0.3
 
-If an image cannot be read, the others are still classified, and the exit code is 1."
+If an image cannot be read, the others are still classified, and the exit code is 1.
+
+With --out, the ranks share the images. The table has a row for each image in their order, the same on any number of \
+ranks. An image that cannot be read has a row with its error. To continue a stopped prediction, run the same command again."
 )]
 pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// PNG or JPEG files, folders with such files, or patterns such as 'photos/*.jpg'. - reads names from standard
-    /// input, one per line
+    /// input, one per line. With --out also the folder of a data set
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// Maximum number of classes to print per image, most probable first [default: 5, or all above --threshold]
@@ -63,6 +72,9 @@ pub struct Args {
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
+    /// Axis order of .npy and HDF5 files [default: as in the data set]
+    #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
+    pub layout: Option<raw::Layout>,
     /// Device to compute on
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceName,
@@ -77,27 +89,50 @@ pub struct Args {
     /// Draw the images with their most probable class on a contact sheet, a PNG or JPEG file
     #[arg(long, value_name = "FILE.png")]
     pub sheet: Option<PathBuf>,
-    /// Write the input of the last layer for each image, one row per image in the order of the output
-    #[arg(long, value_name = "FILE.npy")]
+    /// Write the input of the last layer for each image, one row per image in the order of the output. With --out, an
+    /// image that cannot be read has a row of NaN
+    #[arg(long, value_name = "FILE.npy", visible_alias = "features")]
     pub embed: Option<PathBuf>,
+    /// Write the predictions to this table: .csv, .jsonl or .parquet
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "sheet"])]
+    pub out: Option<PathBuf>,
+    /// Add the network's outputs before softmax to the table
+    #[arg(long, requires = "out")]
+    pub logits: bool,
+    /// Split of a data set to predict [default: test, otherwise validation]
+    #[arg(long, value_name = "NAME", requires = "out")]
+    pub split: Option<String>,
+    /// Images per batch on each rank
+    #[arg(long, value_name = "N", default_value = "32", value_parser = positive)]
+    pub batch: usize,
+    /// Allow ranks to share a GPU
+    #[arg(long, requires = "out")]
+    pub share_gpu: bool,
+    /// Compute threads per rank [default: from the rank's cores; 1 with a GPU]
+    #[arg(long, value_name = "N", value_parser = thread_count, requires = "out")]
+    pub threads: Option<usize>,
+    /// Threads per rank that read images [default: from the cores without compute threads]
+    #[arg(long, value_name = "N", value_parser = thread_count, requires = "out")]
+    pub loader_threads: Option<usize>,
+    #[command(flatten)]
+    pub stall: Stall,
 }
 
 /// Classifies the images. Unreadable images are reported at the end with exit code 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
-    let mut predictor = launch::predictor(args.device.0, &request, args.cost.limits(), test_time)?;
-    if args.threshold.is_some() && !predictor.multi_label() {
-        let model = args.model.display();
-        return Err(Failure::usage(format!(
-            "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
-        )));
+    let reading = ReadingRequest { limits: args.cost.limits(), test_time, layout: args.layout };
+    if let Some(out) = &args.out {
+        return many(args, request, reading, out);
     }
+    let mut predictor = launch::predictor(args.device.0, &request, &reading)?;
     let wanted = ClassSelection { top: args.top, threshold: args.threshold };
-    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    wanted.check(predictor.label_kind(), &args.model)?;
+    let images = pictures(&args.images, predictor.is_raw(), &mut std::io::stdin().lock())?;
     check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
-    let mut output = Output::new(args, images.len())?;
+    let mut output = Output::new(args, images.len(), predictor.as_ref())?;
     let mut failures = Vec::new();
     for path in &images {
         match predictor.predict(path, wanted) {
@@ -107,6 +142,42 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     output.finish()?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+/// Number of images that a message names.
+const NAMED: usize = 20;
+
+/// Predicts the images on all ranks and writes the table.
+fn many(args: &Args, model: ModelRequest, reading: ReadingRequest, out: &Path) -> Result<(), Failure> {
+    set_wait_policy()?;
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let request = ManyRequest {
+        model,
+        images: args.images.clone(),
+        split: args.split.clone(),
+        reading,
+        wanted: ClassSelection { top: args.top, threshold: args.threshold },
+        logits: args.logits,
+        out: out.to_path_buf(),
+        features: args.embed.clone(),
+        batch: args.batch,
+        device: args.device.0,
+        share_gpu: args.share_gpu,
+        threads: args.threads,
+        loader_threads: args.loader_threads,
+        stall: args.stall.limits(),
+    };
+    let Some(done) = launch::predict_many(&request, &mut std::io::stdin().lock())? else { return Ok(()) };
+    let ManySummary { images, kept, failures } = done;
+    let kept = if kept > 0 { format!(", {kept} of them kept from an earlier attempt") } else { String::new() };
+    screen::say(&format!("{}: {}{kept}", out.display(), plural(images, "image")));
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let more = failures.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("and {more} more; the column error of the table has all of them"));
+    let named: Vec<String> = failures.into_iter().take(NAMED).chain(more).collect();
+    Err(Failure::failed(named.join("\n")))
 }
 
 /// Rejects output files that cannot be written, or that would overwrite another file.
@@ -126,23 +197,35 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(args: &'a Args, images: usize) -> Result<Self, Failure> {
+    fn new(args: &'a Args, images: usize, predictor: &dyn Predict) -> Result<Self, Failure> {
         let sheet = match &args.sheet {
             Some(out) => Some(ContactSheet::new(out, images, args.cost.limits()).map_err(Failure::usage)?),
             None => None,
         };
         if args.csv {
-            print("image,rank,label,class,probability")?;
+            let targets: String = predictor.names().iter().map(|name| format!(",{}", field(name))).collect();
+            match predictor.label_kind() {
+                LabelKind::Numbers => print(format!("image{targets}"))?,
+                LabelKind::OneClass | LabelKind::Classes => print("image,rank,label,class,probability")?,
+            }
         }
         Ok(Self { args, sheet, table: None })
     }
 
     fn add(&mut self, predictor: &dyn Predict, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
-        show(self.args, path, prediction)?;
+        let is_numbers = predictor.label_kind() == LabelKind::Numbers;
+        match is_numbers {
+            true => show_numbers(self.args, path, prediction)?,
+            false => show(self.args, path, prediction)?,
+        }
         if let Some(sheet) = &mut self.sheet {
-            let named = if predictor.multi_label() { prediction.classes.len() } else { 1 };
+            let named = if predictor.label_kind() == LabelKind::OneClass { 1 } else { prediction.classes.len() };
             let classes = prediction.classes.iter().take(named);
-            let words: Vec<String> = classes.map(|(_, name, p)| format!("{:.0}% {name}", 100.0 * p)).collect();
+            let words = classes.map(|(_, name, p)| match is_numbers {
+                true => format!("{name} {}", short(*p)),
+                false => format!("{:.0}% {name}", 100.0 * p),
+            });
+            let words: Vec<String> = words.collect();
             let words = if words.is_empty() { "no class".to_string() } else { words.join("; ") };
             sheet.add(path, &words).map_err(Failure::failed)?;
         }
@@ -163,6 +246,28 @@ impl<'a> Output<'a> {
         }
         Ok(self.table.map_or(Ok(()), NpyWriter::finish)?)
     }
+}
+
+/// Formats a predicted number. Predictions are exact to about seven digits.
+fn short(number: f64) -> String {
+    (number as f32).to_string()
+}
+
+/// Prints the predicted numbers of an image.
+fn show_numbers(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+    let (size, image) = (prediction.resized_from.map(size_in_words), path.to_string_lossy());
+    if args.json {
+        let numbers = prediction.classes.iter().map(|(_, name, number)| (name.clone(), (*number).into()));
+        let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
+        return print(serde_json::json!({"image": image, "targets": numbers, "resized_from": size}));
+    }
+    if args.csv {
+        let numbers: String = prediction.classes.iter().map(|(_, _, number)| format!(",{}", short(*number))).collect();
+        return print(format!("{}{numbers}", field(&image)));
+    }
+    print(title(&image, &size.map_or(String::new(), |size| format!(" (resized from {size})"))))?;
+    let mut lines = prediction.classes.iter();
+    lines.try_for_each(|(_, name, number)| print(format!("  {}  {}", printable(name), short(*number))))
 }
 
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {

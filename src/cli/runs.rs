@@ -226,6 +226,10 @@ fn losses(comparison: LossComparison) -> String {
 
 fn score(eval: Option<&EvalLine>) -> String {
     eval.map_or("none".into(), |e| {
+        if e.has_numbers() {
+            let (split, step) = (printable(&e.split), e.step);
+            return format!("{}, loss {:.4} on {split} at step {step}", e.leading_text(), e.loss);
+        }
         let map = if e.has_several() { format!("{}, ", e.leading_text()) } else { String::new() };
         let top1 = format!("{map}top-1 {:.2} %", 100.0 * e.top1);
         format!("{top1}, loss {:.4} on {} at step {}", e.loss, printable(&e.split), e.step)
@@ -244,7 +248,10 @@ fn diff_object(
         rows.iter().map(row).collect::<serde_json::Map<_, _>>()
     };
     let score = |run: &Run| {
-        run.log.evals.last().map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map}))
+        run.log
+            .evals
+            .last()
+            .map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map, "r2": e.r2}))
     };
     serde_json::json!({
         "a": first.folder.to_string_lossy(), "b": second.folder.to_string_lossy(), "recipe": rows(keys), "circumstances": rows(facts),

@@ -162,7 +162,7 @@ pub fn table(grid: &Grid, all: &[TrainingState]) -> String {
     let scored = all.iter().filter_map(|found| Some((found, found.best()?)));
     let best = scored.reduce(|best, next| if next.1.leading() > best.1.leading() { next } else { best });
     let best = best.map(|(found, eval)| {
-        let name = if eval.has_several() { "" } else { "top-1 " };
+        let name = if eval.has_several() || eval.has_numbers() { "" } else { "top-1 " };
         format!("best: {}, {name}{}", found.point.sets().join(" "), eval.leading_text())
     });
     std::iter::once(base::text::table(&rows)).chain(best).collect::<Vec<_>>().join("\n")

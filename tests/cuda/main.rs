@@ -19,6 +19,7 @@ mod norm_sums;
 mod profile;
 mod raw_gradients;
 mod recording;
+mod regression;
 mod runs;
 mod scripts;
 mod shortcuts;

@@ -3,7 +3,7 @@
     python soft_loss.py [OUT.json]        (default: soft_loss.json in this folder)
 
 Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy
-and mixup_target, torchvision's sigmoid_focal_loss, F.kl_div. All values are float64 on inputs that are exact in float32. Before a case
+and mixup_target, torchvision's sigmoid_focal_loss, F.kl_div, F.mse_loss, F.l1_loss, F.huber_loss. All values are float64 on inputs that are exact in float32. Before a case
 is written, its loss is checked against plain loops, and its gradient against central differences.
 """
 import math
@@ -39,7 +39,17 @@ def plain_row(case, z, t, weight, taught):
         each = [math.exp((a - top) / heat) for a in v]
         return [e / sum(each) for e in each]
 
-    if case["form"] == "softmax":
+    if case["form"] in ("mse", "l1", "huber"):
+        def distance(d):
+            if case["form"] == "mse":
+                return d * d
+            if case["form"] == "l1":
+                return abs(d)
+            delta = case["delta"]
+            return d * d / 2 if abs(d) <= delta else delta * (abs(d) - delta / 2)
+
+        loss = weight * sum(distance(v - a) for a, v in zip(t, z)) / len(z)
+    elif case["form"] == "softmax":
         loss = sum(-a * (1 - p) ** gamma * math.log(p) for a, p in zip(t, softmax(z, 1.0)) if p > 0)
     else:
         loss = 0.0
@@ -122,6 +132,17 @@ def main():
     many = scores(4, 2, 100, 5.0)
     t = mixup_target(torch.tensor([3, 99]), 100, 0.6, 0.1).double()
     add("100 classes", many, t, [1.0, 1.0], lambda z, _: F.cross_entropy(z, t))
+    numbers = fill([6, 3], 40507 * 5, 2.0, 0.0).double()
+    predicted = scores(6, 6, 3, 3.0)
+    add("mse", predicted, numbers, one, lambda z, _: F.mse_loss(z, numbers), "mse")
+    add("l1", predicted, numbers, one, lambda z, _: F.l1_loss(z, numbers), "l1")
+    for delta in (1.0, 0.3):
+        add(f"huber, delta {delta}", predicted, numbers, one, lambda z, _: F.huber_loss(z, numbers, delta=delta), "huber", delta=delta)
+    rows = torch.tensor(weight, dtype=torch.float64)[:, None]
+    spread = lambda z, _: (F.mse_loss(z, numbers, reduction="none") * rows).sum() / 3 / sum(weight)
+    add("mse, weighted images", predicted, numbers, weight, spread, "mse", divisor=sum(weight))
+    single = numbers[:, :1]
+    add("mse, one number", scores(7, 6, 1, 3.0), single, one, lambda z, _: F.mse_loss(z, single), "mse")
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
     out = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("soft_loss.json")
     write(out, versions | {"fill": FORMULA, "fill_example": example(fill_plain)}, "cases", CASES)

@@ -124,6 +124,7 @@ fn the_transforms_end_in_the_shape_of_the_network() {
             version: 1,
             classes: (0..10).map(|class| class.to_string()).collect(),
             multi_label: false,
+            targets: Vec::new(),
             label_offset: 0,
             bands: Default::default(),
             mean: vec![0.5; channels],

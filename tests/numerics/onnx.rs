@@ -74,6 +74,7 @@ fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
         input: sizes,
         image: sizes,
         classes: (0..classes).map(|n| n.to_string()).collect(),
+        targets: Vec::new(),
         multi_label: false,
         preprocess: Vec::new(),
         bands: Default::default(),

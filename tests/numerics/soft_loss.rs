@@ -3,7 +3,7 @@
 
 use backend::reference::Reference;
 use backend::{
-    Backend, CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, SoftTargets, Teaching, TensorDesc,
+    Backend, CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, SoftTargets, Teaching, TensorDesc,
 };
 use net::Shape;
 use serde::Deserialize;
@@ -21,6 +21,8 @@ struct Golden {
     name: String,
     form: String,
     gamma: f32,
+    #[serde(default)]
+    delta: f32,
     alpha: Option<f32>,
     mean: bool,
     share: f32,
@@ -88,6 +90,9 @@ impl Golden {
         let (rows, classes) = (self.x.shape[0], self.x.shape[1]);
         let form = match self.form.as_str() {
             "softmax" => LossForm::Softmax,
+            "mse" => LossForm::Distance(Distance::Squared),
+            "l1" => LossForm::Distance(Distance::Absolute),
+            "huber" => LossForm::Distance(Distance::Huber { delta: self.delta }),
             _ => LossForm::Sigmoid { alpha: self.alpha, mean: self.mean },
         };
         let teaching = Teaching { share: self.share, temperature: self.temperature };
@@ -120,13 +125,14 @@ fn check_golden<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Golde
 fn the_numbers_of_pytorch_torchvision_and_timm() {
     let file: File = golden("soft_loss.json");
     file.fill_example.check(Formula::fill_n);
-    assert!(file.cases.len() >= 17, "only {} cases", file.cases.len());
+    assert!(file.cases.len() >= 23, "only {} cases", file.cases.len());
     on_every_backend!(check_golden(&file.cases));
 }
 
 /// Returns every form with every option, for shapes from one class to more classes than a warp has lanes.
 fn many() -> Vec<Case> {
     let sigmoid = |alpha, mean| LossForm::Sigmoid { alpha, mean };
+    let distances = [Distance::Squared, Distance::Absolute, Distance::Huber { delta: 1.5 }].map(LossForm::Distance);
     let forms = [LossForm::Softmax, sigmoid(None, false), sigmoid(Some(0.3), true)];
     let mut cases = Vec::new();
     for (k, (rows, classes)) in (100..).step_by(10).zip([(1, 1), (3, 2), (5, 31), (33, 32), (2, 70)]) {
@@ -150,8 +156,22 @@ fn many() -> Vec<Case> {
             }
         }
     }
+    // distances have neither an exponent nor a teacher, and no row is a hit
+    for form in distances {
+        let plain = cases.iter().filter(|case| case.objective == Objective::CROSS_ENTROPY);
+        let made: Vec<Case> = plain
+            .map(|case| Case {
+                what: format!("{}, {form:?}", case.what),
+                objective: Objective { form, ..Objective::CROSS_ENTROPY },
+                ..case.clone()
+            })
+            .collect();
+        assert_eq!(made.len(), 5);
+        cases.extend(made);
+    }
     // classes with targets above one half count as hits; some rows have such classes, some have none
-    let sigmoid = |case: &&Case| case.objective.form != LossForm::Softmax && case.objective.teacher.is_none();
+    let sigmoid =
+        |case: &&Case| matches!(case.objective.form, LossForm::Sigmoid { .. }) && case.objective.teacher.is_none();
     let any = cases.iter().filter(sigmoid).map(|case| {
         let (rows, mut table) = (case.labels.len(), case.table.clone());
         table[1..=case.classes].fill(0.5);
@@ -191,6 +211,28 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
         let sums = lost.run(backend).unwrap().sums;
         assert_eq!([sums.top1, sums.top5], [0, 0], "{}, lost", case.what);
     }
+}
+
+/// A number is never right or wrong, whatever the labels are.
+fn check_numbers<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    for case in many().into_iter().filter(|case| matches!(case.objective.form, LossForm::Distance(_))) {
+        for labels in [case.labels.clone(), vec![SoftTargets::ANY; case.labels.len()]] {
+            let what = case.what.clone();
+            let LossSums { top1, top5, count, .. } = Case { labels, ..case.clone() }.run(backend).unwrap().sums;
+            assert_eq!((top1, top5, count), (0, 0, case.labels.len() as u64), "{what} on {name}");
+        }
+    }
+    // at the target itself, the slope of the absolute distance is 0, as in PyTorch
+    let objective = Objective { form: LossForm::Distance(Distance::Absolute), ..Objective::CROSS_ENTROPY };
+    let (x, table, labels) = (vec![0.5, -1.0, 2.0], vec![1.0, 0.5, 0.0, 1.5], vec![SoftTargets::ANY]);
+    let what = "on the target".to_string();
+    let case = Case { what, objective, classes: 3, x, teacher: None, labels, table, scale: 3.0 };
+    assert_eq!(case.run(backend).unwrap().dx, [0.0, -1.0, 1.0], "{name}");
+}
+
+#[test]
+fn numbers_are_no_hits() {
+    on_every_backend!(check_numbers());
 }
 
 #[test]

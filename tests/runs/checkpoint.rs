@@ -39,6 +39,7 @@ fn model() -> ModelFile {
         input: [3, 8, 12],
         image: [3, 12, 12],
         classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),
+        targets: Vec::new(),
         multi_label: false,
         preprocess: vec!["center_crop(8)".into(), "normalize".into()],
         bands: Default::default(),
@@ -68,7 +69,7 @@ fn progress_is_read_back() {
     // the algorithms of a large network exceed the 64 KB limit of attributes in HDF5's earliest format
     let algorithms = "a GPU, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
     let scale = LossScale { scale: 2f32.powi(-10), good: 1_999, bad: 0, lost: 70_000 };
-    let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11, several: None };
+    let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11, several: None, numbers: None };
     let several = Sums { several: Some(LabelScores { map: 1.0 / 3.0, micro_f1: 0.1, macro_f1: 0.7 }), ..sums };
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
     let on_a_gpu =

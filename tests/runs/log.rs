@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use support::blobs;
 use support::images::{DIGITS, Images};
 use support::program::{events, run};
 use support::setting::Setting;
@@ -73,6 +74,12 @@ fn every_line_is_as_the_schema_says() {
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
+        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
+    }
+    // a run with numbers
+    let numbers = Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [24, 10]));
+    numbers.trained("out", 0, &["--set", "loss.kind=mse", "--max-steps", "2"]);
+    for line in fs::read_to_string(Path::new(&numbers.out("out")).join("metrics.jsonl")).unwrap().lines() {
         assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
     }
     for wrong in [

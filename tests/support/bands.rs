@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use loaders::{Bands, Draws, Dtype, ImageSpec, Manifest};
+use loaders::{Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest};
 
 use super::images::{Images, Record, split};
 
@@ -36,7 +36,7 @@ pub fn images(
     let record = |seed: u64, id: u64| {
         let (label, values) = values(seed, id);
         let pixels = values.iter().flat_map(|&value| stored(dtype, value)).collect();
-        Record { pixels, spec, dtype, label: label.into(), labels: None }
+        Record { pixels, spec, dtype, label: label.into(), labels: None, numbers: None }
     };
     let splits = [
         ("train".to_string(), split(dir, "train", train, 4, |id| record(1, id))),
@@ -67,7 +67,7 @@ pub fn images(
         reading: None,
     };
     let manifest = Manifest {
-        version: Manifest::version_for(false, &described),
+        version: Manifest::version_for(LabelKind::OneClass, &described),
         classes: vec!["left".into(), "right".into()],
         bands: described,
         mean: means.iter().map(|mean| mean / unit).collect(),

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use loaders::example::{self, Example, Format, LabelList};
+use loaders::example::{self, Example, FloatList, Format, LabelList};
 use loaders::record::RecordWriter;
 use loaders::{Draws, Dtype, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
 
@@ -37,6 +37,8 @@ pub struct Record {
     pub label: i64,
     /// All labels of the image, in a multi-label data set.
     pub labels: Option<LabelList>,
+    /// The numbers of the image, in a data set of numbers.
+    pub numbers: Option<FloatList>,
 }
 
 /// Returns sample `id` of the split with this random seed: the wave of its class plus noise.
@@ -55,7 +57,7 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
             }
         }
     }
-    Record { pixels, spec, dtype: Dtype::U8, label: label as i64, labels: None }
+    Record { pixels, spec, dtype: Dtype::U8, label: label as i64, labels: None, numbers: None }
 }
 
 /// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`]
@@ -78,7 +80,7 @@ pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
     }
     let mut labels = LabelList::default();
     labels.set(&classes);
-    Record { pixels, spec, dtype: Dtype::U8, label: labels.first(), labels: Some(labels) }
+    Record { pixels, spec, dtype: Dtype::U8, label: labels.first(), labels: Some(labels), numbers: None }
 }
 
 impl Images {
@@ -103,6 +105,7 @@ impl Images {
             version: 1,
             classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
             multi_label: false,
+            targets: Vec::new(),
             label_offset: 0,
             bands: Default::default(),
             mean: vec![0.5; spec.channels as usize],
@@ -123,6 +126,7 @@ impl Images {
         let manifest = Manifest {
             version: 2,
             multi_label: true,
+            targets: Vec::new(),
             classes: (0..SEVERAL).map(|class| format!("wave {class}")).collect(),
             label_offset: 0,
             bands: Default::default(),
@@ -180,6 +184,7 @@ impl Record {
             filename: "",
             boxes: Default::default(),
             entry_points: &[],
+            targets: self.numbers.as_ref().map(FloatList::floats).unwrap_or_default(),
             labels: self.labels.as_ref().map(LabelList::labels).unwrap_or_default(),
         }
     }

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 pub mod bands;
+pub mod blobs;
 pub mod case;
 pub mod disk;
 #[cfg(feature = "backend")]

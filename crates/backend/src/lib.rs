@@ -30,7 +30,7 @@ pub use error::Error;
 pub use interface::{Backend, Cores, Regions};
 pub use loaders::CropRect;
 pub use losses::{
-    CrossEntropy, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
+    CrossEntropy, Distance, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
 pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorDesc};
 pub use planned::{

@@ -37,6 +37,9 @@ pub struct LossSums {
 //   r = p t + (1 - p) (1 - t), and the sum over c of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or a = 1
 //   without alpha. This is binary cross-entropy, and with gamma > 0 the focal loss of Lin et al. 2017 (arXiv
 //   1708.02002).
+// - distance, for numbers: the mean over the outputs of f(z - t). The squared distance is f(d) = d^2, the absolute
+//   distance |d|. Huber's is d^2 / 2 up to |d| = delta, and delta (|d| - delta / 2) above. These are PyTorch's MSELoss,
+//   L1Loss and HuberLoss.
 // - with a teacher of share s and temperature T: (1 - s) times the loss, plus s T^2 times the Kullback-Leibler
 //   divergence from the softmax of the teacher's scores / T to the softmax of z / T (Hinton et al. 2015, arXiv
 //   1503.02531).
@@ -45,7 +48,8 @@ pub struct LossSums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     pub form: LossForm,
-    /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy.
+    /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy, and any form
+    /// without probabilities.
     pub gamma: f32,
     /// How a teacher's scores enter the loss, if there is a teacher.
     pub teacher: Option<Teaching>,
@@ -64,6 +68,34 @@ pub enum LossForm {
         /// True if a row's loss is the mean over its classes, false if it is their sum.
         mean: bool,
     },
+    /// A number for each class, which is compared with its target (regression).
+    Distance(Distance),
+}
+
+/// The distance between a prediction and its target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distance {
+    Squared,
+    Absolute,
+    /// Squared up to `delta`, and linear above.
+    Huber {
+        delta: f32,
+    },
+}
+
+impl Distance {
+    /// Returns the loss of a prediction that differs from its target by `d`, and its derivative.
+    pub fn loss(self, d: f64) -> [f64; 2] {
+        let sign = if d == 0.0 { 0.0 } else { d.signum() };
+        match self {
+            Self::Squared => [d * d, 2.0 * d],
+            Self::Absolute => [d.abs(), sign],
+            Self::Huber { delta } => match f64::from(delta) {
+                delta if d.abs() <= delta => [0.5 * d * d, d],
+                delta => [delta * (d.abs() - 0.5 * delta), delta * sign],
+            },
+        }
+    }
 }
 
 /// How a teacher's scores enter the loss.
@@ -117,8 +149,11 @@ impl SoftTargets<'_> {
 
     /// Returns the number of classes that rank above the best class that counts as correct in row `row`: those with a
     /// higher score, or with the same score and a smaller index. Returns the number of all classes if none counts as
-    /// correct or its score is NaN.
-    pub fn place(&self, row: usize, scores: &[f32]) -> usize {
+    /// correct or its score is NaN, and if the targets are numbers.
+    pub fn place(&self, form: LossForm, row: usize, scores: &[f32]) -> usize {
+        if let LossForm::Distance(_) = form {
+            return scores.len();
+        }
         let (_, targets) = self.row(row, scores.len());
         let place = match self.labels[row] {
             Self::ANY => place_of_best((0..scores.len()).filter(|class| targets[*class] > 0.5), scores),
@@ -160,7 +195,7 @@ impl Objective {
     pub fn factor(&self, weight: f64, classes: usize) -> f64 {
         let own = match self.form {
             LossForm::Softmax => 1.0,
-            LossForm::Sigmoid { mean: true, .. } => weight / classes as f64,
+            LossForm::Sigmoid { mean: true, .. } | LossForm::Distance(_) => weight / classes as f64,
             LossForm::Sigmoid { mean: false, .. } => weight,
         };
         self.teacher.map_or(own, |teacher| own * (1.0 - f64::from(teacher.share)))

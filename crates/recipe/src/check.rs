@@ -4,7 +4,7 @@
 use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
-use engine::optim::score::{Measure, ScoreName};
+use engine::optim::score::ScoreName;
 use loaders::Shuffle;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
@@ -402,7 +402,8 @@ impl Recipe {
 
     /// Returns the score that selects the best checkpoint.
     pub fn best_by(&self) -> ScoreName {
-        self.checkpoint.best_by.as_ref().map_or(ScoreName::TOP1, Parsed::value)
+        let default = if self.loss.kind().is_regression() { ScoreName::LOSS } else { ScoreName::TOP1 };
+        self.checkpoint.best_by.as_ref().map_or(default, Parsed::value)
     }
 }
 
@@ -417,7 +418,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
         return refuse("eval.ema", "has no meaning without ema.decay or ema.swa_start, which keep averages".into());
     }
     check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
-    let share = stop.score().value().measure != Measure::Loss;
+    let share = stop.score().value().measure.is_share();
     match stop.target {
         Some(target) if share && !(0.0..=1.0).contains(&target) => {
             return refuse("stop.target", format!("must be between 0 and 1, such as 0.759 for 75.9 %, got {target}"));
@@ -529,7 +530,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_have_scores_of_their_own() {
+        let recipe = read("[loss]\nkind = \"huber\"\ndelta = 0.5\n[stop]\ntarget = 12.5\nscore = \"rmse\"").unwrap();
+        assert_eq!((recipe.best_by(), recipe.stop.target), (ScoreName::LOSS, Some(12.5)));
+        refused("[loss]\nkind = \"mse\"\ndelta = 1.0", "loss.delta", &["\"huber\"", "\"mse\""]);
+        refused("[loss]\nkind = \"l1\"\nclass_weights = \"auto\"", "loss.class_weights", &["\"bce\"", "\"l1\""]);
+        refused("[loss]\nkind = \"mse\"\nthreshold = 0.1", "loss.threshold", &["\"bce\""]);
+    }
+
+    #[test]
     fn a_loss_may_be_any_target() {
+        use engine::optim::score::Measure;
+
         let recipe = read("[stop]\ntarget = 1.5\nscore = \"loss\"\n[checkpoint]\nbest_by = \"macro_f1\"").unwrap();
         assert_eq!(recipe.stop.target, Some(1.5));
         assert_eq!(recipe.best_by().measure, Measure::MacroF1);

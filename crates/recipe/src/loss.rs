@@ -16,9 +16,23 @@ pub enum LossKind {
     /// Binary cross-entropy of each class times (1 - p)^gamma. p is the predicted probability of the true answer: that
     /// the image has the class, or that it does not.
     SigmoidFocal,
+    /// Mean squared error of numbers.
+    Mse,
+    /// Mean absolute error of numbers.
+    L1,
+    /// Squared error of numbers up to `delta`, and linear above.
+    Huber,
 }
 
-words! { LossKind { CrossEntropy = "cross_entropy", Bce = "bce", Focal = "focal", SigmoidFocal = "sigmoid_focal" } }
+words! { LossKind { CrossEntropy = "cross_entropy", Bce = "bce", Focal = "focal", SigmoidFocal = "sigmoid_focal",
+Mse = "mse", L1 = "l1", Huber = "huber" } }
+
+impl LossKind {
+    /// Returns true if the loss compares numbers, not classes.
+    pub fn is_regression(self) -> bool {
+        matches!(self, Self::Mse | Self::L1 | Self::Huber)
+    }
+}
 
 /// The value of `loss.over_classes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +44,23 @@ pub enum OverClasses {
 words! { OverClasses { Mean = "mean", Sum = "sum" } }
 
 /// Keys that only some kinds have, with these kinds.
-const OF_KINDS: [(&str, &[LossKind]); 4] = [
+const OF_KINDS: [(&str, &[LossKind]); 6] = [
     ("over_classes", &[LossKind::Bce, LossKind::SigmoidFocal]),
     ("threshold", &[LossKind::Bce, LossKind::SigmoidFocal]),
     ("gamma", &[LossKind::Focal, LossKind::SigmoidFocal]),
     ("alpha", &[LossKind::SigmoidFocal]),
+    ("delta", &[LossKind::Huber]),
+    ("class_weights", &[LossKind::CrossEntropy, LossKind::Bce, LossKind::Focal, LossKind::SigmoidFocal]),
 ];
 
 section! {
     /// The loss that training minimises, by default the softmax cross-entropy. Evaluations always use the softmax
-    /// cross-entropy. [numbers.md](numbers.md#losses) has the formulas.
+    /// cross-entropy, or for numbers the loss of the training. [numbers.md](numbers.md#losses) has the formulas.
     pub struct LossSpec {
         /// "cross_entropy": softmax cross-entropy. "bce": binary cross-entropy of each class. "focal": softmax
         /// cross-entropy times (1 - p)^gamma. "sigmoid_focal": the same for bce, as in torchvision. Images that may
-        /// have several labels need "bce" or "sigmoid_focal".
+        /// have several labels need "bce" or "sigmoid_focal". Images with numbers instead of classes need "mse" (mean
+        /// squared error), "l1" (mean absolute error) or "huber" (squared up to delta, linear above).
         optional kind: LossKind = LossKind::CrossEntropy;
         /// How the losses of an image's classes are combined.
         optional over_classes: OverClasses = OverClasses::Mean;
@@ -53,6 +70,8 @@ section! {
         optional gamma: f64 = 2.0, in Range::NonNegativeF32;
         /// Weight of the true classes. All other classes have the weight 1 - alpha.
         optional alpha: f64 = 0.25, in Range::Probability;
+        /// Huber's loss: the error up to which it is squared, in standard deviations of the target.
+        optional delta: f64 = 1.0, in Range::PositiveF32;
         /// Weights of the classes. "auto": 1 / n for a class with n training images. "effective(beta)", for example
         /// "effective(0.999)": (1 - beta) / (1 - beta^n). The sum of a step's losses is divided by the sum of its
         /// images' weights.
@@ -78,6 +97,8 @@ impl LossSpec {
             ("loss.threshold", self.threshold.is_some()),
             ("loss.gamma", self.gamma.is_some()),
             ("loss.alpha", self.alpha.is_some()),
+            ("loss.delta", self.delta.is_some()),
+            ("loss.class_weights", self.class_weights.is_some()),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let owners = Self::kinds_with(key.trim_start_matches("loss."));

@@ -180,8 +180,9 @@ section! {
         default every: Parsed<Every> = Parsed::new("10m", Every::Time(Duration::from_secs(600))) => changeable;
         /// Number of checkpoints to keep, the newest ones. The best one is kept in addition.
         default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
-        /// The score that selects the best checkpoint.
-        absent best_by: Parsed<ScoreName> = "top1" => changeable;
+        /// The score that selects the best checkpoint. Images with classes have "top1", "top5", "loss", "macro_f1" and
+        /// "map", images with numbers "loss", "rmse", "mae" and "r2".
+        absent best_by: Parsed<ScoreName> = "top1, or loss for numbers" => changeable;
     }
 }
 

@@ -8,7 +8,7 @@ use data_tools::Thumbnail;
 use loaders::regular;
 use serde::{Deserialize, Serialize};
 
-use super::predictions::{ClassScore, Pair, Predictions, calibration, expected_error};
+use super::predictions::{ClassScore, NumberOutcome, Pair, Predictions, TargetScore, calibration, expected_error};
 
 /// Name of the file in a run's folder.
 pub const NAME: &str = "evaluation.json";
@@ -19,6 +19,10 @@ const VERSION: u32 = 1;
 const MOST_CELLS: usize = 60_000;
 /// Number of mistakes that are stored with their pictures.
 const WORST: usize = 32;
+/// Maximum number of targets with plots, and of points in all plots together.
+const MOST_TARGETS: usize = 64;
+const MOST_POINTS: usize = 20_000;
+const RESIDUAL_BINS: usize = 41;
 /// Maximum size of a file to read, in bytes. The files that trireme writes have at most 2 MB.
 const LONGEST: u64 = 8 << 20;
 
@@ -55,6 +59,24 @@ pub struct EvaluationFile {
     /// Present for a multi-label split. The file then has no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<MultiLabelScores>,
+    /// What the plots of each target need, if labels are numbers. Then there are no fields about classes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<TargetPlot>,
+}
+
+/// A target's scores and some of its predictions, in the target's units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetPlot {
+    pub name: String,
+    pub rmse: Option<f64>,
+    pub mae: Option<f64>,
+    pub r2: Option<f64>,
+    /// Number and prediction of some images, evenly spread over the split.
+    pub points: Vec<[f32; 2]>,
+    /// Smallest and largest residual (prediction minus number) of all images.
+    pub range: [f64; 2],
+    /// Images in equally wide bins from the smallest to the largest residual.
+    pub residuals: Vec<u64>,
 }
 
 /// The scores of a multi-label split.
@@ -158,6 +180,7 @@ impl EvaluationFile {
             worst: mistakes.iter().take(WORST).map(mistake).collect(),
             augmented: Vec::new(),
             several: None,
+            numbers: Vec::new(),
         }
     }
 
@@ -181,6 +204,47 @@ impl EvaluationFile {
             right: scores.iter().map(|score| score.right).collect(),
             macro_f1: known(macro_f1),
             several: Some(several),
+            ..Self::default()
+        }
+    }
+
+    /// Creates the file for a split whose labels are numbers.
+    pub fn of_numbers(
+        (step, epoch): (u64, u32),
+        split: &str,
+        scores: &[TargetScore],
+        outcomes: &[NumberOutcome],
+    ) -> Self {
+        let plot = |(at, score): (usize, &TargetScore)| {
+            let pair = |one: &NumberOutcome| [one.numbers[at], one.predicted[at]];
+            let residuals: Vec<f64> = outcomes.iter().map(|one| one.residual(at)).filter(|r| r.is_finite()).collect();
+            let least = residuals.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = residuals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mut bins = vec![0; if residuals.is_empty() { 0 } else { RESIDUAL_BINS }];
+            let width = (most - least).max(f64::MIN_POSITIVE) / RESIDUAL_BINS as f64;
+            residuals.iter().for_each(|r| bins[(((r - least) / width) as usize).min(RESIDUAL_BINS - 1)] += 1);
+            let (count, shown) = (outcomes.len(), outcomes.len().min(MOST_POINTS / scores.len().max(1)));
+            let points = (0..shown).map(|k| pair(&outcomes[k * count / shown]));
+            TargetPlot {
+                name: score.name.clone(),
+                rmse: known(score.rmse),
+                mae: known(score.mae),
+                r2: known(score.r2),
+                points: points.filter(|point| point.iter().all(|value| value.is_finite())).collect(),
+                range: if residuals.is_empty() { [0.0; 2] } else { [least, most] },
+                residuals: bins,
+            }
+        };
+        let numbers = scores.iter().take(MOST_TARGETS).enumerate().map(plot).collect();
+        let classes = scores.iter().map(|score| score.name.clone()).collect();
+        Self {
+            version: VERSION,
+            step,
+            epoch,
+            split: split.into(),
+            classes,
+            images: vec![outcomes.len() as u64],
+            numbers,
             ..Self::default()
         }
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::predictions::TargetScore;
+
 /// An event of a run. In JSON, the key `event` has the name of the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
@@ -61,7 +63,7 @@ pub struct Step {
     pub epoch: u32,
     /// Mean loss over the images of the step.
     pub loss: f64,
-    /// Share of correctly classified images, in [0, 1].
+    /// Share of correctly classified images, in [0, 1]. NaN (null in JSON) if labels are numbers.
     pub top1: f64,
     pub lr: f64,
     /// Images per second over all ranks.
@@ -103,7 +105,7 @@ pub struct Epoch {
     pub part: Option<(u64, u64)>,
     /// Mean training loss over the epoch's images.
     pub loss: f64,
-    /// Share of correctly classified images.
+    /// Share of correctly classified images. NaN if labels are numbers.
     pub top1: f64,
     /// Learning rate of the last step.
     pub lr: f64,
@@ -187,7 +189,7 @@ pub struct Eval {
     pub step: u64,
     pub epoch: u32,
     pub split: String,
-    /// Share of images in which the most probable class is correct, from 0 to 1.
+    /// Share of images in which the most probable class is correct, from 0 to 1. NaN if labels are numbers, like `top5`.
     pub top1: f64,
     /// Share of images with the true class among the five most probable.
     pub top5: f64,
@@ -203,6 +205,19 @@ pub struct Eval {
     /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<f64>,
+    /// Root mean squared error, as a mean over the targets in their units. Only if labels are numbers, like the following
+    /// scores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
+    /// Mean absolute error, as a mean over the targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// Coefficient of determination, as a mean over the targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r2: Option<f64>,
+    /// The scores of each target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetScore>,
     /// True if these are the scores of the averaged weights (EMA). Omitted if false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ema: bool,

@@ -120,7 +120,7 @@ fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
     let row = |eval: &EvalLine| {
         json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
                 "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1,
-                "map": eval.map, "micro_f1": eval.micro_f1 })
+                "map": eval.map, "micro_f1": eval.micro_f1, "rmse": eval.rmse, "mae": eval.mae, "r2": eval.r2 })
     };
     all.map(row).collect()
 }

@@ -100,7 +100,14 @@ impl Tensorboard {
                 let of = if eval.ema { "_ema" } else { "" };
                 let tag = |name: &str| format!("{}{of}/{name}", eval.split);
                 let [loss, top1, top5] = ["loss", "top1", "top5"].map(tag);
-                let several = [("macro_f1", eval.macro_f1), ("micro_f1", eval.micro_f1), ("map", eval.map)];
+                let several = [
+                    ("macro_f1", eval.macro_f1),
+                    ("micro_f1", eval.micro_f1),
+                    ("map", eval.map),
+                    ("rmse", eval.rmse),
+                    ("mae", eval.mae),
+                    ("r2", eval.r2),
+                ];
                 self.scalars(eval.step, &[(&loss, eval.loss), (&top1, eval.top1), (&top5, eval.top5)])?;
                 let known = several.into_iter().filter_map(|(name, value)| Some((tag(name), value?)));
                 known.into_iter().try_for_each(|(name, value)| self.scalars(eval.step, &[(&name, value)]))
@@ -148,9 +155,9 @@ const MOST: usize = 512;
 /// If there are more classes, only this number of classes is drawn: those with the most mistakes.
 const WORST: usize = 50;
 
-/// Draws the confusion matrix. Returns `None` for multi-label data, or if drawing fails.
+/// Draws the confusion matrix. Returns `None` for multi-label data and numbers, or if drawing fails.
 fn picture(evaluation: &EvaluationFile) -> Option<Message> {
-    if evaluation.several.is_some() {
+    if evaluation.several.is_some() || !evaluation.numbers.is_empty() {
         return None;
     }
     let order = order(evaluation);

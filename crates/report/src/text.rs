@@ -69,12 +69,10 @@ fn plural(n: u64, what: &str) -> String {
 /// Formats loss, accuracy, learning rate and speed of a step, and long waits.
 pub(super) fn numbers(step: &Step) -> Vec<String> {
     let Step { loss, top1, lr, img_per_s, step_ms, .. } = *step;
-    let mut words = vec![
-        format!("loss {loss:.4}"),
-        format!("top-1 {:.2} %", top1 * 100.0),
-        format!("lr {}", rate(lr)),
-        format!("{} img/s", grouped(img_per_s.round() as u64)),
-    ];
+    let mut words = vec![format!("loss {loss:.4}")];
+    // after a loss that is not finite, it is not known either
+    words.extend((!top1.is_nan() || loss.is_nan()).then(|| format!("top-1 {:.2} %", top1 * 100.0)));
+    words.extend([format!("lr {}", rate(lr)), format!("{} img/s", grouped(img_per_s.round() as u64))]);
     // The time spent waiting for other ranks is from the previous step, which may have been much longer.
     let before = step.step_ranks[2].max(step_ms);
     let waits = [("data", step.data_wait_ms, step_ms), ("comm", step.comm_wait_ms, before)];
@@ -106,10 +104,10 @@ fn epoch(epoch: &Epoch) -> String {
         None => "done".to_string(),
         Some((steps, of)) => format!("ends early, after {} of {} steps", grouped(steps), grouped(of)),
     };
+    let top1 = if top1.is_nan() && !loss.is_nan() { String::new() } else { format!("top-1 {:.2} %  ", top1 * 100.0) };
     format!(
-        "epoch {} {done}: loss {loss:.4}  top-1 {:.2} %  lr {}  {} img/s  {seconds:.1} s{skipped}",
+        "epoch {} {done}: loss {loss:.4}  {top1}lr {}  {} img/s  {seconds:.1} s{skipped}",
         epoch.epoch + 1,
-        top1 * 100.0,
         rate(*lr),
         grouped(img_per_s.round() as u64)
     )
@@ -150,6 +148,7 @@ fn exchange(exchange: &Exchange) -> String {
 
 fn eval(eval: &Eval) -> String {
     let Eval { split, top1, top5, loss, count, macro_f1, micro_f1, map, ema, .. } = eval;
+    let images = grouped(*count);
     let (top1, top5) = (top1 * 100.0, top5 * 100.0);
     let of = match (*ema, eval.at_end) {
         (false, false) => "",
@@ -157,16 +156,20 @@ fn eval(eval: &Eval) -> String {
         (false, true) => " (at the end)",
         (true, true) => " (averages, at the end)",
     };
+    if let (Some(rmse), Some(mae), r2) = (eval.rmse, eval.mae, eval.r2.unwrap_or(f64::NAN)) {
+        return format!("{split}{of}: RMSE {rmse:.4}  MAE {mae:.4}  R2 {r2:.4}  loss {loss:.4}  ({images} images)");
+    }
     let share =
         |name: &str, share: Option<f64>| share.map_or(String::new(), |s| format!("{name} {:.2} %  ", s * 100.0));
     let (map, micro) = (share("mAP", *map), share("micro-F1", *micro_f1));
     let f1 = format!("{map}{micro}{}", share("macro-F1", *macro_f1));
-    format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({} images)", grouped(*count))
+    format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({images} images)")
 }
 
 /// Formats the best score so far with its name in recipes, like `top1 91.23 % (step 4000)`.
 pub fn best(by: &str, score: f64, step: u64) -> String {
-    let score = if by.ends_with("loss") { format!("{score:.4}") } else { format!("{:.2} %", 100.0 * score) };
+    let is_share = !["loss", "rmse", "mae", "r2"].contains(&by.trim_start_matches("ema."));
+    let score = if is_share { format!("{:.2} %", 100.0 * score) } else { format!("{score:.4}") };
     format!("{by} {score} (step {})", grouped(step))
 }
 
@@ -178,6 +181,9 @@ pub(super) fn best_of(eval: &Eval) -> Option<String> {
         "top5" => Some(eval.top5),
         "loss" => Some(eval.loss),
         "map" => eval.map,
+        "rmse" => eval.rmse,
+        "mae" => eval.mae,
+        "r2" => eval.r2,
         _ => eval.macro_f1,
     };
     score.map(|score| best(by, score, eval.step))

@@ -1,6 +1,7 @@
 //! Starts a request on a device that all ranks agree on. This is the only place that names concrete backends. All other
 //! code is generic over [`Device`].
 
+use std::io::BufRead;
 use std::path::Path;
 use std::time::Instant;
 
@@ -17,13 +18,14 @@ use net::NetSpec;
 use crate::bench;
 use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
+use crate::eval::image_reader::ReadingRequest;
 use crate::eval::predict::{Predict, Predictor};
+use crate::eval::predict_many::{self, ManyRequest, ManySummary};
 use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::SplitScore;
 use crate::eval::{follow, score};
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
-use crate::train::evaluate::TestTime;
 use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::transport;
 use crate::train::start;
@@ -200,10 +202,14 @@ pub fn follow(
 pub fn predictor(
     wanted: DeviceChoice,
     model: &ModelRequest,
-    limits: loaders::Limits,
-    test_time: TestTime,
+    reading: &ReadingRequest,
 ) -> Result<Box<dyn Predict>, Error> {
-    with_device!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
+    with_device!(wanted, device => Ok(Box::new(Predictor::open(device, model, reading)?)))
+}
+
+/// Predicts many images on all ranks and writes them to a table. `list` has the names of the images for `-`.
+pub fn predict_many(request: &ManyRequest, list: &mut dyn BufRead) -> Result<Option<ManySummary>, Error> {
+    with_device!(request.device, device => predict_many::predict(device, request, list))
 }
 
 /// Measures training steps on a synthetic batch.

@@ -7,7 +7,7 @@ use std::{fs, io};
 use base::text::printable;
 use loaders::replace::replace;
 use loaders::shard::index_path;
-use loaders::{Bands, Limits, Manifest, ShardManifest, SplitManifest};
+use loaders::{Bands, LabelKind, Limits, Manifest, ShardManifest, SplitManifest, Target};
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;
@@ -48,9 +48,13 @@ impl ConvertedDataset {
             histograms.put_into(&mut splits[train].tally.bands, TRAIN)?;
         }
         let (mut mean, mut std) = (Vec::new(), Vec::new());
+        let mut targets: Vec<Target> = source.targets().iter().map(|name| Target::new(name)).collect();
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
+                for (target, measured) in targets.iter_mut().zip(&split.tally.targets) {
+                    (target.mean, target.std) = measured.mean_and_std();
+                }
                 (mean, std) = match split.tally.bands.is_empty() {
                     true => split.tally.moments.finish(),
                     false => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
@@ -68,9 +72,10 @@ impl ConvertedDataset {
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
-            version: Manifest::version_for(source.multi_label(), &bands),
-            multi_label: source.multi_label(),
+            version: Manifest::version_for(source.label_kind(), &bands),
+            multi_label: source.label_kind() == LabelKind::Classes,
             classes: source.classes().to_vec(),
+            targets,
             label_offset: source.label_offset(),
             bands,
             mean,

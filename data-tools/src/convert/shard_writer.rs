@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loaders::example::{self, LabelList};
 use loaders::shard::{index_path, index_text};
 use loaders::stall::during;
-use loaders::{Example, ShardManifest, safe_create, write_back};
+use loaders::{Example, LabelKind, ShardManifest, safe_create, write_back};
 
 use crate::error::Error;
 use crate::source::{Sample, Source};
@@ -237,8 +237,10 @@ const SYNSET: &str = "image/class/synset";
 
 /// Appends the record of a sample to `out`.
 pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
-    if source.multi_label() {
-        return encode_multi_label(source, sample, out);
+    match source.label_kind() {
+        LabelKind::OneClass => {}
+        LabelKind::Classes => return encode_multi_label(source, sample, out),
+        LabelKind::Numbers => return example::encode(&sample.example_with_targets(), out),
     }
     let example = sample.example(source.text(sample.label), source.label_offset());
     let synset = source.synset(sample.label).map(|synset| (SYNSET, synset));

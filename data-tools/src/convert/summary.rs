@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::image::band_stats::{self, BandStats};
+use crate::image::band_stats::{self, BandStats, Floats};
 use crate::image::moments::Moments;
 use crate::splits::TRAIN;
 use crate::text;
@@ -52,6 +52,7 @@ impl ConvertSummary {
         json!({
             "out": self.out.display().to_string(),
             "classes": self.manifest.classes.len(),
+            "targets": (!self.manifest.targets.is_empty()).then_some(&self.manifest.targets),
             "splits": splits,
             "bytes": self.bytes,
             "mean": self.manifest.mean,
@@ -80,7 +81,7 @@ impl fmt::Display for ConvertSummary {
             "{}: {}; {}; {} in {:.2} s",
             text::path(&self.out),
             self.splits(),
-            text::classes(self.manifest.classes.len()),
+            text::labels(&self.manifest),
             text::bytes(self.bytes),
             self.elapsed.as_secs_f64()
         )?;
@@ -133,6 +134,9 @@ pub(super) struct SampleStats {
     /// Statistics for raw images. If set, `moments` is empty.
     #[serde(default, skip_serializing_if = "BandStats::is_empty")]
     pub bands: BandStats,
+    /// Moments of each target over all images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<Floats>,
     /// Number of measured images.
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
@@ -171,6 +175,7 @@ impl SampleStats {
     pub(super) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.bands.merge(&other.bands, shard)?;
+        Floats::merge_all(&mut self.targets, other.targets);
         self.measured += other.measured;
         self.entry_points += other.entry_points;
         self.more_pages += other.more_pages;

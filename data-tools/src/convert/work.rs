@@ -8,7 +8,7 @@ use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
-use crate::image::band_stats::Histograms;
+use crate::image::band_stats::{Floats, Histograms};
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
@@ -17,7 +17,7 @@ use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use crate::{dir, text};
 use loaders::record::append_record;
-use loaders::{Bands, Format, Limits, Reading, guarded_with};
+use loaders::{Bands, Format, LabelKind, Limits, Reading, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -210,6 +210,9 @@ impl<'a> Conversion<'a> {
         watch.lap(&mut chunk.spent.decoding);
         recoded.map_err(|what| unusable(self.source, split, index, &worker.sample, what))?;
         let sample = &worker.sample;
+        if self.source.splits()[split].name == TRAIN {
+            Floats::merge_all(&mut chunk.tally.targets, sample.targets.floats().values().map(Floats::of));
+        }
         chunk.sizes.push(append_record(&mut chunk.records, |out| shard_writer::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.add_size(sample.height, sample.width);
@@ -333,7 +336,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     let classes = source.classes().len();
-    let labels = if source.multi_label() { sample.labels.as_slice() } else { std::slice::from_ref(&sample.label) };
+    let labels = match source.label_kind() {
+        LabelKind::OneClass => std::slice::from_ref(&sample.label),
+        LabelKind::Classes => sample.labels.as_slice(),
+        LabelKind::Numbers => {
+            let (expected, got) = (source.targets().len(), sample.targets.floats().values().count());
+            return if got == expected { Ok(()) } else { Err(format!("expected {expected} numbers, got {got}")) };
+        }
+    };
     match labels.iter().find(|label| **label as usize >= classes) {
         None => Ok(()),
         Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),

@@ -63,7 +63,7 @@ mod sparse {
 
 /// Moments of float values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Floats {
+pub(crate) struct Floats {
     count: u64,
     mean: f64,
     /// Sum of squared differences from the mean.
@@ -73,6 +73,29 @@ struct Floats {
 }
 
 impl Floats {
+    /// Returns the moments of a single value.
+    pub(crate) fn of(value: f32) -> Self {
+        Self { count: 1, mean: value.into(), squares: 0.0, min: value, max: value }
+    }
+
+    /// Returns the mean and the population standard deviation.
+    pub(crate) fn mean_and_std(&self) -> (f64, f64) {
+        (self.mean, (self.squares / self.count as f64).sqrt())
+    }
+
+    /// Returns the smallest and the largest value.
+    pub(crate) fn range(&self) -> [f32; 2] {
+        [self.min, self.max]
+    }
+
+    /// Adds more values to several sequences: `more` has the moments of the values for each.
+    pub(crate) fn merge_all(all: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
+        let known = all.len();
+        for (at, other) in more.into_iter().enumerate() {
+            if at < known { all[at].merge(other) } else { all.push(other) }
+        }
+    }
+
     fn merge(&mut self, other: Self) {
         let (count, other_count) = (self.count as f64, other.count as f64);
         let (sum, difference) = (count + other_count, other.mean - self.mean);
@@ -297,8 +320,8 @@ impl Band {
         let count: u64 = self.filled().map(|(_, count)| count).sum();
         let (mean, std, min, max) = match self.floats {
             Some(floats) => {
-                let std = (floats.squares / floats.count as f64).sqrt();
-                (floats.mean, std, f64::from(floats.min), f64::from(floats.max))
+                let (mean, std) = floats.mean_and_std();
+                (mean, std, f64::from(floats.min), f64::from(floats.max))
             }
             None => {
                 let sums = |power: u32| {

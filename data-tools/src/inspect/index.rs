@@ -219,7 +219,7 @@ impl fmt::Display for IndexSummary {
             write!(
                 f,
                 "; wrote dataset.json: {}, labels start at {}",
-                text::classes(self.manifest.classes.len()),
+                text::labels(&self.manifest),
                 self.manifest.label_offset
             )?;
         }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::image::{band_stats, pixels};
 use crate::text;
 use base::text::shown;
-use loaders::{Format, ImageSpec, Manifest, example};
+use loaders::{Format, ImageSpec, Manifest, Target, example};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -99,6 +99,9 @@ impl Info {
         if self.manifest.multi_label {
             object["multi_label"] = true.into();
         }
+        if !self.manifest.targets.is_empty() {
+            object["targets"] = json!(self.manifest.targets);
+        }
         if self.manifest.bands.need_version() {
             object["bands"] = band_stats::to_json(&self.manifest.bands);
         }
@@ -106,7 +109,14 @@ impl Info {
     }
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Target { name, mean, std }) in self.manifest.targets.iter().enumerate() {
+            let start = if at == 0 { "" } else { "\n" };
+            write!(f, "{start}  target {}: mean {mean:.6}, std {std:.6}", shown(name))?;
+        }
         let classes = &self.manifest.classes;
+        if classes.is_empty() {
+            return Ok(());
+        }
         let names: Vec<_> = classes.iter().take(NAMES_SHOWN).map(|name| shown(name)).collect();
         write!(f, "  classes: {}", names.join(", "))?;
         if classes.len() > NAMES_SHOWN {
@@ -181,7 +191,7 @@ impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let images = text::plural(self.splits.iter().map(|s| s.count).sum(), "image");
         let bytes = text::bytes(self.splits.iter().map(|s| s.bytes).sum());
-        let classes = text::classes(self.manifest.classes.len());
+        let classes = text::labels(&self.manifest);
         writeln!(f, "{}: {images}, {classes}, {bytes}", text::path(&self.dir))?;
         let width = self.splits.iter().map(|s| shown(&s.name).chars().count()).max().unwrap_or(0);
         for split in &self.splits {

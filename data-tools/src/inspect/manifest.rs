@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base::text::printable;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::{Dtype, Example, Format, Manifest, ShardManifest, SplitManifest, regular};
+use loaders::{Dtype, Example, Format, LabelKind, Manifest, ShardManifest, SplitManifest, regular};
 
 use super::shard_files::ShardFile;
 use super::walk::{Position, RecordName, ScannedShard};
@@ -63,13 +63,13 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
     }
 }
 
-/// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell
+/// Returns an error if a record has zero or multiple labels, or numbers. In this case only the original `dataset.json` can tell
 /// which classes exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
-    let what = "an image with zero or several labels; only dataset.json has the classes of such data sets: copy it from the original \
-                data set";
+    let what = "an image with zero or several labels, or with numbers; only dataset.json has the classes or targets of such data sets: \
+                copy it from the original data set";
     Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
 }
 
@@ -284,9 +284,31 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[ScannedShard])
     Ok(())
 }
 
-/// Returns the classes of a record in ascending order without duplicates. Without multi-label there is exactly one. The
-/// error states the valid labels.
+/// Returns the numbers of a record, one for each target. Empty if the labels are classes.
+pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<f32>, String> {
+    let found: Vec<f32> = match manifest.label_kind() {
+        LabelKind::Numbers => example.targets.values().collect(),
+        _ => return Ok(Vec::new()),
+    };
+    let expected = manifest.targets.len();
+    if found.len() != expected {
+        return Err(format!(
+            "{} numbers in image/targets; expected {expected} (`targets` in dataset.json)",
+            found.len()
+        ));
+    }
+    match found.iter().zip(&manifest.targets).find(|(value, _)| !value.is_finite()) {
+        Some((value, target)) => Err(format!("the target `{}` is {value}", printable(&target.name))),
+        None => Ok(found),
+    }
+}
+
+/// Returns the classes of a record in ascending order without duplicates. Without multi-label there is exactly one, and
+/// none if the labels are numbers. The error states the valid labels.
 pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<usize>, String> {
+    if manifest.label_kind() == LabelKind::Numbers {
+        return targets(example, manifest).map(|_| Vec::new());
+    }
     if !example.labels.is_list() {
         return Ok(vec![class(example.label, manifest)?]);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::text::shown;
 use loaders::dataset::MANIFEST;
-use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, example};
+use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, Target, example};
 use serde_json::json;
 
 use super::manifest;
@@ -15,7 +15,7 @@ use super::shard_files::ShardIndex;
 use super::verify::ShardFault;
 use super::walk::{Position, ShardRecord, Walk};
 use crate::error::Error;
-use crate::image::band_stats::{self, BandStats, Histograms};
+use crate::image::band_stats::{self, BandStats, Floats, Histograms};
 use crate::image::moments::{Moments, Sizes};
 use crate::image::pixels::{self, PixelDecoder};
 use crate::progress::{Counter, Progress};
@@ -40,6 +40,8 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<LabelCounts>,
+    /// The targets of a data set whose labels are numbers, with their smallest and largest number.
+    pub targets: Vec<(Target, [f32; 2])>,
     /// Number of unusable records that were left out.
     pub skipped: u64,
     /// The faults of unusable records. At most the first thousand of each shard.
@@ -104,6 +106,15 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         several: manifest
             .multi_label
             .then(|| LabelCounts { labels: total.counts.iter().sum(), without: total.unlabelled }),
+        targets: manifest
+            .targets
+            .iter()
+            .zip(&total.targets)
+            .map(|(Target { name, .. }, measured)| {
+                let (mean, std) = measured.mean_and_std();
+                (Target { name: name.clone(), mean, std }, measured.range())
+            })
+            .collect(),
         classes: manifest.classes.into_iter().zip(total.counts).collect(),
         skipped: total.skipped,
         bad: total.bad,
@@ -150,6 +161,9 @@ impl Stats {
                 self.dir.join(MANIFEST).display()
             )));
         }
+        if self.targets.len() == manifest.targets.len() {
+            manifest.targets = self.targets.iter().map(|(target, _)| target.clone()).collect();
+        }
         manifest.bands.clone_from(&self.bands);
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
@@ -176,6 +190,12 @@ impl Stats {
         });
         if self.bands.need_version() {
             object["bands"] = band_stats::to_json(&self.bands);
+        }
+        if !self.targets.is_empty() {
+            let each = self.targets.iter().map(|(Target { name, mean, std }, [min, max])| {
+                json!({"name": name, "mean": mean, "std": std, "min": min, "max": max})
+            });
+            object["targets"] = each.collect();
         }
         if let Some(LabelCounts { labels, without }) = self.several {
             object["labels"] = labels.into();
@@ -221,6 +241,9 @@ impl fmt::Display for Stats {
             write!(f, "\n  {} ({each:.2} an image), ", text::plural(labels, "label"))?;
             write!(f, "{} without one", text::plural(without, "image"))?;
         }
+        for (Target { name, mean, std }, [min, max]) in &self.targets {
+            write!(f, "\n  {}: mean {mean:.6}, std {std:.6}, from {min} to {max}", shown(name))?;
+        }
         self.write_classes(f)?;
         if self.skipped > 0 {
             write!(f, "\n  {} left out:", text::plural(self.skipped, "bad record"))?;
@@ -249,6 +272,8 @@ pub(super) struct Measurement {
     pub counts: Vec<u64>,
     /// Number of images without a class.
     pub unlabelled: u64,
+    /// Moments of each target.
+    targets: Vec<Floats>,
     pub sizes: Sizes,
     /// Number of unusable records.
     pub skipped: u64,
@@ -343,6 +368,7 @@ impl Measurement {
         let payload = found.payload.map_err(|e| e.to_string())?;
         let example = example::parse(payload).map_err(|e| e.to_string())?;
         let classes = manifest::classes(&example, manifest)?;
+        let targets = manifest::targets(&example, manifest)?;
         manifest::check_bands(&example, manifest)?;
         if !manifest.bands.need_version() {
             let (image, spec) = pixels.decode(&example)?;
@@ -353,6 +379,7 @@ impl Measurement {
             self.sizes.add(spec);
             self.images += 1;
         }
+        Floats::merge_all(&mut self.targets, targets.into_iter().map(Floats::of));
         self.unlabelled += u64::from(classes.is_empty());
         classes.into_iter().for_each(|class| self.counts[class] += 1);
         Ok(())
@@ -371,6 +398,7 @@ impl Measurement {
         self.grey.merge(&other.grey)?;
         self.colour.merge(&other.colour)?;
         self.sizes.merge(&other.sizes);
+        Floats::merge_all(&mut self.targets, other.targets);
         self.images += other.images;
         self.unlabelled += other.unlabelled;
         self.skipped += other.skipped;

@@ -144,7 +144,7 @@ pub(super) struct ScannedShard {
     pub bytes: u64,
     /// The labels of all records as stored, without the label offset applied.
     pub labels: BTreeMap<i64, LabelRecords>,
-    /// The first record with zero or multiple labels.
+    /// The first record with zero or multiple labels, or with numbers.
     pub several: Option<Position>,
     /// Pixel sums. Empty if images were not measured.
     pub moments: Moments,

@@ -1,4 +1,5 @@
-//! Images with labels in a file: a table (CSV or TSV), or a folder of images with a table or JSON file.
+//! Images with labels in a file: a table (CSV or TSV), or a folder of images with a table or JSON file. The labels are
+//! classes, or with `--targets` the numbers in these columns.
 //!
 //! Each line of a table has a path, a label and optionally a split. Paths are relative to the table's folder.
 //!
@@ -9,9 +10,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use loaders::LabelKind;
+
 use super::reader::files::Files;
 use super::reader::folders::Images;
 use super::reader::labelled::{self, CheckedList, List};
+use super::reader::labels::Classes;
 use super::reader::lines::Lines;
 use super::reader::table::{self, Table, TableOptions};
 use super::{Kind, Open, Opened};
@@ -49,8 +53,12 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     let folder = src.parent().unwrap_or(Path::new(""));
     labelled::prepare(src, folder, &mut lines, options)?;
     let named = names.apply(src, options, None, lines.labels_mut())?;
-    let classes = labelled::classes(src, &lines, several, named.list, options)?;
-    let list = List { folder, classes: &classes, several, allow_outside: options.allow_outside };
+    let kind = label_kind(options, several);
+    let classes = match kind {
+        LabelKind::Numbers => Classes::none(),
+        _ => labelled::classes(src, &lines, several, named.list, options)?,
+    };
+    let list = List { folder, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
     let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
     if repeats > 0 {
@@ -94,11 +102,16 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     }
     let unlisted = unlisted(src, list, &lines)?;
     labelled::prepare(list, src, &mut lines, options)?;
-    let classes = labelled::classes(list, &lines, true, None, options)?;
-    let folder = List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside };
+    let kind = label_kind(options, true);
+    let classes = match kind {
+        LabelKind::Numbers => Classes::none(),
+        _ => labelled::classes(list, &lines, true, None, options)?,
+    };
+    let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
-    let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
+    let empty = if kind == LabelKind::Classes { "; an image without a label has an empty list" } else { "" };
+    let cure = format!("paths are relative to {}{empty}", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
     if found.is_empty() {
         return Err(Error::input(list, "none of the lines can be used"));
@@ -106,9 +119,23 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
 
+/// Returns the kind of labels in a table. `several`: images may have any number of labels.
+fn label_kind(options: &ConvertOptions, several: bool) -> LabelKind {
+    match (options.targets.is_empty(), several) {
+        (false, _) => LabelKind::Numbers,
+        (true, true) => LabelKind::Classes,
+        (true, false) => LabelKind::OneClass,
+    }
+}
+
 fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     let ending = list.extension().map(|ending| ending.to_ascii_lowercase());
     if ending.is_some_and(|ending| ending == "json") {
+        if !options.targets.is_empty() {
+            return Err(Error::Usage(
+                "--targets applies only to tables (CSV, TSV, JSON Lines), not to a JSON file".into(),
+            ));
+        }
         return match options.label_separator {
             None => labelled::read(list, options.limits),
             Some(_) => {

@@ -1,6 +1,6 @@
 //! Arrays in a `.npz` file, in a folder of `.npy` files or in an HDF5 file: `x_train`, `y_train`, `x_test`, `y_test` and
 //! similar names. Images have the shape (N, H, W), (N, H, W, C) or (N, C, H, W), in uint8, uint16, int16 or float32. Labels
-//! are integers with the shape (N) or (N, 1).
+//! are integers with the shape (N) or (N, 1), or with `--targets` numbers with the shape (N, number of targets).
 
 use super::reader::arrays::{self, Array};
 use super::reader::input::Budget;
@@ -47,6 +47,8 @@ struct Part {
     stored: StoredType,
     axes: Axes,
     labels: Vec<u32>,
+    /// Each image's numbers, if images have numbers instead of classes.
+    targets: Vec<f32>,
     /// The index of each usable image in the array.
     numbers: Vec<u64>,
 }
@@ -54,6 +56,7 @@ struct Part {
 struct Npz {
     path: PathBuf,
     classes: Vec<String>,
+    targets: Vec<String>,
     splits: Vec<SourceSplit>,
     parts: Vec<Part>,
     notes: Vec<String>,
@@ -102,8 +105,9 @@ fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
         return open(src, options, all);
     }
     let is_image = |array: &Described| (3..=4).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
-    let is_label =
-        |array: &Described| array.shape.len() < 3 && !StoredType::parse(&array.descr).is_ok_and(StoredType::is_float);
+    let has_targets = !options.targets.is_empty();
+    let is_float = |array: &Described| array.descr.contains('f');
+    let is_label = |array: &Described| array.shape.len() < 3 && is_float(array) == has_targets;
     let images = file.array(options.bands.images.as_deref(), "images", is_image)?;
     let labels = file.array(labels.as_deref(), "labels", is_label)?;
     let (mut pair, all) = (Pair::default(), all.into_iter().enumerate());
@@ -212,30 +216,40 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
     for ((_, split), Pair { images, labels }) in pairs {
         let lacks = |what: &str| Error::input(src, format!("there is no array with the {what} of {split}; {HINT}"));
         let (images, labels) = (images.ok_or_else(|| lacks("images"))?, labels.ok_or_else(|| lacks("labels"))?);
-        let numbers = labels.whole_numbers(src)?;
+        let columns = options.targets.len();
+        let (numbers, targets) = match columns {
+            0 => (labels.whole_numbers(src)?, Vec::new()),
+            _ => (Vec::new(), labels.numbers(src, columns)?),
+        };
+        let rows = numbers.len() + targets.len() / columns.max(1);
         let count = images.shape.first().copied().unwrap_or(0);
-        if count != numbers.len() || count == 0 {
-            let (i, l, n) = (&images.name, &labels.name, numbers.len());
+        if count != rows || count == 0 {
+            let (i, l, n) = (&images.name, &labels.name, rows);
             return Err(Error::input(
                 src,
                 format!("`{i}` has {count} images, but `{l}` has {n} labels; expected equal numbers above 0"),
             ));
         }
         let numbers: Vec<Label> = numbers.into_iter().map(Label::Number).collect();
-        found.push((split, images, numbers));
+        found.push((split, images, numbers, targets));
     }
-    let labels = found.iter().flat_map(|(split, _, labels)| labels.iter().map(move |label| (split.as_str(), label)));
-    let classes = Classes::from_labels(src, options, None, labels)?;
+    let labels = found.iter().flat_map(|(split, _, labels, _)| labels.iter().map(move |label| (split.as_str(), label)));
+    let classes = match options.targets.is_empty() {
+        true => Classes::from_labels(src, options, None, labels)?,
+        false => Classes::none(),
+    };
     let (path, mut unusable) = (src.to_path_buf(), SkippedSamples::new(options.on_bad));
     let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut source = Npz { path, classes: Vec::new(), splits, parts, notes, skipped };
-    for (split, images, labels) in found {
-        let part = Part::new(src, images, (&split, &labels), &classes, options, &mut unusable)?;
-        if part.labels.is_empty() {
+    let targets = options.targets.clone();
+    let mut source = Npz { path, classes: Vec::new(), targets, splits, parts, notes, skipped };
+    for (split, images, labels, targets) in found {
+        let mut part = Part::new(src, images, options)?;
+        part.choose((&split, &labels), &targets, (src, &classes), options, &mut unusable)?;
+        if part.numbers.is_empty() {
             source.notes.push(format!("split {split} left out: none of its images can be used"));
             continue;
         }
-        source.splits.push(SourceSplit { name: split, len: part.labels.len() as u64 });
+        source.splits.push(SourceSplit { name: split, len: part.numbers.len() as u64 });
         source.parts.push(part);
     }
     (source.classes, source.skipped) = (classes.names, unusable.lines);
@@ -246,29 +260,49 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
 }
 
 impl Part {
-    fn new(
-        src: &Path,
-        images: Array,
-        (split, all): (&str, &[Label]),
-        classes: &Classes,
-        options: &ConvertOptions,
-        unusable: &mut SkippedSamples,
-    ) -> Result<Self, Error> {
+    /// Creates a part without usable images.
+    fn new(src: &Path, images: Array, options: &ConvertOptions) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
         let stored = StoredType::parse(&images.descr).map_err(failed)?;
         let axes = Axes::find(images.shape.get(1..).unwrap_or(&[]), options.bands.layout).map_err(failed)?;
         images.check_limits(src, axes, &options.limits)?;
-        let (mut labels, mut numbers) = (Vec::new(), Vec::new());
+        Ok(Part { images, stored, axes, labels: Vec::new(), targets: Vec::new(), numbers: Vec::new() })
+    }
+
+    /// Adds the images with a usable label, or with finite numbers if `all_targets` is not empty.
+    fn choose(
+        &mut self,
+        (split, all): (&str, &[Label]),
+        all_targets: &[f32],
+        (src, classes): (&Path, &Classes),
+        options: &ConvertOptions,
+        unusable: &mut SkippedSamples,
+    ) -> Result<(), Error> {
         for (number, label) in (0..).zip(all) {
             match classes.class_in_split(split, label) {
                 Ok(label) => {
-                    labels.push(label);
-                    numbers.push(number);
+                    self.labels.push(label);
+                    self.numbers.push(number);
                 }
-                Err(what) => unusable.add(src, &format!("`{}`: sample {number}: {what}", images.name))?,
+                Err(what) => unusable.add(src, &format!("`{}`: sample {number}: {what}", self.images.name))?,
             }
         }
-        Ok(Part { images, stored, axes, labels, numbers })
+        for (number, row) in (0..).zip(all_targets.chunks_exact(options.targets.len().max(1))) {
+            match row.iter().zip(&options.targets).find(|(value, _)| !value.is_finite()) {
+                None => {
+                    self.targets.extend_from_slice(row);
+                    self.numbers.push(number);
+                }
+                Some((value, name)) => unusable.add(
+                    src,
+                    &format!(
+                        "`{}`: sample {number}: target `{name}`: expected a finite number, got {value}",
+                        self.images.name
+                    ),
+                )?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -281,6 +315,10 @@ impl Source for Npz {
         &self.classes
     }
 
+    fn targets(&self) -> &[String] {
+        &self.targets
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -290,12 +328,15 @@ impl Source for Npz {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        let Part { images, stored, axes, labels, numbers } = &self.parts[split];
+        let Part { images, stored, axes, labels, targets, numbers } = &self.parts[split];
         let number = numbers[index as usize];
         images.image(&self.path, number, *axes, *stored, &mut sample.encoded)?;
         (sample.format, sample.dtype) = (Format::Raw, stored.dtype);
         (sample.height, sample.width, sample.channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
-        sample.label = labels[index as usize];
+        match self.targets.len() {
+            0 => sample.label = labels[index as usize],
+            width => sample.targets.set(targets[index as usize * width..][..width].iter().copied()),
+        }
         sample.name(&images.name, number);
         Ok(())
     }

@@ -39,11 +39,6 @@ impl StoredType {
         Ok(StoredType { dtype, is_big_endian: descr.starts_with('>') })
     }
 
-    /// Returns true for float32.
-    pub fn is_float(self) -> bool {
-        self.dtype == Dtype::F32
-    }
-
     /// Makes values little-endian.
     pub fn swap(self, bytes: &mut [u8]) {
         if self.is_big_endian {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use loaders::LabelKind;
 use loaders::dataset::MANIFEST;
 
 use super::write::{ReshapeOptions, ReshapePlan, ReshapeSummary, SourceDataset, Target, write};
@@ -12,8 +13,8 @@ use crate::splits::draw;
 /// Creates a plan for one data set that keeps its classes.
 fn plan(set: SourceDataset, targets: Vec<Target>, keeps_mean: bool) -> ReshapePlan {
     let (classes, label_offset) = (set.manifest.classes.clone(), set.manifest.label_offset);
-    let multi_label = set.manifest.multi_label;
-    ReshapePlan { sets: vec![set], targets, classes, multi_label, label_offset, keeps_mean }
+    let (multi_label, numbers) = (set.manifest.multi_label, set.manifest.targets.clone());
+    ReshapePlan { sets: vec![set], targets, classes, multi_label, numbers, label_offset, keeps_mean }
 }
 
 /// Writes the data set in `dir` to `out` with a different number of shards. With `shuffle`, the samples of each split
@@ -47,18 +48,19 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
         return Err(Error::Usage("expected two or more data sets to merge".into()));
     }
     let mut sets = dirs.iter().map(|dir| SourceDataset::open(dir)).collect::<Result<Vec<SourceDataset>, _>>()?;
-    let multi_label = check_same_label_kind(dirs, &sets)?;
+    check_same_labels(dirs, &sets)?;
+    let (multi_label, numbers) = (sets[0].manifest.multi_label, sets[0].manifest.targets.clone());
     check_distinct_names(dirs, &sets)?;
     check_same_bands(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
-    let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
+    let mut labels: BTreeMap<String, i64> = BTreeMap::new();
     let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
     if same {
         classes.clone_from(&sets[0].manifest.classes);
     }
     for name in sets.iter().flat_map(|set| &set.manifest.classes).filter(|_| !same) {
-        if !numbers.contains_key(name) {
-            numbers.insert(name.clone(), classes.len() as i64);
+        if !labels.contains_key(name) {
+            labels.insert(name.clone(), classes.len() as i64);
             classes.push(name.clone());
         }
     }
@@ -66,7 +68,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     let offset = sets[0].manifest.label_offset;
     let label_offset = if sets.iter().all(|set| set.manifest.label_offset == offset) { offset } else { 0 };
     for set in &mut sets {
-        let number = |(at, name): (i64, &String)| if same { at } else { numbers[name] } + label_offset;
+        let number = |(at, name): (i64, &String)| if same { at } else { labels[name] } + label_offset;
         set.labels = (0..).zip(&set.manifest.classes).map(number).collect();
     }
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
@@ -79,7 +81,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     }
     let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
     targets.iter_mut().for_each(|target| target.shuffle(options.seed));
-    write(&ReshapePlan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
+    write(&ReshapePlan { sets, targets, classes, multi_label, numbers, label_offset, keeps_mean: false }, out, options)
 }
 
 /// Rejects a data set with two equally named classes, because merging would combine them. Accepts it if all sets have the same class list.
@@ -130,26 +132,39 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
     }
 }
 
-/// Returns true if images may have multiple labels. Returns an error if the sets differ in this.
-fn check_same_label_kind(dirs: &[&Path], sets: &[SourceDataset]) -> Result<bool, Error> {
-    let first = sets[0].manifest.multi_label;
-    let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
-    let words = |several: bool| if several { "may have several labels" } else { "have one label each" };
+/// Returns an error if the labels of the sets are of different kinds, or if they have different targets.
+fn check_same_labels(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
+    let names = |set: &SourceDataset| set.manifest.targets.iter().map(|target| target.name.clone()).collect::<Vec<_>>();
+    let kind = |set: &SourceDataset| (set.manifest.label_kind(), names(set));
+    let Some(other) = sets.iter().position(|set| kind(set) != kind(&sets[0])) else { return Ok(()) };
     Err(Error::Usage(format!(
-        "images of {} {}, but images of {} {}; convert both with a table of labels",
+        "images of {} {}, but images of {} {}; convert both with the same kind of labels",
         dirs[0].display(),
-        words(first),
+        label_words(&sets[0]),
         dirs[other].display(),
-        words(!first)
+        label_words(&sets[other])
     )))
+}
+
+/// Describes the labels of a data set's images.
+fn label_words(set: &SourceDataset) -> String {
+    match set.manifest.label_kind() {
+        LabelKind::OneClass => "have one label each".into(),
+        LabelKind::Classes => "may have several labels".into(),
+        LabelKind::Numbers => {
+            let names: Vec<&str> = set.manifest.targets.iter().map(|target| target.name.as_str()).collect();
+            format!("have the numbers {}", base::text::printable(&names.join(", ")))
+        }
+    }
 }
 
 /// Returns an error if `share` counts images per class but images may have multiple classes.
 fn check_share(share: Share, dir: &Path, set: &SourceDataset) -> Result<(), Error> {
     match share {
-        Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
-            "images of {} may have several labels, so a number of images per class is not possible; use a fraction instead",
-            dir.display()
+        Share::PerClass(_) if set.manifest.label_kind() != LabelKind::OneClass => Err(Error::Usage(format!(
+            "images of {} {}, so a number of images per class is not possible; use a fraction instead",
+            dir.display(),
+            label_words(set)
         ))),
         _ => Ok(()),
     }
@@ -177,7 +192,7 @@ pub fn split(
     let number = set.find(dir, from)?;
     check_new(dir, &set, into)?;
     let wanted = |count: u64| share.count_of(count).min(count.saturating_sub(1));
-    let drawn = draw(&set.classes_of(number)?, set.manifest.classes.len(), wanted, options.seed);
+    let drawn = draw(&set.classes_of(number)?, set.manifest.classes.len().max(1), wanted, options.seed);
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let stays = |id: u64| at != number || !drawn[id as usize];
@@ -214,7 +229,7 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &ReshapeOptions) ->
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let wanted = |count: u64| share.count_of(count).max(1);
-        let drawn = draw(&set.classes_of(at)?, set.manifest.classes.len(), wanted, options.seed);
+        let drawn = draw(&set.classes_of(at)?, set.manifest.classes.len().max(1), wanted, options.seed);
         targets.push(Target::from_split(split.name(), 0, at, split.len(), |id| drawn[id as usize]));
     }
     targets.retain(|target| !target.picks.is_empty());

@@ -11,7 +11,7 @@ use crate::{npy, pool, text};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::replace::replace;
-use loaders::{Dataset, Example, Format, Split, decode, safe_create};
+use loaders::{Dataset, Example, Format, LabelKind, Split, decode, safe_create};
 use serde_json::json;
 use std::fmt;
 use std::fs::File;
@@ -40,8 +40,8 @@ struct Task {
 }
 
 /// Writes the data set in `dir` to `out` as WebDataset archives `SPLIT-000000.tar` and so on, and `classes.txt` with
-/// one class per line. The path `out` must not exist or must be an empty folder. Uses `jobs` threads (0 means one per
-/// core). The output does not depend on their number.
+/// one class per line. If labels are numbers, `targets.txt` has their names. The path `out` must not exist or must be an
+/// empty folder. Uses `jobs` threads (0 means one per core). The output does not depend on their number.
 ///
 /// # Errors
 ///
@@ -59,9 +59,10 @@ pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) ->
         archive(&splits[tasks[i].split], &tasks[i], staging.dir(), &mut progress.counter())
     })?;
     drop(progress);
-    let classes: String =
-        dataset.manifest.classes.iter().map(|name| format!("{}\n", base::text::printable(name))).collect();
-    replace(&staging.dir().join("classes.txt"), classes.as_bytes())?;
+    let outputs = dataset.manifest.outputs();
+    let names: String = outputs.iter().map(|name| format!("{}\n", base::text::printable(name))).collect();
+    let file = if dataset.manifest.targets.is_empty() { "classes.txt" } else { "targets.txt" };
+    replace(&staging.dir().join(file), names.as_bytes())?;
     staging.publish()?;
     let (out, archives, bytes) = (out.to_path_buf(), tasks.len() as u64, sizes.iter().sum());
     Ok(ExportSummary { out, archives, samples, bytes, elapsed: started.elapsed() })
@@ -102,7 +103,7 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
             }
         };
         let (about, label) = (about(split, id, &example, label)?, label.to_string().into_bytes());
-        let label = (!split.multi_label()).then_some(("cls", label.as_slice()));
+        let label = (split.label_kind() == LabelKind::OneClass).then_some(("cls", label.as_slice()));
         for (ending, bytes) in [(ending, image)].into_iter().chain(label).chain([("json", about.as_bytes())]) {
             add(&mut archive, &format!("{id:09}.{ending}"), bytes).map_err(failed)?;
         }
@@ -118,6 +119,12 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
 /// Returns the content of `KEY.json`.
 fn about(split: &Split, id: u64, example: &Example<'_>, label: u32) -> Result<String, Error> {
     let name = |class: u32| &split.class_names()[class as usize];
+    if split.label_kind() == LabelKind::Numbers {
+        let targets = split.targets_of(example).map_err(|fault| split.fault(id, fault))?;
+        let targets: serde_json::Map<String, serde_json::Value> =
+            split.class_names().iter().cloned().zip(targets.into_iter().map(serde_json::Value::from)).collect();
+        return Ok(json!({"targets": targets, "filename": example.filename}).to_string());
+    }
     if !split.multi_label() {
         return Ok(json!({"label": label, "class_name": name(label), "filename": example.filename}).to_string());
     }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use loaders::example::{self, ExampleFault, LabelList};
 use loaders::record::RecordWriter;
-use loaders::{Dataset, Manifest, Permutation, ShardManifest, Split, SplitManifest};
+use loaders::{Dataset, LabelKind, Manifest, Permutation, ShardManifest, Split, SplitManifest};
 use serde_json::json;
 
 use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
 use crate::error::Error;
-use crate::image::band_stats::{BandStats, Histograms};
+use crate::image::band_stats::{BandStats, Floats, Histograms};
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::{Counter, Progress};
@@ -56,10 +56,10 @@ impl SourceDataset {
         })
     }
 
-    /// Returns the class of each sample of a split. If images may have multiple classes, returns class 0 for all.
+    /// Returns the class of each sample of a split. If images may have multiple classes or have numbers, returns 0 for all.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
-        if split.multi_label() {
+        if split.label_kind() != LabelKind::OneClass {
             return Ok(vec![0; split.len() as usize]);
         }
         (0..split.len()).map(|id| Ok(split.record(id, &mut copy)?.1)).collect()
@@ -98,6 +98,8 @@ pub(super) struct ReshapePlan {
     pub targets: Vec<Target>,
     pub classes: Vec<String>,
     pub multi_label: bool,
+    /// The targets, if labels are numbers.
+    pub numbers: Vec<loaders::Target>,
     pub label_offset: i64,
     /// True if the mean and standard deviation of the first set are kept.
     pub keeps_mean: bool,
@@ -205,6 +207,11 @@ impl Writer<'_> {
             }
             self.learnt.measured += 1;
         }
+        if split.label_kind() == LabelKind::Numbers {
+            let targets = split.targets_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
+            Floats::merge_all(&mut self.learnt.targets, targets.into_iter().map(Floats::of));
+            return self.frame(payload);
+        }
         let classes = split.classes_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
         let mut labels: Vec<i64> = classes.into_iter().map(|class| set.labels[class as usize]).collect();
         let stays = match example.labels.is_list() {
@@ -247,6 +254,8 @@ struct ImageStats {
     sizes: [[u32; 2]; 2],
     /// Number of images with entry points.
     entry_points: u64,
+    /// Moments of each target.
+    targets: Vec<Floats>,
 }
 
 impl ImageStats {
@@ -271,6 +280,7 @@ impl ImageStats {
         self.bands.merge(&other.bands, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
+        Floats::merge_all(&mut self.targets, other.targets);
         self.widen(other.sized, other.sizes);
         Ok(())
     }
@@ -305,12 +315,15 @@ fn manifest(
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
-    let (mut named, mut note) = (BTreeMap::new(), None);
+    let (mut named, mut note, mut numbers) = (BTreeMap::new(), None, plan.numbers.clone());
     for (Target { name, .. }, (mut split, learnt)) in plan.targets.iter().zip(splits) {
         learnt.describe(&mut split);
         if name == TRAIN {
             split.measured = first.splits.get(TRAIN).and_then(|split| split.measured).filter(|_| plan.keeps_mean);
             if !plan.keeps_mean {
+                for (target, measured) in numbers.iter_mut().zip(&learnt.targets) {
+                    (target.mean, target.std) = measured.mean_and_std();
+                }
                 let no_values = |band| Error::input(Path::new(name), format!("band {band} has no values"));
                 (mean, std) = match bands.need_version() {
                     true => learnt.bands.finish(&mut bands).map_err(no_values)?,
@@ -328,8 +341,11 @@ fn manifest(
         named.insert(name.clone(), split);
     }
     let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
-    let version = Manifest::version_for(multi_label, &bands);
-    Ok((Manifest { version, multi_label, classes, label_offset, bands, mean, std, splits: named }, note))
+    let mut made =
+        Manifest { multi_label, classes, label_offset, bands, mean, std, splits: named, ..Manifest::default() };
+    made.targets = numbers;
+    made.version = Manifest::version_for(made.label_kind(), &made.bands);
+    Ok((made, note))
 }
 
 /// Options of the commands that rewrite a data set.
@@ -393,7 +409,7 @@ impl fmt::Display for ReshapeSummary {
             "{}: {}; {}; {} in {:.2} s",
             text::path(&self.out),
             splits.collect::<Vec<_>>().join(", "),
-            text::classes(self.manifest.classes.len()),
+            text::labels(&self.manifest),
             text::bytes(self.bytes),
             self.elapsed.as_secs_f64()
         )?;

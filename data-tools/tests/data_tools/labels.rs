@@ -200,6 +200,7 @@ fn two_classes_of_one_name() {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         example::encode_with(&example, &[("image/class/synset", synset)], &mut payload);
         writer.write(&payload).unwrap();

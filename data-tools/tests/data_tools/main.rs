@@ -26,6 +26,7 @@ mod show;
 mod sources;
 mod stalls;
 mod tables;
+mod targets;
 mod tfrecords;
 mod untrusted;
 mod variants;

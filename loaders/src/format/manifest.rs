@@ -1,6 +1,6 @@
 //! `dataset.json`: the classes, splits and shards of a data set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,6 +12,7 @@ use crate::file::regular;
 use crate::file::replace::replace;
 use crate::file::safe_create;
 use crate::format::bands::Bands;
+use crate::label_sets::LabelKind;
 
 pub const MANIFEST: &str = "dataset.json";
 
@@ -24,6 +25,12 @@ pub const MULTI_LABEL_VERSION: u32 = 2;
 /// The version for images that are not 8-bit grey or RGB, multi-label or not. Older programs reject it.
 pub const BANDS_VERSION: u32 = 3;
 
+/// The version for labels that are numbers, whatever the images are. Older programs reject it.
+pub const TARGETS_VERSION: u32 = 4;
+
+/// The most targets that a data set may have.
+pub const MAX_TARGETS: usize = 4096;
+
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -32,8 +39,12 @@ pub struct Manifest {
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Names of the classes. The index is the label.
+    /// Names of the classes. The index is the label. Empty if the labels are numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
+    /// What the numbers of an image mean, if the labels are numbers. Empty if they are classes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<Target>,
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
     #[serde(default)]
     pub label_offset: i64,
@@ -48,6 +59,63 @@ pub struct Manifest {
     #[serde(default)]
     pub std: Vec<f64>,
     pub splits: BTreeMap<String, SplitManifest>,
+}
+
+/// A number that each image has, such as a position or an age, and its distribution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    pub name: String,
+    /// Mean over the split `train`. 0 without such a split.
+    #[serde(default)]
+    pub mean: f64,
+    /// Population standard deviation over the split `train`. 1 without such a split.
+    #[serde(default = "one")]
+    pub std: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Target {
+    /// Creates a target that was not measured.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), mean: 0.0, std: 1.0 }
+    }
+
+    /// Returns the number that a deviation from the mean is divided by: the standard deviation, or 1 if all numbers are
+    /// equal.
+    pub fn scale(&self) -> f64 {
+        if self.std > 0.0 { self.std } else { 1.0 }
+    }
+
+    /// Converts a number to the form that networks predict: with mean 0 and deviation 1.
+    pub fn standardize(&self, value: f64) -> f64 {
+        (value - self.mean) / self.scale()
+    }
+
+    /// Converts a network's prediction to the target's own units.
+    pub fn restore(&self, predicted: f64) -> f64 {
+        predicted * self.scale() + self.mean
+    }
+
+    /// Returns an error unless the targets have different names and finite statistics.
+    pub fn check(all: &[Self]) -> Result<(), String> {
+        if all.len() > MAX_TARGETS {
+            return Err(format!("`targets`: expected at most {MAX_TARGETS}, got {}", all.len()));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = all.iter().find(|target| !seen.insert(&target.name)) {
+            return Err(format!("`targets`: expected different names, got \"{}\" twice", twice.name.escape_debug()));
+        }
+        match all.iter().find(|t| !(t.mean.is_finite() && t.std.is_finite() && t.std >= 0.0)) {
+            Some(wrong) => Err(format!(
+                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative",
+                wrong.name.escape_debug()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The entry of a split in `dataset.json`.
@@ -83,12 +151,30 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
-    /// Returns the version for images with these bands that are or are not multi-label.
-    pub fn version_for(multi_label: bool, bands: &Bands) -> u32 {
-        match (bands.need_version(), multi_label) {
+    /// Returns the version for images with such labels and these bands.
+    pub fn version_for(labels: LabelKind, bands: &Bands) -> u32 {
+        match (bands.need_version(), labels) {
+            (_, LabelKind::Numbers) => TARGETS_VERSION,
             (true, _) => BANDS_VERSION,
-            (false, true) => MULTI_LABEL_VERSION,
-            (false, false) => VERSION,
+            (false, LabelKind::Classes) => MULTI_LABEL_VERSION,
+            (false, LabelKind::OneClass) => VERSION,
+        }
+    }
+
+    /// Returns the kind of the images' labels.
+    pub fn label_kind(&self) -> LabelKind {
+        match (self.targets.is_empty(), self.multi_label) {
+            (false, _) => LabelKind::Numbers,
+            (true, true) => LabelKind::Classes,
+            (true, false) => LabelKind::OneClass,
+        }
+    }
+
+    /// Returns the names of a network's outputs: the classes, or the targets if the labels are numbers.
+    pub fn outputs(&self) -> Vec<String> {
+        match self.targets.is_empty() {
+            true => self.classes.clone(),
+            false => self.targets.iter().map(|target| target.name.clone()).collect(),
         }
     }
 
@@ -135,10 +221,16 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        if !(VERSION..=BANDS_VERSION).contains(&self.version) {
-            return Err(format!("`version`: expected {VERSION} to {BANDS_VERSION}, got {}", self.version));
+        if !(VERSION..=TARGETS_VERSION).contains(&self.version) {
+            return Err(format!("`version`: expected {VERSION} to {TARGETS_VERSION}, got {}", self.version));
         }
-        let expected = Self::version_for(self.multi_label, &self.bands);
+        if !self.targets.is_empty() && (!self.classes.is_empty() || self.multi_label) {
+            return Err(
+                "`targets` means that labels are numbers, so `classes` and `multi_label` must be missing".into()
+            );
+        }
+        Target::check(&self.targets)?;
+        let expected = Self::version_for(self.label_kind(), &self.bands);
         if self.version != expected {
             let (version, several) = (self.version, self.multi_label);
             let images = match (self.bands.dtype, self.bands.channels) {
@@ -146,12 +238,14 @@ impl Manifest {
                 (dtype, None) => dtype.to_string(),
             };
             return Err(format!(
-                "`version` is {version}, `multi_label` {several} and the images are {images}: expected version {expected}"
+                "`version` is {version}, `multi_label` {several}, the number of `targets` {} and the images are {images}: expected \
+                 version {expected}",
+                self.targets.len()
             ));
         }
         self.bands.check()?;
-        if self.classes.is_empty() {
-            return Err("`classes` is empty".into());
+        if self.classes.is_empty() && self.targets.is_empty() {
+            return Err("`classes` is empty, and there are no `targets`".into());
         }
         if self.mean.len() != self.std.len() {
             return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));

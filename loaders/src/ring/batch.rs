@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::label_sets::LabelSets;
+use crate::label_sets::{LabelKind, LabelSets};
 use crate::mix::Mix;
 use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
@@ -80,14 +80,19 @@ impl Batch {
     }
 
     /// Returns one label per sample, below the number of classes. This is the first label if a sample has more than
-    /// one, and 0 if it has no label.
+    /// one, and 0 if it has no label or numbers.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
 
     /// Returns all labels of each sample if the data set is multi-label, otherwise `None`.
     pub fn label_sets(&self) -> Option<&LabelSets> {
-        self.slot.multi_label.then_some(&self.slot.samples.label_sets)
+        (self.slot.label_kind == LabelKind::Classes).then_some(&self.slot.samples.label_sets)
+    }
+
+    /// Returns the numbers of each sample in turn if the labels are numbers, otherwise `None`.
+    pub fn targets(&self) -> Option<&[f32]> {
+        (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
 
     /// Returns how the images are mixed with each other. Floats are mixed already. In other formats, the consumer must
@@ -148,6 +153,8 @@ pub enum PixelFormat {
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
+        /// The numbers of each sample in turn, if the labels are numbers. Otherwise empty.
+        targets: Arc<[f32]>,
         /// The common shape of all images.
         spec: ImageSpec,
     },

@@ -49,6 +49,8 @@ struct SampleInfo {
     label: u32,
     /// All classes, if the data set is multi-label.
     classes: Option<Vec<u32>>,
+    /// One number for each target, if the labels are numbers.
+    targets: Vec<f32>,
     /// Size of the record in bytes, including framing.
     bytes: u64,
 }
@@ -75,13 +77,15 @@ pub(crate) fn request_ahead(shared: &Shared, piece: &mut Piece, state: &mut Thre
 }
 
 pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
-    if let PixelFormat::CropRects { labels, label_sets, spec } = &shared.format {
+    if let PixelFormat::CropRects { labels, label_sets, targets, spec } = &shared.format {
         let Piece { job, samples, .. } = piece;
         samples.ids.extend_from_slice(&job.ids);
         samples.labels.extend(job.ids.iter().map(|&id| labels[id as usize]));
         if let Some(all) = label_sets {
             job.ids.iter().for_each(|&id| samples.label_sets.push(all.get(id as usize).iter().copied()));
         }
+        let width = targets.len() / labels.len().max(1);
+        job.ids.iter().for_each(|&id| samples.targets.extend_from_slice(&targets[id as usize * width..][..width]));
         let rect = |(index, &id)| shared.pipeline.crop_rect(*spec, id as u32, job.key(index), job.epoch);
         samples.crop_rects.extend(job.ids.iter().enumerate().map(rect));
         return Ok(Outcome::Filled);
@@ -106,8 +110,9 @@ fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> R
         }
         let (id, key, epoch) = (piece.job.ids[index], piece.job.key(index), piece.job.epoch);
         match make_sample(shared, SampleKey { index, id, key, epoch }, piece, state) {
-            Ok(SampleInfo { label, classes, bytes }) => {
+            Ok(SampleInfo { label, classes, targets, bytes }) => {
                 piece.samples.labels.push(label);
+                piece.samples.targets.extend(targets);
                 classes.into_iter().for_each(|classes| piece.samples.label_sets.push(classes));
                 piece.samples.bytes += bytes;
                 piece.samples.ids.push(id);
@@ -122,7 +127,7 @@ fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> R
 /// Completes a batch after all its pieces are filled. The images are mixed with each other here if they are floats. For
 /// other formats, the consumer mixes them when it converts them to floats.
 pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
-    slot.multi_label = shared.shards.split().multi_label();
+    slot.label_kind = shared.shards.split().label_kind();
     let (job, rows) = (&slot.job, slot.samples.len());
     slot.mix = shared.pipeline.mix(job.epoch, job.step, job.worker, rows);
     if let (Some(mix), PixelFormat::Values) = (slot.mix, &shared.format) {
@@ -152,6 +157,7 @@ fn make_sample(
     let split = shared.shards.split();
     let classes = split.multi_label().then(|| split.classes_of(&example)).transpose();
     let classes = classes.map_err(|fault| shard.fault(record, fault))?;
+    let targets = split.targets_of(&example).map_err(|fault| shard.fault(record, fault))?;
     let read = start.map(|_| Instant::now());
     scratch.time_decoding(start.is_some());
     let SampleKey { key, epoch, .. } = sample;
@@ -166,5 +172,5 @@ fn make_sample(
         let decoded = scratch.decoded().unwrap_or(read);
         tally.add(read - start, decoded - read, end - decoded);
     }
-    Ok(SampleInfo { label, classes, bytes: payload.len() as u64 + OVERHEAD })
+    Ok(SampleInfo { label, classes, targets, bytes: payload.len() as u64 + OVERHEAD })
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::label_sets::LabelSets;
+use crate::label_sets::{LabelKind, LabelSets};
 use crate::mix::Mix;
 use crate::order::Job;
 use crate::sync::{Mutex, Sender};
@@ -18,6 +18,8 @@ pub(crate) struct Samples {
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
+    /// The numbers of each sample in turn, if the labels are numbers.
+    pub targets: Vec<f32>,
     /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
     /// Size of the records in bytes.
@@ -37,6 +39,7 @@ impl Samples {
         self.ids.clear();
         self.labels.clear();
         self.label_sets.clear();
+        self.targets.clear();
         self.crop_rects.clear();
         self.bytes = 0;
         self.skipped.clear();
@@ -47,6 +50,7 @@ impl Samples {
         self.ids.append(&mut other.ids);
         self.labels.append(&mut other.labels);
         other.label_sets.iter().for_each(|classes| self.label_sets.push(classes.iter().copied()));
+        self.targets.append(&mut other.targets);
         self.crop_rects.append(&mut other.crop_rects);
         self.bytes += other.bytes;
         self.skipped.append(&mut other.skipped);
@@ -67,8 +71,8 @@ pub(crate) struct Slot {
     pub samples: Samples,
     /// The samples of each piece, until all pieces are done.
     pub pieces: Vec<Samples>,
-    /// True if samples may have any number of labels.
-    pub multi_label: bool,
+    /// What the labels of the samples are.
+    pub label_kind: LabelKind,
     /// How the images are mixed with each other. `None` if they are not mixed.
     pub mix: Option<Mix>,
     /// The threads that filled the pieces, and when.

@@ -12,19 +12,21 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::example::{self, Example};
 use crate::format::record::HEADER;
+use crate::label_sets::LabelKind;
 use crate::spec::{ImageSpec, Images};
 use crate::storage::shard::{Access, Shard};
 use crate::threads::on_threads;
 
-pub use crate::format::manifest::{MANIFEST, Manifest, ShardManifest, SplitManifest, VERSION};
+pub use crate::format::manifest::{MANIFEST, Manifest, ShardManifest, SplitManifest, Target, VERSION};
 
 /// All samples of a split, and the shards that contain them.
 #[derive(Debug)]
 pub struct Split {
     name: String,
     dir: PathBuf,
-    classes: Arc<[String]>,
-    multi_label: bool,
+    /// The classes, or the targets if the labels are numbers.
+    outputs: Arc<[String]>,
+    label_kind: LabelKind,
     label_offset: i64,
     shards: Vec<ShardManifest>,
     /// Smallest and largest height and width, as (height, width) pairs, if the manifest has them.
@@ -43,8 +45,8 @@ impl Split {
         Self {
             name: name.to_owned(),
             dir: dir.to_owned(),
-            classes: dataset.classes.clone().into(),
-            multi_label: dataset.multi_label,
+            outputs: dataset.outputs().into(),
+            label_kind: dataset.label_kind(),
             label_offset: dataset.label_offset,
             mapped: split.shards.iter().map(|_| OnceLock::new()).collect(),
             shards: split.shards.clone(),
@@ -124,18 +126,25 @@ impl Split {
         }
     }
 
+    /// Returns the number of a network's outputs: classes, or targets if the labels are numbers.
     pub fn classes(&self) -> usize {
-        self.classes.len()
+        self.outputs.len()
     }
 
-    /// Returns the names of the classes. The index is the label.
+    /// Returns the names of the classes, where the index is the label. If the labels are numbers, returns the names of the
+    /// targets.
     pub fn class_names(&self) -> &[String] {
-        &self.classes
+        &self.outputs
+    }
+
+    /// Returns the kind of the images' labels.
+    pub fn label_kind(&self) -> LabelKind {
+        self.label_kind
     }
 
     /// Returns true if an image may have any number of classes, including zero.
     pub fn multi_label(&self) -> bool {
-        self.multi_label
+        self.label_kind == LabelKind::Classes
     }
 
     /// Returns the shard number of a sample and the record number within that shard.
@@ -149,7 +158,7 @@ impl Split {
     }
 
     /// Reads a sample and its label, which is in `0..classes()`. If the image has multiple labels, the first one is
-    /// returned, and 0 if it has no label (see [`Split::classes_of`]). Verifies the checksums. `copy` is a buffer as
+    /// returned, and 0 if it has no label or numbers (see [`Split::classes_of`]). Verifies the checksums. `copy` is a buffer as
     /// for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
@@ -173,34 +182,62 @@ impl Split {
         }
     }
 
-    /// Returns the classes of an image in stored order. If the data set is not multi-label, this is exactly one class.
+    /// Returns the classes of an image in stored order. If the data set has one label per image, this is exactly one class.
+    /// If the labels are numbers, there are no classes.
     ///
     /// # Errors
     ///
     /// Returns an error if a label is not a valid class, or if a single-label data set has an image with a list of
     /// labels.
     pub fn classes_of(&self, example: &Example<'_>) -> Result<Vec<u32>, Fault> {
-        match (example.labels.is_list(), self.multi_label) {
+        match (example.labels.is_list(), self.label_kind) {
+            (_, LabelKind::Numbers) => Ok(Vec::new()),
             (false, _) => Ok(vec![self.label(example.label)?]),
-            (true, true) => example.labels.iter().map(|stored| self.label(stored)).collect(),
-            (true, false) => Err(Fault::Labels { count: example.labels.iter().count() }),
+            (true, LabelKind::Classes) => example.labels.iter().map(|stored| self.label(stored)).collect(),
+            (true, LabelKind::OneClass) => Err(Fault::Labels { count: example.labels.iter().count() }),
         }
     }
 
-    /// Returns the names of an image's classes for display, separated by "; ", or "no label" if there are no classes.
+    /// Returns the numbers of an image, one for each target. Empty if the labels are classes.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Split::classes_of`].
+    /// Returns an error if the record does not have one finite number for each target.
+    pub fn targets_of(&self, example: &Example<'_>) -> Result<Vec<f32>, Fault> {
+        if self.label_kind != LabelKind::Numbers {
+            return Ok(Vec::new());
+        }
+        let found: Vec<f32> = example.targets.values().take(1 + self.classes()).collect();
+        let wrong = |got: String| Err(Fault::Targets { expected: self.classes(), got });
+        match found.iter().find(|value| !value.is_finite()) {
+            _ if found.len() > self.classes() => wrong("more".into()),
+            _ if found.len() < self.classes() => wrong(found.len().to_string()),
+            Some(value) => wrong(value.to_string()),
+            None => Ok(found),
+        }
+    }
+
+    /// Returns an image's labels for display: the names of its classes, or the names and values of its targets, separated
+    /// by "; ". Returns "no label" if there are no classes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Split::classes_of`] and [`Split::targets_of`].
     pub fn class_text(&self, example: &Example<'_>) -> Result<String, Fault> {
+        if self.label_kind == LabelKind::Numbers {
+            let numbers = self.targets_of(example)?;
+            let each = self.outputs.iter().zip(numbers).map(|(name, number)| format!("{name} {number}"));
+            return Ok(each.collect::<Vec<_>>().join("; "));
+        }
         let classes = self.classes_of(example)?;
-        let names: Vec<&str> = classes.iter().map(|class| self.classes[*class as usize].as_str()).collect();
+        let names: Vec<&str> = classes.iter().map(|class| self.outputs[*class as usize].as_str()).collect();
         Ok(if names.is_empty() { "no label".into() } else { names.join("; ") })
     }
 
     /// Returns the first class of an image, or 0 if it has no class. All labels are checked.
     pub(super) fn first_class(&self, example: &Example<'_>) -> Result<u32, Fault> {
         match example.labels.is_list() {
+            _ if self.label_kind == LabelKind::Numbers => Ok(0),
             false => self.label(example.label),
             true => Ok(self.classes_of(example)?.first().copied().unwrap_or(0)),
         }
@@ -209,11 +246,11 @@ impl Split {
     /// Converts a stored label to a class index.
     pub(super) fn label(&self, stored: i64) -> Result<u32, Fault> {
         let label = i128::from(stored) - i128::from(self.label_offset);
-        u32::try_from(label).ok().filter(|&label| (label as usize) < self.classes.len()).ok_or(Fault::Label {
+        u32::try_from(label).ok().filter(|&label| (label as usize) < self.outputs.len()).ok_or(Fault::Label {
             stored,
             offset: self.label_offset,
             label,
-            last: self.classes.len() as i64 - 1,
+            last: self.outputs.len() as i64 - 1,
         })
     }
 }

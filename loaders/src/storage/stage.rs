@@ -264,6 +264,7 @@ mod tests {
         let manifest = Manifest {
             version: crate::storage::dataset::VERSION,
             classes: vec!["a".into()],
+            targets: Vec::new(),
             multi_label: false,
             label_offset: 0,
             bands: Default::default(),

@@ -46,6 +46,7 @@ pub fn transform(
                 boxes: Default::default(),
                 entry_points: &[],
                 labels: Default::default(),
+                targets: Default::default(),
             };
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }

@@ -141,6 +141,7 @@ impl Pipeline {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         self.run(&example, id, epoch, scratch, out)
     }
@@ -489,6 +490,7 @@ mod device_tests {
                     boxes: Default::default(),
                     entry_points: &[],
                     labels: Default::default(),
+                    targets: Default::default(),
                 };
                 let mut bytes = vec![0x55; out.values()];
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
@@ -528,6 +530,7 @@ mod device_tests {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
         for (i, value) in values.iter().enumerate() {

@@ -3,7 +3,9 @@
 
 use loaders::example::{self, Example, Format};
 use loaders::transform::{Scratch, selected_bands};
-use loaders::{Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, Loader, Manifest, Options, Pipeline};
+use loaders::{
+    Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options, Pipeline,
+};
 use serde::Deserialize;
 
 use crate::common::TestData;
@@ -48,7 +50,7 @@ fn manifest(dtype: Dtype, channels: u32) -> Manifest {
         nodata: None,
         reading: None,
     };
-    let version = Manifest::version_for(false, &bands);
+    let version = Manifest::version_for(LabelKind::OneClass, &bands);
     let (mean, std) = (numbers(|c| f64::from(100 * c)), numbers(|c| f64::from(1 + c)));
     Manifest { version, classes: vec!["a".into()], bands, mean, std, ..Manifest::default() }
 }
@@ -72,6 +74,7 @@ fn record(encoded: &[u8], dtype: Dtype, spec: ImageSpec) -> Example<'_> {
         boxes: Default::default(),
         entry_points: &[],
         labels: Default::default(),
+        targets: Default::default(),
     }
 }
 

@@ -14,6 +14,7 @@ mod multi_label;
 mod policies;
 mod sigbus;
 mod storage;
+mod targets;
 mod varied;
 
 /// Tests the helper that other tests use for messages.

@@ -55,7 +55,8 @@ fn batches_of_every_form_have_all_labels() {
     (0..53).for_each(|id| all.push(labels(id).iter().map(|l| *l as u32)));
     let first = |id| labels(id).first().map_or(0, |l| *l as u32);
     let spec = ImageSpec::new(8, 8, 3);
-    let kept = PixelFormat::CropRects { labels: (0..53).map(first).collect(), label_sets: Some(Arc::new(all)), spec };
+    let (labels, label_sets) = ((0..53).map(first).collect(), Some(Arc::new(all)));
+    let kept = PixelFormat::CropRects { labels, label_sets, targets: Arc::new([]), spec };
     assert_eq!(check(&load(&data, kept, &["pad_crop(2)", "normalize"], false).unwrap()), 53);
     // Single-label data sets have no label sets.
     let one = TestData::noise(9, 1, SPEC);

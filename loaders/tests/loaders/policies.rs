@@ -186,6 +186,7 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
                 boxes: Default::default(),
                 entry_points: &[],
                 labels: Default::default(),
+                targets: Default::default(),
             };
             pipeline.run(&example, id, 2, &mut scratch, &mut floats).unwrap();
             pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();

@@ -1,7 +1,7 @@
 //! Softmax cross-entropy over (rows, classes) scores, and losses against soft targets, as [`crate::Objective`] defines
 //! them. Values are computed in f32 and summed in f64.
 
-use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
+use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
 /// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K, with smoothing s and K
 /// classes.
@@ -69,6 +69,7 @@ pub(super) fn soft_loss(
         let loss = match args.objective.form {
             LossForm::Softmax => softmax(row, targets, args.objective, &mut slopes),
             LossForm::Sigmoid { alpha, .. } => sigmoid(row, targets, args.objective, alpha, &mut slopes),
+            LossForm::Distance(distance) => distances(row, targets, distance, &mut slopes),
         };
         slopes.iter_mut().for_each(|slope| *slope *= factor as f32);
         sums.loss += loss * factor;
@@ -76,7 +77,7 @@ pub(super) fn soft_loss(
             let taught = &teacher[n * row_elems..][..classes];
             sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
         }
-        let place = args.targets.place(n, row);
+        let place = args.targets.place(args.objective.form, n, row);
         sums.top1 += u64::from(place < 1.min(classes));
         sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
@@ -150,6 +151,16 @@ fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32
         };
         loss += f64::from(balance * focus * entropy);
         *slope = balance * (focus * (p - t) + focus_slope * entropy);
+    }
+    loss
+}
+
+fn distances(row: &[f32], targets: &[f32], distance: Distance, slopes: &mut [f32]) -> f64 {
+    let mut loss = 0.0;
+    for ((slope, z), t) in slopes.iter_mut().zip(row).zip(targets) {
+        let [own, derivative] = distance.loss(f64::from(*z) - f64::from(*t));
+        loss += own;
+        *slope = derivative as f32;
     }
     loss
 }

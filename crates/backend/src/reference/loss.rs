@@ -1,7 +1,7 @@
 //! Softmax cross-entropy, and losses with soft targets as [`crate::Objective`] defines them. Computed in f64, class by
 //! class.
 
-use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
+use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
 /// The target of class c is (1 - s) [c = label] + s / K, where s is the smoothing. The gradient of the scores is
 /// softmax - target. Of equal scores, the one with the smallest index ranks first. NaN is never the best score.
@@ -72,6 +72,7 @@ pub(super) fn soft_loss(
         let mut row = match args.objective.form {
             LossForm::Softmax => softmax(&z, &t, args.objective),
             LossForm::Sigmoid { alpha, .. } => sigmoid(&z, &t, args.objective, alpha.map(f64::from)),
+            LossForm::Distance(distance) => distances(&z, &t, distance),
         };
         row.loss *= factor;
         row.slopes.iter_mut().for_each(|slope| *slope *= factor);
@@ -80,7 +81,7 @@ pub(super) fn soft_loss(
             teach(&mut row, &z, &taught, teaching, f64::from(weight));
         }
         sums.loss += row.loss;
-        let place = args.targets.place(n, scores);
+        let place = args.targets.place(args.objective.form, n, scores);
         sums.top1 += u64::from(place < 1.min(classes));
         sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
@@ -134,6 +135,11 @@ fn sigmoid(z: &[f64], t: &[f64], objective: Objective, alpha: Option<f64>) -> Ro
         row.slopes.push(balance * (focus * (p - t) + focus_slope * entropy));
     }
     row
+}
+
+fn distances(z: &[f64], t: &[f64], distance: Distance) -> Row {
+    let (losses, slopes): (Vec<f64>, Vec<f64>) = z.iter().zip(t).map(|(z, t)| distance.loss(z - t).into()).unzip();
+    Row { loss: losses.iter().sum(), slopes }
 }
 
 /// Adds the teacher's part of the loss.

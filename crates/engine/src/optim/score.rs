@@ -16,9 +16,37 @@ pub enum Measure {
     MacroF1,
     /// Mean over the classes of their average precisions.
     Map,
+    /// Mean over the targets of their root mean squared errors, for numbers.
+    Rmse,
+    /// Mean over the targets of their mean absolute errors, for numbers.
+    Mae,
+    /// Mean over the targets of their coefficients of determination, for numbers.
+    R2,
 }
 
-words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1", Map = "map" } }
+words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1", Map = "map", Rmse = "rmse",
+Mae = "mae", R2 = "r2" } }
+
+impl Measure {
+    /// Returns true if a lower score is better.
+    pub fn falls(self) -> bool {
+        matches!(self, Self::Loss | Self::Rmse | Self::Mae)
+    }
+
+    /// Returns true if the score is a share of images or classes, from 0 to 1.
+    pub fn is_share(self) -> bool {
+        matches!(self, Self::Top1 | Self::Top5 | Self::MacroF1 | Self::Map)
+    }
+
+    /// Returns true if the score exists for labels that are numbers, or for labels that are classes.
+    pub fn exists(self, numbers: bool) -> bool {
+        match self {
+            Self::Loss => true,
+            Self::Rmse | Self::Mae | Self::R2 => numbers,
+            Self::Top1 | Self::Top5 | Self::MacroF1 | Self::Map => !numbers,
+        }
+    }
+}
 
 /// The name of a score: `top1`, or `ema.top1` for the averaged weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +57,7 @@ pub struct ScoreName {
 }
 
 /// The scores of one model, see [`Measure`] for their definitions.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
     pub top1: f64,
     pub top5: f64,
@@ -38,6 +66,10 @@ pub struct Scores {
     pub macro_f1: Option<f64>,
     /// `None` if it was not computed.
     pub map: Option<f64>,
+    /// `None` if the labels are not numbers, as for the following scores.
+    pub rmse: Option<f64>,
+    pub mae: Option<f64>,
+    pub r2: Option<f64>,
 }
 
 /// The results of evaluating a split of the data set.
@@ -57,7 +89,7 @@ impl ScoreName {
     pub fn better(self, score: f64, than: f64, by: f64) -> bool {
         match self.measure {
             _ if score.is_nan() || than.is_nan() => than.is_nan() && !score.is_nan(),
-            Measure::Loss => score < than - by,
+            measure if measure.falls() => score < than - by,
             _ => score > than + by,
         }
     }
@@ -65,7 +97,7 @@ impl ScoreName {
     /// Returns true if a score is at least as good as a target.
     pub fn reaches(self, score: f64, target: f64) -> bool {
         match self.measure {
-            Measure::Loss => score <= target,
+            measure if measure.falls() => score <= target,
             _ => score >= target,
         }
     }
@@ -81,6 +113,9 @@ impl Scoring {
             Measure::Loss => Some(scores.loss),
             Measure::MacroF1 => scores.macro_f1,
             Measure::Map => scores.map,
+            Measure::Rmse => scores.rmse,
+            Measure::Mae => scores.mae,
+            Measure::R2 => scores.r2,
         })
     }
 }
@@ -102,8 +137,8 @@ impl FromStr for ScoreName {
 }
 
 impl TextForm for ScoreName {
-    const EXPECTED: &'static str = "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these for the \
-        averaged weights, such as \"ema.top1\"";
+    const EXPECTED: &'static str = "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", for numbers \"loss\", \"rmse\", \
+        \"mae\" or \"r2\", or one of these for the averaged weights, such as \"ema.top1\"";
 }
 
 #[cfg(test)]
@@ -112,7 +147,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_refused() {
-        for name in ["top1", "top5", "loss", "macro_f1", "map", "ema.top1", "ema.macro_f1", "ema.map"] {
+        for name in ["top1", "top5", "loss", "macro_f1", "map", "ema.top1", "ema.map", "rmse", "mae", "ema.r2"] {
             assert_eq!(name.parse::<ScoreName>().unwrap().to_string(), name);
         }
         assert_eq!("top1".parse(), Ok(ScoreName::TOP1));
@@ -133,12 +168,19 @@ mod tests {
                 && !loss.better(f64::NAN, f64::NAN, 0.0)
         );
         assert!(top1.reaches(0.75, 0.75) && !top1.reaches(0.5, 0.75) && !top1.reaches(f64::NAN, 0.0));
+        let [rmse, r2]: [ScoreName; 2] = ["rmse", "r2"].map(|name| name.parse().unwrap());
+        assert!(
+            rmse.better(0.4, 0.5, 0.0)
+                && rmse.reaches(3.0, 3.5)
+                && r2.better(-0.1, -0.5, 0.0)
+                && !r2.reaches(0.5, 0.75)
+        );
         assert!(loss.reaches(0.75, 0.75) && !loss.reaches(1.0, 0.75));
     }
 
     #[test]
     fn a_scoring_has_what_was_computed() {
-        let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, macro_f1: None, map: Some(0.125) };
+        let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, map: Some(0.125), ..Scores::default() };
         let scoring = Scoring { weights: of(0.25), ema: Some(Scores { macro_f1: Some(0.5), ..of(0.75) }) };
         let get = |name: &str| scoring.get(name.parse().unwrap());
         assert_eq!((get("top1"), get("ema.top1"), get("loss")), (Some(0.25), Some(0.75), Some(1.5)));

@@ -39,4 +39,4 @@ pub use keras_file::{Described, KerasFile, KerasLayer};
 pub use keras_weights::{KerasWeights, read_weights};
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;
-pub use state_file::{Best, LabelScores, Progress, RuleStates, StateFile, StopState, Sums};
+pub use state_file::{Best, LabelScores, NumberScores, Progress, RuleStates, StateFile, StopState, Sums};

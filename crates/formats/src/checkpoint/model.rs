@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use loaders::Bands;
+use loaders::{Bands, LabelKind, Target};
 
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
-use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, VERSION};
+use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, TARGETS_VERSION, VERSION};
 use super::{h5, reader};
 
 /// A trained network with everything that is needed to use it.
@@ -22,8 +22,10 @@ pub struct ModelFile {
     /// Shape of the data set's images before the transforms: channels, height, width. Height and width are 0 if they
     /// vary.
     pub image: [usize; 3],
-    /// Class names in the order of their labels.
+    /// Class names in the order of their labels. If labels are numbers, the names of the targets.
     pub classes: Vec<String>,
+    /// The targets if labels are numbers, with the scale that converts outputs to their units. Otherwise empty.
+    pub targets: Vec<Target>,
     /// True if images may have any number of labels. Each class then has its own probability.
     pub multi_label: bool,
     /// Transforms that turn a decoded image into the input, as in the recipe's `augment.eval`.
@@ -72,6 +74,7 @@ impl ModelFile {
             input: [3, 8, 8],
             image: [3, 8, 8],
             classes: vec!["cat".into(), "dog".into()],
+            targets: Vec::new(),
             multi_label: false,
             preprocess: vec!["normalize".into()],
             bands: Bands::default(),
@@ -93,16 +96,34 @@ impl ModelFile {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }
 
+    /// Returns the kind of the images' labels.
+    pub fn label_kind(&self) -> LabelKind {
+        match (self.targets.is_empty(), self.multi_label) {
+            (false, _) => LabelKind::Numbers,
+            (true, true) => LabelKind::Classes,
+            (true, false) => LabelKind::OneClass,
+        }
+    }
+
+    /// Returns `targets` as JSON, or `None` if there are none.
+    pub(crate) fn targets_text(&self) -> Option<String> {
+        (!self.targets.is_empty()).then(|| serde_json::json!(self.targets).to_string())
+    }
+
     /// Writes everything except the weights.
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
-        let version = match (self.bands.need_version(), self.multi_label) {
+        let version = match (self.bands.need_version(), self.label_kind()) {
+            (_, LabelKind::Numbers) => TARGETS_VERSION,
             (true, _) => BANDS_VERSION,
-            (false, true) => MULTI_LABEL_VERSION,
-            (false, false) => VERSION,
+            (false, LabelKind::Classes) => MULTI_LABEL_VERSION,
+            (false, LabelKind::OneClass) => VERSION,
         };
         ours.put_number("version", version)?;
         if let Some(text) = self.bands_text() {
             ours.put_text("bands", &text)?;
+        }
+        if let Some(text) = self.targets_text() {
+            ours.put_text("targets", &text)?;
         }
         if self.multi_label {
             ours.put_number("multi_label", 1u32)?;
@@ -134,6 +155,11 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     let content = |text| Error::Content { path: path.to_path_buf(), text };
     let network = ours.text("network")?;
     let image = parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?;
+    let classes = ours.texts("classes")?;
+    let targets = match ours.attribute_names().any(|name| name == "targets") {
+        true => parse_targets(&ours.text("targets")?, &classes).map_err(|text| content(format!("targets: {text}")))?,
+        false => Vec::new(),
+    };
     Ok(ModelFile {
         network,
         definition: if ours.attribute_names().any(|name| name == "definition") {
@@ -145,7 +171,8 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
             .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,
         image,
-        classes: ours.texts("classes")?,
+        classes,
+        targets,
         multi_label: ours.attribute_names().any(|name| name == "multi_label"),
         preprocess: ours.texts("preprocess")?,
         bands: match ours.attribute_names().any(|name| name == "bands") {
@@ -161,6 +188,16 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
         layers: Vec::new(),
         ema: Vec::new(),
     })
+}
+
+/// Parses the attribute `targets` of a model whose outputs have these names.
+fn parse_targets(text: &str, names: &[String]) -> Result<Vec<Target>, String> {
+    let targets: Vec<Target> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    Target::check(&targets)?;
+    match targets.iter().map(|target| &target.name).eq(names) {
+        true => Ok(targets),
+        false => Err(format!("{} targets for the outputs {}", targets.len(), names.join(", "))),
+    }
 }
 
 /// Parses the attribute `bands` of a model for images with `channels`.

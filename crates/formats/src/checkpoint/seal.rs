@@ -48,6 +48,7 @@ fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
         input,
         image,
         classes,
+        targets: _,
         multi_label,
         preprocess,
         bands: _,
@@ -77,6 +78,7 @@ fn part_checksums(model: &ModelFile) -> BTreeMap<String, u32> {
         .chain(several)
         // Models for grey or RGB images of bytes have this part only if dataset.json describes their bands.
         .chain(model.bands_text().map(|text| ("bands", text)))
+        .chain(model.targets_text().map(|text| ("targets", text)))
         .map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
     let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), layer_checksum(layer)));
     let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), layer_checksum(layer)));

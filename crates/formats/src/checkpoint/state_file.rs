@@ -86,6 +86,31 @@ pub struct Sums {
     /// Further scores of a multi-label split.
     #[serde(default)]
     pub several: Option<LabelScores>,
+    /// Scores if labels are numbers.
+    #[serde(default)]
+    pub numbers: Option<NumberScores>,
+}
+
+/// Scores for labels that are numbers, in the units of the targets. Means over the targets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NumberScores {
+    /// Root of the mean squared error.
+    #[serde(with = "bits")]
+    pub rmse: f64,
+    /// Mean absolute error.
+    #[serde(with = "bits")]
+    pub mae: f64,
+    /// Coefficient of determination: 1 minus the squared errors divided by the squared differences from the mean. NaN if
+    /// all numbers of a target are equal.
+    #[serde(with = "bits")]
+    pub r2: f64,
+}
+
+impl NumberScores {
+    /// Returns the scores with their names.
+    pub fn named(&self) -> [(&'static str, f64); 3] {
+        [("rmse", self.rmse), ("mae", self.mae), ("r2", self.r2)]
+    }
 }
 
 /// Scores of a multi-label split over all classes.
@@ -361,7 +386,8 @@ fn write_sums(group: &h5::Group, name: &str, sums: &Sums) -> Result<(), Error> {
     for (field, value) in [("loss", sums.loss), ("top1", sums.top1), ("top5", sums.top5)] {
         group.put_number(&format!("{name}_{field}"), value)?;
     }
-    for (field, value) in sums.several.iter().flat_map(LabelScores::named) {
+    let several = sums.several.iter().flat_map(LabelScores::named);
+    for (field, value) in several.chain(sums.numbers.iter().flat_map(NumberScores::named)) {
         group.put_number(&format!("{name}_{field}"), value)?;
     }
     group.put_number(&format!("{name}_count"), sums.count)
@@ -374,9 +400,11 @@ fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
         let (map, micro_f1, macro_f1) = (number("map")?, number("micro_f1")?, number("macro_f1")?);
         Ok::<_, Error>(LabelScores { map, micro_f1, macro_f1 })
     };
-    let has_several = group.attribute_names().any(|attribute| attribute == format!("{name}_map"));
-    let several = has_several.then(several).transpose()?;
-    Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count, several })
+    let numbers = || Ok::<_, Error>(NumberScores { rmse: number("rmse")?, mae: number("mae")?, r2: number("r2")? });
+    let has = |field: &str| group.attribute_names().any(|attribute| attribute == format!("{name}_{field}"));
+    let several = has("map").then(several).transpose()?;
+    let numbers = has("rmse").then(numbers).transpose()?;
+    Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count, several, numbers })
 }
 
 // The state that score-dependent rules keep. It is stored in checkpoints, so that a resumed run behaves like an

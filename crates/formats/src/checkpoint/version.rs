@@ -11,5 +11,9 @@ pub const MULTI_LABEL_VERSION: u64 = 3;
 /// images wrongly.
 pub const BANDS_VERSION: u64 = 4;
 
+/// Version for labels that are numbers, whatever the images are. Programs that do not know it would take the outputs for
+/// scores of classes.
+pub const TARGETS_VERSION: u64 = 5;
+
 /// The newest version that this program reads.
-pub const NEWEST: u64 = BANDS_VERSION;
+pub const NEWEST: u64 = TARGETS_VERSION;

@@ -352,6 +352,9 @@ pub struct EvalLine {
     pub macro_f1: Option<f64>,
     pub micro_f1: Option<f64>,
     pub map: Option<f64>,
+    pub rmse: Option<f64>,
+    pub mae: Option<f64>,
+    pub r2: Option<f64>,
     #[serde(default)]
     pub ema: bool,
     pub best: Option<String>,
@@ -360,22 +363,35 @@ pub struct EvalLine {
 }
 
 impl EvalLine {
-    /// Returns the score by which evaluations are compared: the mean average precision for multi-label data, otherwise
+    /// Returns the score by which evaluations are compared: the mean average precision for multi-label data, R2 for numbers, otherwise
     /// top-1.
     pub fn leading(&self) -> f64 {
-        if self.has_several() { self.map.unwrap_or(f64::NAN) } else { self.top1 }
+        match (self.has_numbers(), self.has_several()) {
+            (true, _) => self.r2.unwrap_or(f64::NAN),
+            (false, true) => self.map.unwrap_or(f64::NAN),
+            (false, false) => self.top1,
+        }
     }
 
     /// Formats the score of [`EvalLine::leading`] for a table.
     pub fn leading_text(&self) -> String {
+        if self.has_numbers() {
+            return format!("R2 {:.4}", self.leading());
+        }
         let name = if self.has_several() { "mAP " } else { "" };
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
 
     /// Returns step, split and scores as a JSON object for scripts.
     pub fn to_json(&self) -> serde_json::Value {
-        let Self { step, split, top1, top5, loss, map, .. } = self;
-        serde_json::json!({"step": step, "split": split, "top1": top1, "top5": top5, "loss": loss, "map": map})
+        let Self { step, split, top1, top5, loss, map, rmse, mae, r2, .. } = self;
+        serde_json::json!({"step": step, "split": split, "top1": top1, "top5": top5, "loss": loss, "map": map,
+            "rmse": rmse, "mae": mae, "r2": r2})
+    }
+
+    /// Returns true if labels are numbers.
+    pub fn has_numbers(&self) -> bool {
+        self.rmse.is_some()
     }
 
     /// Returns true for multi-label data.

@@ -143,6 +143,54 @@ function calibrated(e) {
   el('figure', { class: 'narrow' }, calibrationChart(e))];
 }
 
+// A frame with axes. Returns the drawing and the functions from values to places.
+function plotFrame(name, xs, ys, xWords, yWords) {
+  const width = 420, height = 300, box = { left: 58, right: 410, top: 8, bottom: 254 };
+  const span = values => { const [a, b] = [Math.min(...values), Math.max(...values)]; return b > a ? [a, b] : [a - 0.5, b + 0.5]; };
+  const [x0, x1] = span(xs), [y0, y1] = span(ys);
+  const X = x => box.left + (x - x0) / (x1 - x0) * (box.right - box.left), Y = y => box.bottom - (y - y0) / (y1 - y0) * (box.bottom - box.top);
+  const svg = draw('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': name });
+  const put = (x, y, anchor, words) => { const node = draw('text', { x, y, 'text-anchor': anchor }); node.textContent = words; svg.append(node); };
+  for (const at of ticks(y0, y1, 4)) {
+    svg.append(draw('line', { class: 'grid', x1: box.left, x2: box.right, y1: Y(at), y2: Y(at) }));
+    put(box.left - 5, Y(at) + 4, 'end', short(at));
+  }
+  for (const at of ticks(x0, x1, 4)) put(X(at), box.bottom + 15, 'middle', short(at));
+  put((box.left + box.right) / 2, height - 8, 'middle', xWords);
+  put(box.left + 4, box.top + 10, 'start', yWords);
+  return { svg, X, Y, box };
+}
+// The prediction over the number. A perfect prediction is on the dashed line.
+function parity(plot) {
+  const all = plot.points.flat();
+  const { svg, X, Y } = plotFrame(`predictions of ${plot.name}`, all, all, 'number', 'predicted');
+  const [least, most] = [Math.min(...all), Math.max(...all)];
+  for (const [x, y] of plot.points) svg.append(draw('circle', { cx: X(x).toFixed(1), cy: Y(y).toFixed(1), r: 2, style: `fill:${color(0)}`, 'fill-opacity': 0.45 }));
+  svg.append(draw('line', { class: 'mark', x1: X(least), y1: Y(least), x2: X(most), y2: Y(most) }));
+  return svg;
+}
+function residuals(plot) {
+  const [least, most] = plot.range, bins = plot.residuals.length, width = (most - least || 1) / bins;
+  const { svg, X, Y, box } = plotFrame(`residuals of ${plot.name}`, [least, least + bins * width], [0, ...plot.residuals], 'predicted minus number', 'images');
+  plot.residuals.forEach((images, k) => {
+    const from = least + k * width;
+    const bar = draw('rect', { class: 'bin', x: X(from) + 0.5, width: Math.max(1, X(from + width) - X(from) - 1), y: Y(images), height: box.bottom - Y(images) });
+    const title = draw('title', {});
+    title.textContent = `${short(from)} to ${short(from + width)}: ${grouped(images)} images`;
+    bar.append(title);
+    svg.append(bar);
+  });
+  return svg;
+}
+function targetPlots(e) {
+  const value = number => ({ show: short(number), key: known(number) ? number : null });
+  const rows = e.numbers.map(plot => [text(plot.name), value(plot.rmse), value(plot.mae), value(plot.r2)]);
+  const columns = [{ name: 'target' }, ...['RMSE', 'MAE', 'R2'].map(name => ({ name, n: true }))];
+  const plots = e.numbers.filter(plot => plot.points.length).flatMap(plot => [el('h3', {}, bdi(plot.name)),
+    el('div', { class: 'shots' }, el('figure', { class: 'narrow' }, parity(plot)), el('figure', { class: 'narrow' }, residuals(plot)))]);
+  return [el('h3', {}, 'Targets'), sortable(columns, rows, { class: 'compact' }), ...plots];
+}
+
 // Maps class names to indexes. Runs may have different classes, or another order. A repeated name gets a number.
 function byName(e) {
   const all = new Map();
@@ -171,11 +219,18 @@ function evaluations() {
   for (const run of runs) for (const line of run.unusable || [])
     place.append(el('p', { class: 'warn' }, `${runs.length > 1 ? run.name + ': ' : ''}${line}`));
   if (!found.length) { place.append(el('p', {}, 'No split was scored, or what came of it was not kept.')); return; }
-  if (found.length > 1) sideBySide(place, found);
+  const classified = found.filter(run => !run.evaluation.numbers);
+  if (classified.length > 1) sideBySide(place, classified);
   for (const run of found) {
     const e = run.evaluation, part = el('div', { class: 'evaluation' });
     if (runs.length > 1) part.append(el('h2', {}, run.name));
     const s = e.several, labels = grouped(e.images.reduce((a, b) => a + b, 0)), where = `Split ${e.split}, step ${grouped(e.step)}`;
+    if (e.numbers) {
+      part.append(el('p', { class: 'hint' }, `${where}: ${labels} images with ${grouped(e.classes.length)} ${e.classes.length === 1 ? 'target' : 'targets'}.`));
+      for (const node of [...targetPlots(e), ...augmented(e)]) part.append(node);
+      place.append(part);
+      continue;
+    }
     part.append(el('p', { class: 'hint' }, s
       ? `${where}: ${grouped(s.images)} images with ${labels} labels of ${grouped(e.classes.length)} classes; mAP ${percent(s.map)}, micro-F1 ${percent(s.micro_f1)}, macro-F1 ${percent(e.macro_f1)}. A class counts as predicted where its probability is above one half.`
       : `${where}: ${labels} images of ${grouped(e.classes.length)} classes; macro-F1 ${percent(e.macro_f1)}.`));

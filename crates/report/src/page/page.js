@@ -32,13 +32,16 @@ function duration(seconds) {
 }
 const color = k => `var(--c${k % 6})`;
 const dash = k => DASHES[k % DASHES.length];
-// The main score: mAP if images may have several labels, otherwise top-1.
-const leading = run => run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
-const scoreName = name => name === 'top1' ? 'top-1' : name === 'map' ? 'mAP' : name;
+// The main score: R2 if labels are numbers, mAP if images may have several labels, otherwise top-1.
+const leading = run => run.evals.some(e => known(e.rmse)) ? 'r2' : run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
+const scoreName = name => ({ top1: 'top-1', map: 'mAP', rmse: 'RMSE', mae: 'MAE', r2: 'R2' })[name] || name;
 // The evaluation that the run marked as best. If none is marked, the first with the highest main score.
 const bestOf = (run, key) => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
   || run.evals.filter(e => known(e[key]) && !e.ema).reduce((best, e) => !best || e[key] > best[key] ? e : best, null);
-const scoreOf = (e, name) => name.endsWith('loss') ? short(e.loss) : percent(e[name.replace('ema.', '')]);
+const scoreOf = (e, name) => {
+  const key = name.replace('ema.', '');
+  return ['loss', 'rmse', 'mae', 'r2'].includes(key) ? short(e[key]) : percent(e[key]);
+};
 
 function head() {
   document.getElementById('title').textContent = runs.map(run => run.name).join(', ') || 'No run';
@@ -58,8 +61,8 @@ function head() {
       [begun, host].filter(Boolean).join(' ')].filter(Boolean).join('; ')));
     summary.append(el('div', { class: 'tiles' },
       tile(best ? `best ${scoreName(by)} on ${best.split}, step ${grouped(best.step)}` : `${lead}: no split was scored`, best ? scoreOf(best, by) : '–'),
-      tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? percent(last[key]) : '–'),
-      ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, percent(e[key]))),
+      tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? scoreOf(last, key) : '–'),
+      ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, scoreOf(e, key))),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
       tile('images per second over all ranks, mean of the run', grouped(run.img_per_s)),
@@ -92,7 +95,9 @@ function fromEpochs(key, kind) {
 }
 const CHARTS = [
   { name: 'Loss', log: true, lines: () => [...fromSteps('loss', 'training'), ...fromEvals('loss', 'on')] },
-  { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')] },
+  { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')].filter(line => line.y.some(known)) },
+  { name: 'R2', lines: () => fromEvals('r2', 'on').filter(line => line.x.length) },
+  { name: 'RMSE, mean of the targets', zero: true, lines: () => fromEvals('rmse', 'on').filter(line => line.x.length) },
   { name: 'mAP', show: percent, lines: () => fromEvals('map', 'on').filter(line => line.x.length) },
   { name: 'Learning rate', lines: () => fromSteps('lr', 'rate') },
   { name: 'Images per second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },

@@ -2,8 +2,10 @@
 //! the images in the order of their ids, so they are the same on any number of ranks.
 
 mod measures;
+mod numbers;
 
 pub use measures::{Bin, Confusion, Pair, Ranking, calibration, expected_error};
+pub use numbers::{ErrorSums, NumberOutcome, TargetScore};
 
 /// Number of classes stored for each image, the most probable ones.
 const TOP_CLASSES: usize = 5;

@@ -8,7 +8,9 @@ use data_tools::ContactSheet;
 use formats::checkpoint::LabelScores;
 use loaders::overwrite::Content;
 use loaders::{Limits, replace};
-use report::predictions::{ClassScore, MultiLabelOutcome, Pair, calibration, expected_error};
+use report::predictions::{
+    ClassScore, MultiLabelOutcome, NumberOutcome, Pair, TargetScore, calibration, expected_error,
+};
 use serde_json::{Value, json};
 
 use super::score::SplitScore;
@@ -28,6 +30,9 @@ const PAIRS: usize = 10;
 pub fn text(scored: &SplitScore) -> String {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return multi_label_text(scored, classes, several);
+    }
+    if let Some(numbers) = &scored.numbers {
+        return target_table(&numbers.per_target);
     }
     let Some(predictions) = &scored.predictions else { return String::new() };
     let mut text = format!("macro-F1 {}, ", percent(predictions.macro_f1()));
@@ -58,6 +63,16 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
         return text.trim_end().into();
     }
     format!("{text}\n{}", class_table(&scored.classes, classes, true).trim_end())
+}
+
+/// Formats a table with the scores of each target, in its units.
+fn target_table(targets: &[TargetScore]) -> String {
+    let head = ["target", "RMSE", "MAE", "R2"].map(String::from).to_vec();
+    let r2 = |r2: f64| if r2.is_nan() { "-".into() } else { format!("{r2:.4}") };
+    let row = |TargetScore { name, rmse, mae, r2: own }: &TargetScore| {
+        vec![shown(name).to_string(), format!("{rmse:.6}"), format!("{mae:.6}"), r2(*own)]
+    };
+    base::text::table(&std::iter::once(head).chain(targets.iter().map(row)).collect::<Vec<_>>())
 }
 
 fn percent(share: f64) -> String {
@@ -115,6 +130,9 @@ pub fn json(scored: &SplitScore, top: usize) -> Value {
             "per_class": per_class(scored, classes),
         });
     }
+    if let (Some(means), Some(numbers)) = (&scored.score.numbers, &scored.numbers) {
+        return json!({"rmse": means.rmse, "mae": means.mae, "r2": means.r2, "targets": numbers.per_target});
+    }
     let Some(predictions) = &scored.predictions else { return json!({}) };
     let bins = calibration(predictions.outcomes());
     let confusion = predictions.confusion();
@@ -151,6 +169,9 @@ pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
     if let Some(outcomes) = &scored.outcomes {
         return Ok(replace::replace(path, multi_label_csv(scored, outcomes)?.as_bytes())?);
     }
+    if let Some(outcomes) = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
+        return Ok(replace::replace(path, number_csv(scored, outcomes)?.as_bytes())?);
+    }
     let Some(predictions) = &scored.predictions else { return Ok(()) };
     let mut text =
         String::from("image,shard,record,label,class,predicted,predicted_class,probability,place,loss,file\n");
@@ -175,6 +196,21 @@ pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
         );
     }
     Ok(replace::replace(path, text.as_bytes())?)
+}
+
+/// Formats the table of a model that predicts numbers: each target is followed by its prediction.
+fn number_csv(scored: &SplitScore, outcomes: &[NumberOutcome]) -> Result<String, Error> {
+    let columns: String =
+        scored.classes.iter().map(|name| format!("{},{},", field(name), field(&format!("predicted {name}")))).collect();
+    let mut text = format!("image,shard,record,{columns}loss,file\n");
+    for one in outcomes {
+        let (shard, record) = scored.images.locate(one.id)?;
+        let pairs: String =
+            one.numbers.iter().zip(&one.predicted).map(|(own, found)| format!("{own},{found},")).collect();
+        let (shard, file) = (field(&scored.images.shards()[shard].file), field(&file_name(&scored.images, one.id)));
+        let _ = writeln!(text, "{},{shard},{record},{pairs}{},{file}", one.id, one.loss);
+    }
+    Ok(text)
 }
 
 /// Formats the table of a multi-label model. A `;` separates the items of a list.
@@ -230,6 +266,9 @@ pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
     if let Some(outcomes) = &scored.outcomes {
         return multi_label_sheet(scored, outcomes, path);
     }
+    if let Some(outcomes) = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
+        return number_sheet(scored, outcomes, path);
+    }
     let mistakes = scored.predictions.as_ref().map(|predictions| predictions.mistakes()).unwrap_or_default();
     let shown = &mistakes[..mistakes.len().min(PICTURES)];
     let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
@@ -251,6 +290,27 @@ pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
 fn with_file(scored: &SplitScore, id: u64, line: String) -> String {
     let file = file_name(&scored.images, id);
     if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
+}
+
+/// Writes the sheet of a model that predicts numbers: the images with the highest loss.
+fn number_sheet(scored: &SplitScore, outcomes: &[NumberOutcome], path: &Path) -> Result<usize, Error> {
+    let mut worst: Vec<&NumberOutcome> = outcomes.iter().filter(|one| one.loss > 0.0).collect();
+    worst.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
+    worst.truncate(PICTURES);
+    let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
+    let mut sheet = ContactSheet::new(path, worst.len(), Limits::default()).map_err(refuse)?;
+    let list = |values: &[f32]| {
+        let each = scored.classes.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
+        each.collect::<Vec<_>>().join("; ")
+    };
+    for one in &worst {
+        let words = [list(&one.numbers), with_file(scored, one.id, format!("predicted {}", list(&one.predicted)))];
+        sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
+    }
+    if !sheet.is_empty() {
+        sheet.write().map_err(refuse)?;
+    }
+    Ok(worst.len())
 }
 
 /// Writes the sheet of a multi-label model. A mistake is an image with predicted classes that differ from its labels.

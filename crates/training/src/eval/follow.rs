@@ -280,6 +280,10 @@ impl Log {
             macro_f1: score.several.map(|several| several.macro_f1),
             micro_f1: score.several.map(|several| several.micro_f1),
             map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
+            rmse: score.numbers.map(|numbers| numbers.rmse),
+            mae: score.numbers.map(|numbers| numbers.mae),
+            r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
+            targets: scored.numbers.as_ref().map(|numbers| numbers.per_target.clone()).unwrap_or_default(),
             ..Eval::default()
         };
         let refuse = |source| Error::File { action: "write", path: path.into(), source };

@@ -11,7 +11,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, overwrite};
+use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
@@ -64,7 +64,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = head(&name, classes, &pipeline)?;
     let file = ModelFile { layers: layers(&net, &fit, &weights)?, ..head };
-    file.write_described(&request.out, &keras::describe(&net, false)?)?;
+    file.write_described(&request.out, &keras::describe(&net, LabelKind::OneClass)?)?;
     Ok(notes)
 }
 
@@ -104,7 +104,7 @@ fn import_graph(
     let head = head(&name, classes, &pipeline)?;
     let layers = layers(&file_network.net, &fit, weights)?;
     let file = ModelFile { layers, definition: file_network.text, ..head };
-    file.write_described(&request.out, &keras::describe(&file_network.net, false)?)?;
+    file.write_described(&request.out, &keras::describe(&file_network.net, LabelKind::OneClass)?)?;
     Ok(notes)
 }
 
@@ -238,6 +238,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
         input: [input.channels, input.height, input.width].map(|n| n as usize),
         image: image.map(|n| n as usize),
         classes,
+        targets: Vec::new(),
         multi_label: false,
         preprocess: ops,
         bands: Bands::default(),

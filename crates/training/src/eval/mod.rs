@@ -5,10 +5,13 @@ mod classes;
 pub mod find_model;
 pub mod findings;
 pub mod follow;
+pub mod image_reader;
 pub mod import;
 pub mod model;
 pub mod pictures;
 pub mod predict;
+pub mod predict_many;
+mod prediction_file;
 pub mod request;
 pub mod score;
 

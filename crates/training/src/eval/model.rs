@@ -8,13 +8,15 @@ use formats::checkpoint;
 use formats::checkpoint::foreign::{self, Failed, OUTPUT};
 use formats::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
 use loaders::{ImageSpec, Images, Manifest, Pipeline};
+use recipe::LossSpec;
 
 use super::find_model::{FoundModel, data_in_recipe, find_model};
 use super::request::ModelRequest;
 use crate::device::DeviceSettings;
 use crate::error::Error;
-use crate::train::evaluate::{TestTime, Views};
+use crate::train::evaluate::{NumberScale, TestTime, Views};
 use crate::train::plan::network::of_model;
+use crate::train::plan::targets;
 use crate::train::save::model;
 
 /// Device settings for inference. Models always run in f32, whatever precision they were trained in.
@@ -115,11 +117,32 @@ pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result
 fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
-        classes: model.classes.clone(),
+        classes: if model.targets.is_empty() { model.classes.clone() } else { Vec::new() },
+        targets: model.targets.clone(),
         bands: model.bands.clone(),
         mean: model.mean.clone(),
         std: model.std.clone(),
         ..Manifest::default()
+    }
+}
+
+/// Returns how the model's outputs become numbers. `None` if they are scores of classes.
+///
+/// # Errors
+///
+/// Returns an error if the recipe in the file has no loss for numbers.
+pub fn number_scale(model: &ModelFile) -> Result<Option<NumberScale>, Error> {
+    if model.targets.is_empty() {
+        return Ok(None);
+    }
+    let recipe = model.recipe.parse::<toml::Table>().ok();
+    let loss = recipe.and_then(|recipe| recipe.get("loss")?.clone().try_into::<LossSpec>().ok());
+    match loss.as_ref().and_then(targets::distance) {
+        Some(distance) => Ok(Some(NumberScale { targets: model.targets.clone(), distance })),
+        None => Err(Error::Failed(format!(
+            "model file of network {}: it predicts numbers, but its recipe has no loss for numbers; the file was changed: copy it again",
+            model.network
+        ))),
     }
 }
 

@@ -15,23 +15,26 @@ use crate::error::Error;
 
 /// Extensions of picture files, in lower case.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
+/// Extensions of other images, which some models read.
+const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", "nc4"];
 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const MAX_LINE: u64 = 1 << 16;
 
 /// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name. A pattern such as `photos/*.jpg` means all matching files. `-` means the names in `list`, one per line.
+/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching files. `-` means
+/// the names in `list`, one per line.
 ///
 /// # Errors
 ///
 /// Returns an error if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot
 /// be read.
-pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
+pub fn pictures(given: &[PathBuf], raw: bool, list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for name in given {
         match name.to_str() {
             Some("-") => found.extend(read_names(list)?),
-            _ if name.is_dir() => found.extend(in_folder(name)?),
+            _ if name.is_dir() => found.extend(in_folder(name, raw)?),
             Some(pattern) if !name.exists() && pattern.contains(['*', '?', '[']) => {
                 found.extend(matching_files(pattern)?)
             }
@@ -70,15 +73,16 @@ fn read_names(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut found = walk(folder, is_picture)?;
+fn in_folder(folder: &Path, raw: bool) -> Result<Vec<PathBuf>, Error> {
+    let endings = [ENDINGS, if raw { RAW_ENDINGS } else { &[] }].concat();
+    let mut found = walk(folder, |path| has_ending(path, &endings))?;
     // sorted by name, so that the result does not depend on the order in which folders were read
     found.sort();
     match found.is_empty() {
         true => Err(Error::Usage(format!(
             "{}: no picture in this folder: no file ends in .{}",
             folder.display(),
-            ENDINGS.join(", .")
+            endings.join(", .")
         ))),
         false => Ok(found),
     }
@@ -115,9 +119,9 @@ fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>
     Ok(found)
 }
 
-fn is_picture(path: &Path) -> bool {
+fn has_ending(path: &Path, endings: &[&str]) -> bool {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
 /// Options for matching as in a shell: `*` does not match a leading dot or `/`.
@@ -163,7 +167,7 @@ mod tests {
 
     fn found(given: &[&str], list: &str) -> Result<Vec<String>, String> {
         let given: Vec<PathBuf> = given.iter().map(PathBuf::from).collect();
-        let found = pictures(&given, &mut list.as_bytes()).map_err(|error| error.to_string())?;
+        let found = pictures(&given, false, &mut list.as_bytes()).map_err(|error| error.to_string())?;
         Ok(found.iter().map(|path| path.display().to_string()).collect())
     }
 

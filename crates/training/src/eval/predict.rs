@@ -1,31 +1,28 @@
 //! Classifies pictures with a model file.
 
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use base::screen;
 use data_tools::npy;
-use data_tools::raw::{self, RawImage, RawOptions};
 use engine::Graph;
 use engine::graph::BuildError;
-use formats::checkpoint::ModelFile;
+use loaders::LabelKind;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
-use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, Limits, Pipeline, picture, regular};
 use net::Shape;
-use report::predictions::sigmoid;
 
-use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, pipeline, read, views};
+use super::image_reader::{ImageReader, ReadingRequest};
+use super::model::{INFERENCE_SETTINGS, graph};
 use super::request::ModelRequest;
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
-use crate::train::evaluate::{TestTime, Views};
 
-/// The likeliest classes of a picture.
+/// The likeliest classes of a picture, or its numbers.
 pub struct Prediction {
-    /// Index, name and probability of each class, likeliest first.
+    /// Index, name and probability of each class, likeliest first. If the model predicts numbers, each target with its
+    /// number in their order.
     pub classes: Vec<(usize, String, f64)>,
     /// Height and width in the file, if the picture was resized to the fixed size of the data set's images.
     pub resized_from: Option<(u32, u32)>,
@@ -40,8 +37,21 @@ pub struct ClassSelection {
     pub threshold: Option<f64>,
 }
 
-/// Default number of classes for a single-label model.
-const TOP: usize = 5;
+impl ClassSelection {
+    /// Returns an error if a setting does not apply to models that predict this kind of label.
+    pub fn check(self, kind: LabelKind, model: &Path) -> Result<(), Error> {
+        let model = model.display();
+        match kind {
+            LabelKind::OneClass if self.threshold.is_some() => Err(Error::Usage(format!(
+                "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
+            ))),
+            LabelKind::Numbers if self.threshold.is_some() || self.top.is_some() => Err(Error::Usage(format!(
+                "--top and --threshold apply only to models of classes; {model} predicts numbers. Leave them out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// A model that classifies pictures.
 pub trait Predict {
@@ -49,8 +59,14 @@ pub trait Predict {
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
-    /// Returns true for a multi-label model.
-    fn multi_label(&self) -> bool;
+    /// Returns what the model predicts.
+    fn label_kind(&self) -> LabelKind;
+
+    /// Returns the names of the classes or targets.
+    fn names(&self) -> &[String];
+
+    /// Returns true if the model also reads TIFF, `.npy` and HDF5 files.
+    fn is_raw(&self) -> bool;
 
     /// Returns the last layer's input for the picture of the last `predict` call. If it is not a vector, returns the
     /// mean of each channel.
@@ -62,13 +78,8 @@ pub trait Predict {
 
 /// A model that classifies pictures on the backend `B`.
 pub struct Predictor<B: Backend> {
-    model: ModelFile,
+    reader: ImageReader,
     graph: Graph<B>,
-    /// The views of a picture, starting with the picture without augmentation.
-    views: Views,
-    limits: Limits,
-    /// Options to read files with bands, such as TIFF. `None` if the model accepts only PNG and JPEG.
-    reading: Option<RawOptions>,
     notes: Vec<String>,
 }
 
@@ -77,122 +88,50 @@ impl<B: Backend> Predictor<B> {
     pub fn open<D: Device<Backend = B>>(
         device: &D,
         request: &ModelRequest,
-        limits: Limits,
-        test_time: TestTime,
+        reading: &ReadingRequest,
     ) -> Result<Self, Error> {
-        let LoadedModel { model, notes } = read(request)?;
-        let plain = pipeline(&model)?;
-        let several = views(&model, &plain, test_time)?;
-        let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
-        let is_raw = model.bands.need_version() || model.bands.reading.is_some();
-        let reading = is_raw.then(|| RawOptions::of_dataset(&model.bands)).transpose();
-        let reading = reading.map_err(|why| Error::Failed(format!("{}: {why}", request.file.display())))?;
+        let (reader, notes) = ImageReader::open(request, reading)?;
         let threads = Resources::of_process::<D>(RequestedThreads::default()).compute;
         let backend = device.open(&DeviceSettings { threads, ..INFERENCE_SETTINGS })?;
-        let graph = graph(&model, backend, 1, &[])?;
-        Ok(Self { model, graph, views, limits, reading, notes })
-    }
-}
-
-impl<B: Backend> Predictor<B> {
-    /// Transforms a picture or, if the model accepts it, a file with bands, and writes the result to `out`. Returns the
-    /// file's height and width if a picture was resized to the data set's fixed image size.
-    fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
-        let may_be_picture = !self.model.bands.need_version();
-        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
-            return Ok(picture::transform(path, view, self.limits, out)?);
-        };
-        let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(path, reading)?;
-        let example = Example {
-            encoded: bytes,
-            format: Format::Raw,
-            height: *height,
-            width: *width,
-            channels: *channels,
-            dtype: *dtype,
-            label: 0,
-            labels: Default::default(),
-            text: "",
-            filename: "",
-            boxes: Default::default(),
-            entry_points: &[],
-        };
-        let made = view.run(&example, 0, 0, &mut Scratch::new(self.limits), out);
-        let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: path.into(), problem: fault.to_string() };
-        made.map_err(|fault| refuse(fault).into()).map(|()| None)
-    }
-}
-
-impl<B: Backend> Predictor<B> {
-    /// Reads a file with the options that were used to convert the data set. Replaces pixels without data by the mean
-    /// of their band.
-    fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
-        let read = raw::read(path, reading, &self.limits);
-        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
-        let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
-        if (image.dtype, image.channels as usize) != (dtype, channels) {
-            return Err(Error::Failed(format!(
-                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
-                base::text::printable(&path.to_string_lossy()),
-                base::text::plural(channels, "band"),
-                image.channels,
-                image.dtype,
-                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
-            )));
-        }
-        let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
-        image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
-        Ok(image)
+        let graph = graph(&reader.model, backend, 1, &[])?;
+        Ok(Self { reader, graph, notes })
     }
 }
 
 impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error> {
-        let mut input = vec![0.0; self.views[0].0.output().values()];
+        let reader = &self.reader;
+        let mut input = vec![0.0; reader.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
-        for (view, weight) in self.views.iter().rev() {
-            resized_from = self.transform(path, view, &mut input)?;
+        for (view, weight) in reader.views.iter().rev() {
+            resized_from = reader.transform(path, view, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
             scores.resize(found.len(), 0f32);
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
-        let probabilities = if self.model.multi_label { sigmoids(&scores) } else { softmax(&scores) };
-        if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
-            return Err(Error::Failed(format!(
-                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
-                 transforms differ from those in training",
-                base::text::printable(&path.to_string_lossy()),
-                base::text::printable(&self.model.classes[class]),
-                scores[class]
-            )));
-        }
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        let most = match self.model.multi_label {
-            true => {
-                let threshold = wanted.threshold.unwrap_or(0.5);
-                order.retain(|i| probabilities[*i] > threshold);
-                wanted.top.unwrap_or(order.len())
-            }
-            false => wanted.top.unwrap_or(TOP),
-        };
-        let class = |i: usize| (i, self.model.classes[i].clone(), probabilities[i]);
-        let classes = order.into_iter().take(most).map(class).collect();
-        Ok(Prediction { classes, resized_from })
+        let found = reader
+            .select(&scores, wanted)
+            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&path.to_string_lossy()))))?;
+        let class = |(i, p): (usize, f64)| (i, reader.model.classes[i].clone(), p);
+        Ok(Prediction { classes: found.into_iter().map(class).collect(), resized_from })
     }
 
-    fn multi_label(&self) -> bool {
-        self.model.multi_label
+    fn label_kind(&self) -> LabelKind {
+        self.reader.model.label_kind()
+    }
+
+    fn names(&self) -> &[String] {
+        &self.reader.model.classes
+    }
+
+    fn is_raw(&self) -> bool {
+        self.reader.is_raw()
     }
 
     fn features(&self) -> Result<Vec<f32>, Error> {
-        let net = self.graph.net();
-        let (tensor, shapes) = (net.features().0, net.shapes().map_err(BuildError::from)?);
-        let Shape { h, w, .. } = shapes[tensor];
-        let values = self.graph.output(tensor)?;
-        Ok(values.chunks_exact(h * w).map(|plane| plane.iter().sum::<f32>() / plane.len() as f32).collect())
+        features(&self.graph)
     }
 
     fn notes(&self) -> &[String] {
@@ -200,24 +139,14 @@ impl<B: Backend> Predict for Predictor<B> {
     }
 }
 
-/// Returns true if a file begins as a PNG or JPEG file does.
-fn is_picture(path: &Path) -> bool {
-    let mut head = [0; 4];
-    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
-}
-
-/// Converts scores to probabilities that add up to 1.
-fn softmax(scores: &[f32]) -> Vec<f64> {
-    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / total).collect()
-}
-
-/// Converts scores to independent probabilities per class.
-fn sigmoids(scores: &[f32]) -> Vec<f64> {
-    scores.iter().map(|score| sigmoid(*score)).collect()
+/// Returns the last layer's inputs for the images of the previous pass, one after another. If they are not vectors, returns
+/// the mean of each channel.
+pub(super) fn features<B: Backend>(graph: &Graph<B>) -> Result<Vec<f32>, Error> {
+    let net = graph.net();
+    let (tensor, shapes) = (net.features().0, net.shapes().map_err(BuildError::from)?);
+    let Shape { h, w, .. } = shapes[tensor];
+    let values = graph.output(tensor)?;
+    Ok(values.chunks_exact(h * w).map(|plane| plane.iter().sum::<f32>() / plane.len() as f32).collect())
 }
 
 /// Kind of file that a feature table may overwrite.

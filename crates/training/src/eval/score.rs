@@ -9,17 +9,17 @@ use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Dtype, Images, Manifest, Options, Split};
+use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
-use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, images, pipeline, read, views};
+use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, images, number_scale, pipeline, read, views};
 use super::request::EvalRequest;
 use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
-use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, Score};
+use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, NumberResults, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::ClassSources;
@@ -39,6 +39,8 @@ pub struct SplitScore {
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions of a multi-label model, if requested. Only on the rank that prints.
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
+    /// Scores of each target, and predictions if they were requested, if labels are numbers.
+    pub numbers: Option<NumberResults>,
     pub classes: Vec<String>,
     pub images: Arc<Split>,
     /// True on the rank that prints.
@@ -128,7 +130,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
-    let mut evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
+    let numbers = number_scale(&model)?;
+    let mut evaluation = Evaluation { split, pipeline, views, batch, options, numbers, selection: None };
     if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
@@ -168,19 +171,32 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     }
 }
 
-/// Returns an error if only one of model and data set is multi-label.
+/// Returns an error if model and data set have different kinds of labels.
 fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
     let (file, data) = (request.file.display(), request.data.display());
-    match (model.multi_label, manifest.multi_label) {
-        (true, true) if request.map_classes => Err(Error::Usage(format!(
+    let (expected, given) = (model.label_kind(), manifest.label_kind());
+    match (expected, given) {
+        (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
             "--map-classes works only for images with one label, but images of {data} may have several; use the data set that {file} \
              was trained on"
         ))),
-        (true, false) => Err(Error::Failed(format!(
+        (LabelKind::Numbers, LabelKind::Numbers) if request.map_classes => Err(Error::Usage(format!(
+            "--map-classes works only for images with one label, but images of {data} have numbers; leave it out"
+        ))),
+        (LabelKind::Numbers, LabelKind::OneClass | LabelKind::Classes) => Err(Error::Failed(format!(
+            "{file} is a model for images with the numbers {}, but images of {data} have classes; convert them with --targets \
+             (`trireme data convert csv`)",
+            printable(&model.classes.join(", "))
+        ))),
+        (LabelKind::OneClass | LabelKind::Classes, LabelKind::Numbers) => Err(Error::Failed(format!(
+            "{file} was trained on images with classes, but images of {data} have numbers; train on this data set with loss.kind = \
+             \"mse\""
+        ))),
+        (LabelKind::Classes, LabelKind::OneClass) => Err(Error::Failed(format!(
             "{file} is a model for images with several labels, but images of {data} have one each; convert them with a table that has a \
              column labels (`trireme data convert csv`)"
         ))),
-        (false, true) => Err(Error::Failed(format!(
+        (LabelKind::OneClass, LabelKind::Classes) => Err(Error::Failed(format!(
             "{file} was trained on images with one label each, but images of {data} may have several; train on this data set with \
              loss.kind = \"bce\""
         ))),
@@ -282,11 +298,24 @@ fn score_opened<D: Device>(
     for note in graph.take_notes() {
         screen::say(&format!("{}{note}", session.world.who()));
     }
-    let EvaluationResult { score, predictions, per_class, outcomes } =
+    let EvaluationResult { score, predictions, per_class, outcomes, numbers } =
         evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
     let ModelFile { network, classes, .. } = model;
     let (epoch, step) = (model.epoch as u32, model.step);
     let root = session.is_root();
-    Ok(SplitScore { score, split, network, epoch, step, predictions, per_class, outcomes, classes, images, root })
+    Ok(SplitScore {
+        score,
+        split,
+        network,
+        epoch,
+        step,
+        predictions,
+        per_class,
+        outcomes,
+        numbers,
+        classes,
+        images,
+        root,
+    })
 }

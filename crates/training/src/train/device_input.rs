@@ -61,11 +61,12 @@ impl DeviceInput {
         if bytes > MOST {
             return Ok((input, not(&format!("the images have {bytes} bytes, but at most {MOST} are kept"))));
         }
-        let Pictures { pixels, labels, label_sets } = read(split, pipeline, options)?;
+        let Pictures { pixels, labels, label_sets, targets } = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
         }
-        let form = PixelFormat::CropRects { labels: labels.into(), label_sets: label_sets.map(Arc::new), spec };
+        let (labels, label_sets, targets) = (labels.into(), label_sets.map(Arc::new), targets.into());
+        let form = PixelFormat::CropRects { labels, label_sets, targets, spec };
         Ok((Self { form, ..input }, None))
     }
 
@@ -118,6 +119,8 @@ struct Pictures {
     labels: Vec<u32>,
     /// The labels of a multi-label split.
     label_sets: Option<LabelSets>,
+    /// The numbers of each image in turn, if labels are numbers.
+    targets: Vec<f32>,
 }
 
 fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
@@ -132,6 +135,7 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     while let Some(batch) = loader.next()? {
         all.pixels.extend_from_slice(batch.pixels());
         all.labels.extend_from_slice(batch.labels());
+        all.targets.extend_from_slice(batch.targets().unwrap_or_default());
         if let Some(sets) = batch.label_sets() {
             let kept = all.label_sets.get_or_insert_default();
             sets.iter().for_each(|classes| kept.push(classes.iter().copied()));

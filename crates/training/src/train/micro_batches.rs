@@ -140,9 +140,10 @@ impl MicroBatches {
         session.watch.set_activity(if queues { Activity::Device { step } } else { Activity::Computing { step } });
         let Self { input, targets, .. } = self;
         let labels = match (targets, run.graph.targets_mut()) {
-            (Some(targets), Some(table)) => match batch.label_sets() {
-                Some(sets) => targets.fill_sets(sets, batch.mix(), table),
-                None => targets.fill(batch.labels(), batch.mix(), table),
+            (Some(targets), Some(table)) => match (batch.label_sets(), batch.targets()) {
+                (Some(sets), _) => targets.fill_sets(sets, batch.mix(), table),
+                (None, Some(numbers)) => targets.fill_numbers(numbers, batch.mix(), table),
+                (None, None) => targets.fill(batch.labels(), batch.mix(), table),
             },
             _ => batch.labels(),
         };

@@ -278,10 +278,16 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
+    /// Returns true if predictions can be correct, which numbers never are.
+    fn has_classes(&self) -> bool {
+        self.run.source.manifest.targets.is_empty()
+    }
+
     fn report_steps(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         for step in steps {
             self.reported = step.step;
-            self.report.event(step)?;
+            let top1 = if self.has_classes() { step.top1 } else { f64::NAN };
+            self.report.event(Step { top1, ..step })?;
         }
         Ok(())
     }
@@ -326,7 +332,9 @@ impl<'a, B: Backend> Training<'a, B> {
         let (loader, advice) = timing::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         let part = (at.step_of_epoch < d.steps_per_epoch).then_some((at.step_of_epoch, d.steps_per_epoch));
-        self.report.event(Epoch { part, ..epoch_event(at, lr, images, time, loader) })?;
+        let epoch = epoch_event(at, lr, images, time, loader);
+        let top1 = if self.has_classes() { epoch.top1 } else { f64::NAN };
+        self.report.event(Epoch { part, top1, ..epoch })?;
         advice.iter().for_each(|advice| self.report.advice(advice));
         Ok(())
     }

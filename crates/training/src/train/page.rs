@@ -16,7 +16,7 @@ use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::evaluate::{Detail, file_name};
+use crate::train::evaluate::{Detail, NumberResults, file_name};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::gradients::GradientSum;
@@ -86,6 +86,23 @@ impl PageData {
         let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
         let names = split.class_names();
         let file = EvaluationFile::of_classes(when, split.name(), names, classes, several, macro_f1);
+        self.store(run, at, file, report)
+    }
+
+    /// Stores the predictions of numbers, if the evaluation has kept them.
+    pub fn store_numbers<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        numbers: &NumberResults,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        let (Some(evaluation), Some(outcomes), true) = (&run.evaluation, &numbers.outcomes, self.root && self.wanted)
+        else {
+            return Ok(());
+        };
+        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
+        let file = EvaluationFile::of_numbers(when, split.name(), &numbers.per_target, outcomes);
         self.store(run, at, file, report)
     }
 

@@ -8,7 +8,7 @@ use recipe::Recipe;
 use report::Eval;
 use report::predictions::{ClassScore, Predictions};
 
-use super::evaluate::{Detail, EvaluationResult, Score};
+use super::evaluate::{Detail, EvaluationResult, NumberResults, Score};
 use super::{RunContext, Training};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -20,6 +20,8 @@ struct ModelScores {
     predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
     per_class: Option<Vec<ClassScore>>,
+    /// Scores of each target, if labels are numbers. On rank 0 also the predictions, if requested.
+    numbers: Option<NumberResults>,
     /// The scores that checkpoints and the model file contain.
     sums: Sums,
 }
@@ -39,8 +41,8 @@ enum ScoredSplit {
 
 impl ModelScores {
     fn scores(&self) -> Scores {
-        let Eval { top1, top5, loss, macro_f1, map, .. } = self.eval;
-        Scores { top1, top5, loss, macro_f1, map }
+        let Eval { top1, top5, loss, macro_f1, map, rmse, mae, r2, .. } = self.eval;
+        Scores { top1, top5, loss, macro_f1, map, rmse, mae, r2 }
     }
 }
 
@@ -67,12 +69,16 @@ impl<B: Backend> Training<'_, B> {
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for ModelScores { eval, predictions, per_class, .. } in std::iter::once(weights).chain(ema) {
+        for ModelScores { eval, predictions, per_class, numbers, .. } in std::iter::once(weights).chain(ema) {
             let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
+            let numbers = numbers.filter(|_| !eval.ema);
             self.report.event(eval)?;
             shown.map_or(Ok(()), |found| {
                 self.page_data.store_predictions(&self.run, &self.at, &found, &mut self.report)
             })?;
+            if let Some(numbers) = numbers {
+                self.page_data.store_numbers(&self.run, &self.at, &numbers, &mut self.report)?;
+            }
             if let Some(classes) = classes {
                 self.page_data.store_class_scores(&self.run, &self.at, &classes, &mut self.report)?;
             }
@@ -141,8 +147,10 @@ impl<B: Backend> Training<'_, B> {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(EvaluationResult { score, predictions, per_class, .. }) = evaluated else { return Ok(None) };
-        let Score { top1, top5, loss, count, several } = score;
+        let Some(EvaluationResult { score, predictions, per_class, numbers: results, .. }) = evaluated else {
+            return Ok(None);
+        };
+        let Score { top1, top5, loss, count, several, numbers } = score;
         let [macro_f1, map] = match several {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, predictions.as_ref())?,
@@ -160,12 +168,16 @@ impl<B: Backend> Training<'_, B> {
             macro_f1,
             micro_f1: several.map(|several| several.micro_f1),
             map: map.filter(|map| !map.is_nan()),
+            rmse: numbers.map(|numbers| numbers.rmse),
+            mae: numbers.map(|numbers| numbers.mae),
+            r2: numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
+            targets: results.as_ref().map(|results| results.per_target.clone()).unwrap_or_default(),
             ema,
             best: None,
             at_end: which == ScoredSplit::AtEnd,
         };
-        let sums = Sums { loss, top1, top5, count, several };
-        Ok(Some(ModelScores { eval, predictions, per_class, sums }))
+        let sums = Sums { loss, top1, top5, count, several, numbers };
+        Ok(Some(ModelScores { eval, predictions, per_class, numbers: results, sums }))
     }
 
     /// Updates the best score with the scores after an epoch. If `whole` is set, also updates the state of `[stop]` and of the plateau
@@ -349,7 +361,7 @@ mod tests {
     }
 
     fn scoring(top1: f64, loss: f64) -> Scoring {
-        Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
+        Scoring { weights: Scores { top1, top5: 1.0, loss, ..Scores::default() }, ema: None }
     }
 
     /// Records the score and then decides whether it is the best, as training does.

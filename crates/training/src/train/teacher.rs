@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::graph::BuildError;
 use formats::checkpoint::ModelFile;
-use loaders::Bands;
 use loaders::record::masked_crc32c;
 use loaders::transform::selected_bands;
+use loaders::{Bands, LabelKind};
 use net::NetSpec;
 
 use crate::error::Error;
@@ -76,9 +76,9 @@ fn file(given: &Path) -> PathBuf {
 fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     check_exists("distill.teacher: cannot read", path, "name the folder of a run, or the model.h5 in it")?;
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
-    if model.multi_label {
+    if model.label_kind() != LabelKind::OneClass {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} is a model for images with several labels; use a teacher for images with one label",
+            "distill.teacher: {} is a model for images with several labels or with numbers; use a teacher for images with one label",
             path.display()
         )));
     }

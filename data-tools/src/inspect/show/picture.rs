@@ -6,7 +6,7 @@ use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
 use image::{GrayImage, ImageFormat, Rgb, RgbImage};
 use loaders::transform::Scratch;
-use loaders::{Example, ImageSpec, Manifest, Pipeline, Split, decode};
+use loaders::{Example, ImageSpec, LabelKind, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
 use crate::image::false_colours::{FalseColours, is_photo};
@@ -97,7 +97,7 @@ pub struct Thumbnail {
     pub id: u64,
     /// The class of the image, or the first class if it has several.
     pub label: u32,
-    /// The names of its classes if the data set is multi-label, otherwise empty.
+    /// The names of its classes, or its numbers. Empty if images have one class each.
     pub words: String,
     pub width: u32,
     pub height: u32,
@@ -252,9 +252,9 @@ impl<'a> Viewer<'a> {
         self.label
     }
 
-    /// Returns the class names of the last rendered record if the data set is multi-label, otherwise an empty text.
+    /// Returns the class names or numbers of the last rendered record, or an empty text if it has exactly one class.
     pub fn class_names(&self) -> &str {
-        if self.split.multi_label() { &self.words } else { "" }
+        if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }
 
     fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {

@@ -196,6 +196,43 @@ impl Array {
         }
     }
 
+    /// Returns the values as rows of `columns` numbers each.
+    pub(crate) fn numbers(&self, path: &Path, columns: usize) -> Result<Vec<f32>, Error> {
+        let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
+        let found = match self.shape[..] {
+            [_] => 1,
+            [_, found] => found,
+            _ => 0,
+        };
+        if found != columns {
+            let cure = if columns == 1 { "(N) or (N, 1)".to_string() } else { format!("(N, {columns})") };
+            return Err(failed(format!(
+                "the numbers have the shape {:?}; expected {cure}, because --targets names {columns}",
+                self.shape
+            )));
+        }
+        fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+            bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
+        }
+        match self.descr.replace('>', "<").as_str() {
+            "<f4" => Ok(all(&self.little_endian(path)?, f32::from_le_bytes)),
+            "<f8" => Ok(all(&self.little_endian(path)?, |b| f64::from_le_bytes(b) as f32)),
+            descr if descr.contains(['u', 'i', 'b']) => {
+                Ok(self.integers(path, failed)?.into_iter().map(|number| number as f32).collect())
+            }
+            other => Err(failed(format!("the numbers have the type {other}; save them with astype('float32')"))),
+        }
+    }
+
+    /// Returns all values as little-endian bytes.
+    fn little_endian(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let mut bytes = self.bytes(path)?;
+        if let Some(width) = width(&self.descr).filter(|_| self.descr.starts_with('>')) {
+            bytes.chunks_exact_mut(width).for_each(|value| value.reverse());
+        }
+        Ok(bytes)
+    }
+
     /// Returns the values as class numbers.
     pub(crate) fn whole_numbers(&self, path: &Path) -> Result<Vec<i64>, Error> {
         let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
@@ -203,15 +240,16 @@ impl Array {
             let cure = "expected (N) or (N, 1); if the labels are one-hot, save labels.argmax(1)";
             return Err(failed(format!("the labels have the shape {:?}; {cure}", self.shape)));
         }
+        self.integers(path, failed)
+    }
+
+    /// Returns the values of an array of integers. `failed` makes the error for other types.
+    fn integers(&self, path: &Path, failed: impl Fn(String) -> Error) -> Result<Vec<i64>, Error> {
         fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
         }
-        let (mut bytes, descr) = (self.bytes(path)?, self.descr.replace('>', "<"));
-        if let Some(width) = width(&descr).filter(|_| self.descr.starts_with('>')) {
-            bytes.chunks_exact_mut(width).for_each(|value| value.reverse());
-        }
-        let bytes = &bytes;
-        Ok(match descr.as_str() {
+        let bytes = &self.little_endian(path)?;
+        Ok(match self.descr.replace('>', "<").as_str() {
             "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
             "|i1" => all(bytes, |b| i64::from(i8::from_le_bytes(b))),
             "<u2" => all(bytes, |b| i64::from(u16::from_le_bytes(b))),
@@ -224,7 +262,8 @@ impl Array {
             _ => {
                 let other = &self.descr;
                 return Err(failed(format!(
-                    "the labels have the type {other}; expected integers: save labels.astype('int64')"
+                    "the labels have the type {other}; expected integers: save labels.astype('int64'), or name the numbers with \
+                     --targets to predict them"
                 )));
             }
         })

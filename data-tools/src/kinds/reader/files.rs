@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use loaders::crc32c::crc32c_append;
 use loaders::stall::during;
-use loaders::{Format, LabelSets, Limits, regular};
+use loaders::{Format, LabelKind, LabelSets, Limits, regular};
 
 use super::recordio;
 use crate::dir::{self, Entry, entries};
@@ -22,6 +22,8 @@ use crate::text;
 
 pub(crate) struct Files {
     pub classes: Vec<String>,
+    /// Names of the images' numbers, if they have numbers instead of classes.
+    targets: Vec<String>,
     pub splits: Vec<SourceSplit>,
     pub listings: Vec<Listing>,
     pub notes: Vec<String>,
@@ -79,6 +81,7 @@ impl Files {
         let splits = found.iter().map(|(name, l)| SourceSplit { name: name.clone(), len: l.len() }).collect();
         Ok(Files {
             classes,
+            targets: options.targets.clone(),
             splits,
             listings: found.into_iter().map(|(_, listing)| listing).collect(),
             notes,
@@ -97,7 +100,7 @@ impl Files {
 
     /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
     pub fn digest(&self) -> u32 {
-        let classes = self.classes.iter().fold(0, |crc, name| {
+        let classes = self.classes.iter().chain(&self.targets).fold(0, |crc, name| {
             let crc = crc32c_append(crc, name.as_bytes());
             crc32c_append(crc, b"\n")
         });
@@ -110,12 +113,12 @@ impl Files {
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
-    train.split_off(&draw(&labels, classes, wanted, seed))
+    train.split_off(&draw(&labels, classes.max(1), wanted, seed))
 }
 
 /// Names the classes without a validation image. Their share rounds to less than one image, so they get no score.
 fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
-    if train.multi_label() {
+    if train.kind() != LabelKind::OneClass {
         return None;
     }
     let count = |listing: &Listing| {
@@ -144,8 +147,12 @@ impl Source for Files {
         &self.classes
     }
 
-    fn multi_label(&self) -> bool {
-        self.listings.iter().any(Listing::multi_label)
+    fn targets(&self) -> &[String] {
+        &self.targets
+    }
+
+    fn label_kind(&self) -> LabelKind {
+        self.listings.iter().map(Listing::kind).find(|kind| *kind != LabelKind::OneClass).unwrap_or_default()
     }
 
     fn fingerprint(&self) -> Option<u32> {
@@ -290,7 +297,7 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: u32,
-    /// The class of the file, or the index in `Listing::sets` if files may have several classes.
+    /// The class of the file, or the index in `Listing::sets` or `Listing::numbers`.
     label: u32,
     /// Start and length of its name in `names`.
     name: (u64, u32),
@@ -306,6 +313,9 @@ pub(crate) struct Listing {
     items: Vec<Item>,
     /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
+    /// The numbers of each file in turn, and how many each has. Empty if files have no numbers.
+    numbers: Vec<f32>,
+    width: usize,
 }
 
 impl Listing {
@@ -329,24 +339,43 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns true if files may have multiple classes.
-    pub(crate) fn multi_label(&self) -> bool {
-        self.sets.is_some()
+    /// Adds a file with numbers.
+    pub(crate) fn push_numbers(&mut self, name: &str, numbers: &[f32], range: (u64, u64)) {
+        self.width = numbers.len().max(1);
+        let number = (self.numbers.len() / self.width) as u32;
+        self.numbers.extend_from_slice(numbers);
+        self.push(name, number, range);
+    }
+
+    /// Returns the numbers of a file, if files have numbers.
+    fn numbers_of(&self, item: &Item) -> Option<&[f32]> {
+        (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
+    }
+
+    /// Returns the kind of the files' labels.
+    pub(crate) fn kind(&self) -> LabelKind {
+        match (&self.sets, self.width) {
+            (Some(_), _) => LabelKind::Classes,
+            (None, 0) => LabelKind::OneClass,
+            (None, _) => LabelKind::Numbers,
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
         self.items.len() as u64
     }
 
-    /// Returns the label of each file. If files may have multiple classes, returns 0 for all.
+    /// Returns the class of each file. If files may have multiple classes or have numbers, returns 0 for all.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
-        self.items.iter().map(|i| if self.multi_label() { 0 } else { i.label })
+        let is_class = self.kind() == LabelKind::OneClass;
+        self.items.iter().map(move |i| if is_class { i.label } else { 0 })
     }
 
     /// Moves the files for which `other` is true to a new listing. Both listings keep the order.
     pub(crate) fn split_off(&mut self, other: &[bool]) -> Listing {
-        let (places, names, sets) = (self.places.clone(), self.names.clone(), self.sets.clone());
-        let mut taken = Listing { places, names, items: Vec::new(), sets };
+        let (places, names) = (self.places.clone(), self.names.clone());
+        let (sets, numbers) = (self.sets.clone(), self.numbers.clone());
+        let mut taken = Listing { places, names, items: Vec::new(), sets, numbers, width: self.width };
         let mut left = Vec::new();
         for (item, &goes) in self.items.iter().zip(other) {
             if goes { taken.items.push(*item) } else { left.push(*item) }
@@ -367,6 +396,8 @@ impl Listing {
             let one = std::slice::from_ref(&item.label);
             let labels = self.sets.as_ref().map_or(one, |sets| sets.get(item.label as usize));
             let crc = labels.iter().fold(crc, |crc, label| crc32c_append(crc, &label.to_le_bytes()));
+            let numbers = self.numbers_of(item).into_iter().flatten();
+            let crc = numbers.fold(crc, |crc, number| crc32c_append(crc, &number.to_le_bytes()));
             let crc = crc32c_append(crc, &item.range.0.to_le_bytes());
             crc32c_append(crc, &item.range.1.to_le_bytes())
         })
@@ -420,9 +451,10 @@ impl Listing {
     fn describe(&self, index: u64, sample: &mut Sample) {
         let item = &self.items[index as usize];
         sample.labels.clear();
-        match &self.sets {
-            None => sample.label = item.label,
-            Some(sets) => sample.labels.extend_from_slice(sets.get(item.label as usize)),
+        match (&self.sets, self.numbers_of(item)) {
+            (Some(sets), _) => sample.labels.extend_from_slice(sets.get(item.label as usize)),
+            (None, Some(numbers)) => sample.targets.set(numbers.iter().copied()),
+            (None, None) => sample.label = item.label,
         }
         sample.filename.clear();
         sample.filename.push_str(self.name(item));

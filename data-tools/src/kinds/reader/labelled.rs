@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use base::text::{printable, with_advice};
 use loaders::stall::during;
-use loaders::{Limits, regular};
+use loaders::{LabelKind, Limits, regular};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -32,8 +32,8 @@ pub(crate) struct List<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
     pub classes: &'a Classes,
-    /// True if images may have any number of labels.
-    pub several: bool,
+    /// What the labels are.
+    pub kind: LabelKind,
     /// True if a line may refer to a file outside the folder.
     pub allow_outside: bool,
 }
@@ -151,7 +151,7 @@ impl List<'_> {
             };
             // With several labels per image, the first line of an image must list all of them. So later lines of the same
             // image are reported as repetitions even if the first line is unusable.
-            if self.several && *first == NONE {
+            if self.kind == LabelKind::Classes && *first == NONE {
                 *first = at as u32;
             }
             let number = line.number;
@@ -173,9 +173,10 @@ impl List<'_> {
             listing
         });
         let path = lines.path(line);
-        match self.several {
-            true => listing.push_set(path, classes, (0, 0)),
-            false => listing.push(path, classes[0], (0, 0)),
+        match self.kind {
+            LabelKind::OneClass => listing.push(path, classes[0], (0, 0)),
+            LabelKind::Classes => listing.push_set(path, classes, (0, 0)),
+            LabelKind::Numbers => listing.push_numbers(path, lines.numbers(line), (0, 0)),
         }
     }
 
@@ -199,7 +200,7 @@ impl List<'_> {
         let Some(first) = first else { return self.check_file(lines, line, known) };
         let path = printable(lines.path(line));
         let number = first.number;
-        if self.several {
+        if self.kind == LabelKind::Classes {
             return Err(format!("{path} is already on line {number}; list all its labels there"));
         }
         let classes = self.cached_classes(lines, line, known)?;
@@ -208,6 +209,9 @@ impl List<'_> {
             let name = before.first().map_or("", |class| &self.classes.names[*class as usize]);
             let cure = "in a column named `labels`, an image may have several labels";
             return Err(format!("{path} is already on line {number} with the label `{}`; {cure}", printable(name)));
+        }
+        if lines.numbers(line) != lines.numbers(first) {
+            return Err(format!("{path} is already on line {number} with other numbers"));
         }
         if line.split != first.split {
             return Err(format!("{path} is already on line {number} in the split {}", lines.split_word(first)));
@@ -240,7 +244,7 @@ impl List<'_> {
         }
         let labels = lines.labels(line);
         let no_path = lines.path(line).is_empty();
-        if no_path || (labels.is_empty() && !self.several) {
+        if no_path || (labels.is_empty() && self.kind == LabelKind::OneClass) {
             return Err(format!("it has no {}", if no_path { "path" } else { "label" }));
         }
         let answer = known.entry((line.split, line.labels)).or_insert_with(|| {
@@ -369,7 +373,8 @@ impl<'de> Visitor<'de> for Members<'_> {
             let labels = labels(value.get());
             let fault = labels.as_ref().err().cloned();
             let labels = labels.unwrap_or_default();
-            if let Err(error) = lines.push(LineContent { number, path: &name, labels, split: "", fault }) {
+            if let Err(error) = lines.push(LineContent { number, path: &name, labels, numbers: &[], split: "", fault })
+            {
                 let message = error.to_string();
                 *failed = Some(error);
                 return Err(serde::de::Error::custom(message));

@@ -104,6 +104,12 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
+    /// Returns an empty list, for labels that are numbers.
+    pub(crate) fn none() -> Self {
+        let (names, by_name) = (Vec::new(), BTreeMap::new());
+        Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }
+    }
+
     /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
     /// from all labels if there is no `train`. `labels` contains each label with its split.
     ///

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const MAX_FIELD: usize = 1 << 20;
 
 /// Memory for a line in addition to its path, which is stored here and in the listing.
-const LINE: u64 = 80;
+const LINE: u64 = 96;
 /// Memory for a new value in addition to its text, which is copied about eight times.
 const VALUE: u64 = 600;
 
@@ -25,6 +25,8 @@ pub(crate) struct LineContent<'a> {
     pub path: &'a str,
     /// The labels. There may be none or several if the list allows that.
     pub labels: Vec<Label>,
+    /// One number for each target, if the list has targets.
+    pub numbers: &'a [f32],
     /// The word in the split column, or an empty text.
     pub split: &'a str,
     /// The reason why its labels are invalid, if they are.
@@ -37,6 +39,8 @@ pub(crate) struct Line {
     pub number: u64,
     start: u64,
     length: u32,
+    /// Position of its first number in `Lines::numbers`, and the count.
+    numbers: (u64, u32),
     pub labels: u32,
     pub split: u32,
     fault: u32,
@@ -73,6 +77,7 @@ pub(crate) struct Lines {
     budget: Budget,
     paths: String,
     lines: Vec<Line>,
+    numbers: Vec<f32>,
     labels: DistinctValues<Vec<Label>>,
     splits: DistinctValues<String>,
     /// An empty text means no fault.
@@ -87,6 +92,7 @@ impl Lines {
             budget: Budget::for_lines(limits, bytes),
             paths: String::new(),
             lines: Vec::new(),
+            numbers: Vec::new(),
             labels: DistinctValues::new(),
             splits: DistinctValues::new(),
             faults: DistinctValues::new(),
@@ -98,8 +104,9 @@ impl Lines {
     /// # Errors
     /// Returns an error if the lines take more memory than the limits allow.
     pub(crate) fn push(&mut self, content: LineContent<'_>) -> Result<(), Error> {
-        let LineContent { number, path, labels, split, fault } = content;
-        self.take(LINE + 2 * path.len() as u64 + 4 * labels.len() as u64)?;
+        let LineContent { number, path, labels, numbers, split, fault } = content;
+        // Numbers are stored here and in the listing.
+        self.take(LINE + 2 * path.len() as u64 + 4 * labels.len() as u64 + 8 * numbers.len() as u64)?;
         let text: usize = labels.iter().map(Label::bytes).sum();
         let (labels, is_new) = self.labels.number(&labels);
         if is_new {
@@ -107,8 +114,11 @@ impl Lines {
         }
         let split = self.split(split)?;
         let fault = self.fault(&fault.unwrap_or_default())?;
-        let line = Line { number, start: self.paths.len() as u64, length: path.len() as u32, labels, split, fault };
+        let (start, length) = (self.paths.len() as u64, path.len() as u32);
+        let own = (self.numbers.len() as u64, numbers.len() as u32);
+        let line = Line { number, start, length, numbers: own, labels, split, fault };
         self.paths.push_str(path);
+        self.numbers.extend_from_slice(numbers);
         self.lines.push(line);
         Ok(())
     }
@@ -160,6 +170,11 @@ impl Lines {
 
     pub(crate) fn labels(&self, line: &Line) -> &[Label] {
         &self.labels.all[line.labels as usize]
+    }
+
+    pub(crate) fn numbers(&self, line: &Line) -> &[f32] {
+        let (start, count) = line.numbers;
+        &self.numbers[start as usize..][..count as usize]
     }
 
     pub(crate) fn split_word(&self, line: &Line) -> &str {
@@ -265,7 +280,8 @@ mod tests {
     use super::*;
 
     fn push(lines: &mut Lines, number: u64, path: &str, label: &str, split: &str) -> Result<(), Error> {
-        lines.push(LineContent { number, path, labels: vec![Label::from_field(label)], split, fault: None })
+        let labels = vec![Label::from_field(label)];
+        lines.push(LineContent { number, path, labels, numbers: &[], split, fault: None })
     }
 
     #[test]

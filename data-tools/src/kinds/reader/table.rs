@@ -31,6 +31,8 @@ struct Row {
     line: u64,
     path: String,
     label: String,
+    /// The fields of the target columns.
+    targets: Vec<String>,
     split: String,
     /// The class name that accompanies a label number, or an empty string.
     name: String,
@@ -55,10 +57,12 @@ pub(crate) struct TableOptions<'a> {
 }
 
 /// The indices of the columns.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Columns {
     path: usize,
+    /// Not used if there are targets.
     label: usize,
+    targets: Vec<usize>,
     split: Option<usize>,
     /// True if the split column is a flag for validation images.
     is_valid: bool,
@@ -109,9 +113,23 @@ struct TableBuilder<'a> {
 
 impl TableBuilder<'_> {
     /// Adds a row. If images have one label each, a label may contain any character.
-    fn push(&mut self, record: &StringRecord, line: u64, columns: Columns) -> Result<(), Error> {
+    fn push(&mut self, record: &StringRecord, line: u64, columns: &Columns) -> Result<(), Error> {
         self.several |= columns.several;
-        let Row { line: number, path, label, split, name, is_longer } = row(self.path, record, line, columns)?;
+        let Row { line: number, path, label, targets, split, name, is_longer } = row(self.path, record, line, columns)?;
+        if !targets.is_empty() {
+            let numbers = self.options.targets.iter().zip(&targets).map(|(name, field)| parse_target(name, field));
+            let numbers: Result<Vec<f32>, String> = numbers.collect();
+            let fault = numbers.as_ref().err().cloned().or_else(|| is_longer.then(|| LONGER.to_string()));
+            let (numbers, labels) = (numbers.unwrap_or_default(), Vec::new());
+            return self.lines.push(LineContent {
+                number,
+                path: &path,
+                labels,
+                numbers: &numbers,
+                split: &split,
+                fault,
+            });
+        }
         if let (false, Ok(of), false) = (self.several, label.trim().parse(), name.is_empty()) {
             self.names.note(self.path, of, &name, || format!("line {number}"))?;
         }
@@ -122,11 +140,8 @@ impl TableBuilder<'_> {
             (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
             (false, false) => vec![Label::from_field(&label)],
         };
-        let longer = || {
-            "the line has more fields than the header or the first line; quote fields that contain the separator"
-                .to_string()
-        };
-        self.lines.push(LineContent { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
+        let fault = is_longer.then(|| LONGER.to_string());
+        self.lines.push(LineContent { number, path: &path, labels, numbers: &[], split: &split, fault })
     }
 
     /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.
@@ -146,9 +161,9 @@ impl TableBuilder<'_> {
                 .map_err(|e| Error::input(path, format!("line {line}: expected a JSON object on each line ({e})")))?;
             if columns.is_none() {
                 keys = object.keys().cloned().collect();
-                columns = header(path, &keys.iter().collect::<StringRecord>())?;
+                columns = header(path, &keys.iter().collect::<StringRecord>(), &self.options.targets)?;
             }
-            let Some(columns) = columns else {
+            let Some(columns) = &columns else {
                 return Err(Error::input(
                     path,
                     format!(
@@ -164,11 +179,11 @@ impl TableBuilder<'_> {
     }
 
     fn records(&mut self, mut reader: Reader<&[u8]>, file: &[u8]) -> Result<(), Error> {
-        let (path, mut columns, mut record) = (self.path, None, StringRecord::new());
+        let (path, mut columns, mut record): (_, Option<Columns>, _) = (self.path, None, StringRecord::new());
         while reader.read_record(&mut record).map_err(|e| failed(path, file, e))? {
             let line = line_of(record.position(), file);
-            let Some(columns) = columns else {
-                match header(path, &record)? {
+            let Some(columns) = &columns else {
+                match header(path, &record, &self.options.targets)? {
                     Some(found) => {
                         self.several |= found.several;
                         columns = Some(found);
@@ -177,14 +192,15 @@ impl TableBuilder<'_> {
                         let without = Columns {
                             path: 0,
                             label: 1,
+                            targets: Vec::new(),
                             split: (record.len() > 2).then_some(2),
                             is_valid: false,
                             name: None,
                             several: false,
                             count: record.len(),
                         };
+                        self.push(&record, line, &without)?;
                         columns = Some(without);
-                        self.push(&record, line, without)?;
                     }
                 }
                 continue;
@@ -263,7 +279,7 @@ fn line_of(position: Option<&Position>, file: &[u8]) -> u64 {
     position.line() + blank.count() as u64
 }
 
-fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Result<Row, Error> {
+fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Result<Row, Error> {
     let get = |column: usize| match record.get(column).unwrap_or("") {
         field if field.contains(['\n', '\r']) => {
             let begin = printable(field.lines().next().unwrap_or_default()).to_string();
@@ -286,11 +302,31 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
     }
     // Separators at the end of a line do not start a field.
     let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
-    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, name, is_longer })
+    let targets = columns.targets.iter().map(|&column| get(column)).collect::<Result<_, Error>>()?;
+    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
 }
 
-/// Returns the columns named by a header, or `None` if the first line is not a header.
-fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> {
+/// The message about a line with too many fields.
+const LONGER: &str =
+    "the line has more fields than the header or the first line; quote fields that contain the separator";
+
+/// Parses the field of a target column.
+fn parse_target(column: &str, field: &str) -> Result<f32, String> {
+    let column = printable(column);
+    match field.trim().parse::<f64>() {
+        Ok(number) if (number as f32).is_finite() => Ok(number as f32),
+        Ok(number) if number.is_finite() => Err(format!("column `{column}`: {number} is outside the range of float32")),
+        Ok(number) => Err(format!("column `{column}`: expected a finite number, got {number}")),
+        Err(_) if field.trim().is_empty() => {
+            Err(format!("column `{column}`: expected a number, but the field is empty"))
+        }
+        Err(_) => Err(format!("column `{column}`: expected a number, got `{}`", printable(field.trim()))),
+    }
+}
+
+/// Returns the columns named by a header, or `None` if the first line is not a header. `targets` are the columns with
+/// numbers, if there are any.
+fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Option<Columns>, Error> {
     let find = |words: &[&str]| {
         let position = |word: &&str| record.iter().position(|column| column.eq_ignore_ascii_case(word));
         words.iter().find_map(position)
@@ -300,6 +336,36 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
         let what = format!("the header has no column `{column}` ({}), only {}", words.join(", "), got.join(", "));
         Error::input(path, what)
     };
+    if !targets.is_empty() {
+        let exact = |name: &String| {
+            let found = record.iter().position(|column| column == name.as_str());
+            found.or_else(|| record.iter().position(|column| column.eq_ignore_ascii_case(name)))
+        };
+        let without = || {
+            let (names, got): (Vec<&str>, Vec<&str>) =
+                (targets.iter().map(String::as_str).collect(), record.iter().collect());
+            let names: Vec<&str> = names.into_iter().filter(|name| exact(&name.to_string()).is_none()).collect();
+            let what = format!(
+                "line 1: the header has no column `{}` (--targets), only {}",
+                printable(&names.join("`, `")),
+                printable(&got.join(", "))
+            );
+            Error::input(path, what)
+        };
+        let targets = targets.iter().map(exact).collect::<Option<Vec<usize>>>().ok_or_else(without)?;
+        let image = find(PATH).ok_or_else(|| missing("path", PATH))?;
+        let split = find(SPLIT);
+        return Ok(Some(Columns {
+            path: image,
+            label: image,
+            targets,
+            is_valid: split.is_none(),
+            split: split.or(find(IS_VALID)),
+            name: None,
+            several: false,
+            count: record.len(),
+        }));
+    }
     let several = find(LABEL).is_none();
     match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
@@ -310,6 +376,7 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
             Ok(Some(Columns {
                 path,
                 label,
+                targets: Vec::new(),
                 split: split.or(find(IS_VALID)),
                 is_valid,
                 name,

@@ -45,6 +45,7 @@ pub fn write_shard(path: &Path, records: &[Foreign]) {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         example::encode(&example, &mut payload);
         writer.write(&payload).unwrap();
@@ -64,6 +65,7 @@ pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manif
         version: 1,
         classes: classes.iter().map(|class| class.to_string()).collect(),
         multi_label: false,
+        targets: Vec::new(),
         label_offset: 0,
         bands: Default::default(),
         mean: vec![],

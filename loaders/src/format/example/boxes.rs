@@ -1,7 +1,7 @@
 //! The bounding boxes of objects, as records store them: four lists of floats, as fractions of the image's height and
 //! width.
 
-use crate::format::protobuf::{Fields, Value};
+use super::floats::{FloatList, Floats};
 
 pub(super) const YMIN: &str = "image/object/bbox/ymin";
 pub(super) const XMIN: &str = "image/object/bbox/xmin";
@@ -17,30 +17,6 @@ pub struct BoundingBox {
     pub xmin: f32,
     pub ymax: f32,
     pub xmax: f32,
-}
-
-/// A list of floats in a record: the bytes of a FloatList.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Floats<'a>(pub &'a [u8]);
-
-impl<'a> Floats<'a> {
-    /// Iterates over the values, packed or not. Stops at malformed data.
-    fn values(self) -> impl Iterator<Item = f32> + use<'a> {
-        let (mut fields, mut packed): (_, &[u8]) = (Fields(self.0), &[]);
-        std::iter::from_fn(move || {
-            loop {
-                if let Some((value, rest)) = packed.split_first_chunk::<4>() {
-                    packed = rest;
-                    return Some(f32::from_le_bytes(*value));
-                }
-                match fields.next().ok()?? {
-                    (1, Value::Bytes(bytes)) => packed = bytes,
-                    (1, Value::Fixed(bytes)) => return bytes.first_chunk().map(|value| f32::from_le_bytes(*value)),
-                    _ => {}
-                }
-            }
-        })
-    }
 }
 
 /// The boxes of the objects in an image. Empty if the record does not have these keys.
@@ -75,28 +51,21 @@ impl<'a> Boxes<'a> {
 
 /// Lists of boxes for writing a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BoxLists([Vec<u8>; 4]);
+pub struct BoxLists([FloatList; 4]);
 
 impl BoxLists {
     pub fn clear(&mut self) {
-        self.0.iter_mut().for_each(Vec::clear);
+        self.0.iter_mut().for_each(FloatList::clear);
     }
 
     /// Replaces the boxes by these.
     pub fn set(&mut self, boxes: &[BoundingBox]) {
-        self.clear();
-        if boxes.is_empty() {
-            return;
-        }
         let edges: [fn(&BoundingBox) -> f32; 4] = [|b| b.ymin, |b| b.xmin, |b| b.ymax, |b| b.xmax];
-        for (list, edge) in self.0.iter_mut().zip(edges) {
-            crate::format::protobuf::put_header(1, 4 * boxes.len(), list);
-            boxes.iter().for_each(|b| list.extend(edge(b).to_le_bytes()));
-        }
+        self.0.iter_mut().zip(edges).for_each(|(list, edge)| list.set(boxes.iter().map(edge)));
     }
 
     pub fn boxes(&self) -> Boxes<'_> {
-        Boxes(std::array::from_fn(|axis| Floats(&self.0[axis])))
+        Boxes(std::array::from_fn(|axis| self.0[axis].floats()))
     }
 }
 
@@ -116,14 +85,14 @@ mod tests {
         assert_eq!(lists.boxes().iter().collect::<Vec<_>>(), boxes);
         assert_eq!(lists.boxes().uneven(), None);
         let unpacked: [Vec<u8>; 4] = std::array::from_fn(|axis| {
-            let values = Floats(&lists.0[axis]).values();
+            let values = lists.0[axis].floats().values();
             values.flat_map(|value| [&[0x0d][..], &value.to_le_bytes()].concat()).collect()
         });
         let read = Boxes(std::array::from_fn(|axis| Floats(&unpacked[axis])));
         assert_eq!(read.iter().collect::<Vec<_>>(), boxes);
-        let mut short = lists.clone();
-        short.0[2] = unpacked[2][..5].to_vec();
-        assert_eq!(short.boxes().uneven(), Some([2, 2, 1, 2]));
+        let mut short = lists.boxes();
+        short.0[2] = Floats(&unpacked[2][..5]);
+        assert_eq!(short.uneven(), Some([2, 2, 1, 2]));
     }
 
     #[test]

@@ -13,6 +13,11 @@ pub(super) const TFDS_LABEL: &str = "label";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
+impl Labels<'_> {
+    /// The labels of an image without any.
+    pub const NONE: Self = Self(Some(&[]));
+}
+
 impl<'a> Labels<'a> {
     /// Returns true if there is not exactly one label.
     pub fn is_list(self) -> bool {
@@ -283,6 +288,7 @@ mod label_tests {
                 boxes: Default::default(),
                 entry_points: &[],
                 labels: Default::default(),
+                targets: Default::default(),
             },
             &mut payload,
         );
@@ -327,6 +333,7 @@ mod relabel_tests {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         let bytes = |label| {
             let mut out = Vec::new();

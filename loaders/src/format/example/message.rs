@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::boxes::{Boxes, KEYS};
+use super::floats::{Floats, TARGETS};
 use super::labels::{LABEL, Labels};
 use crate::format::protobuf::{field_length, put_header, put_varint, varint_length};
 use crate::spec::Dtype;
@@ -88,6 +89,8 @@ pub struct Example<'a> {
     pub label: i64,
     /// All labels, if the image has none or more than one. Otherwise only `label` is set.
     pub labels: Labels<'a>,
+    /// The numbers of the image, if it has numbers instead of labels. Empty if missing.
+    pub targets: Floats<'a>,
     /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,
     /// The name of the image's file. Empty if missing. Truncated before the first byte that is not UTF-8.
@@ -99,7 +102,7 @@ pub struct Example<'a> {
 }
 
 /// Appends the message to `out`. Keys are sorted, integer lists are packed, and all keys are present, except that boxes,
-/// entry points and the type `uint8` can be missing. So equal examples give equal bytes.
+/// targets, entry points and the type `uint8` can be missing. So equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }
@@ -107,7 +110,8 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
 /// Works like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = required_entries(e);
-    if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() && e.dtype == Dtype::U8 {
+    let is_plain = e.boxes.is_empty() && e.targets.is_empty() && e.entry_points.is_empty() && e.dtype == Dtype::U8;
+    if more.is_empty() && is_plain {
         return write_required(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
@@ -115,7 +119,9 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
     let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
     let dtype = (e.dtype != Dtype::U8).then_some((DTYPE, Item::Bytes(e.dtype.name().as_bytes())));
-    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).chain(points).chain(dtype).collect();
+    let targets = (!e.targets.is_empty()).then_some((TARGETS, Item::Floats(e.targets.0)));
+    let optional = more.chain(boxes).chain(points).chain(dtype).chain(targets);
+    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(optional).collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     put_header(1, entries.iter().map(length).sum(), out);
     entries.iter().for_each(|entry| put(entry, out));
@@ -237,6 +243,7 @@ mod tests {
             dtype: Default::default(),
             label: -1,
             labels: Default::default(),
+            targets: Default::default(),
             text: "a class",
             filename: "a file",
             boxes: Default::default(),

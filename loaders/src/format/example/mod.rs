@@ -6,12 +6,14 @@
 //! scripts.
 
 mod boxes;
+mod floats;
 mod labels;
 mod message;
 mod parse;
 
 pub use crate::fault::ExampleFault;
 pub use boxes::{BoundingBox, BoxLists, Boxes};
+pub use floats::{FloatList, Floats};
 pub(crate) use labels::label;
 pub use labels::{LabelList, Labels, relabel};
 pub use message::{Example, Format, encode, encode_with};

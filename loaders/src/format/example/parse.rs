@@ -1,7 +1,8 @@
 //! Reads a tf.Example without copies or allocation.
 
-use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
-use super::labels::{self, LABEL, ParsedLabels, TFDS_LABEL};
+use super::boxes::{Boxes, KEYS, XMAX, XMIN, YMAX, YMIN};
+use super::floats::{Floats, TARGETS};
+use super::labels::{self, LABEL, Labels, ParsedLabels, TFDS_LABEL};
 use super::message::{
     CHANNELS, DTYPE, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
 };
@@ -44,6 +45,7 @@ struct Keys<'a> {
     image: Option<&'a [u8]>,
     tfds_label: Option<&'a [u8]>,
     boxes: Boxes<'a>,
+    targets: Floats<'a>,
     entry_points: &'a [u8],
 }
 
@@ -78,25 +80,16 @@ impl<'a> Keys<'a> {
             TEXT => self.text = utf8_prefix(first_bytes(feature, TEXT)?),
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
             ENTRY_POINTS => self.entry_points = first_bytes(feature, ENTRY_POINTS)?,
-            YMIN | XMIN | YMAX | XMAX => self.read_edges(key, feature)?,
+            YMIN | XMIN | YMAX | XMAX => {
+                let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
+                if let Some(list) = floats(feature, KEYS[axis])? {
+                    self.boxes.0[axis] = list;
+                }
+            }
+            TARGETS => self.targets = floats(feature, TARGETS)?.unwrap_or_default(),
             TFDS_IMAGE => self.image = Some(feature),
             TFDS_LABEL => self.tfds_label = Some(feature),
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// Reads a list of box edges. There are four such lists.
-    fn read_edges(&mut self, key: &[u8], feature: &'a [u8]) -> Result<(), ExampleFault> {
-        let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
-        let mut fields = Fields(feature);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (2, Value::Bytes(list)) => self.boxes.0[axis] = Floats(list),
-                // Some writers write an empty list of another type if there are no boxes.
-                (_, Value::Bytes([])) => {}
-                _ => return Err(ExampleFault::WrongType { key: KEYS[axis], expected: "list of floats" }),
-            }
         }
         Ok(())
     }
@@ -114,7 +107,9 @@ impl<'a> Keys<'a> {
         if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
-        let ParsedLabels { label, labels } = label.ok_or(ExampleFault::Missing(LABEL))?;
+        // An image with numbers needs no label.
+        let without = (!self.targets.is_empty()).then_some(ParsedLabels { label: 0, labels: Labels::NONE });
+        let ParsedLabels { label, labels } = label.or(without).ok_or(ExampleFault::Missing(LABEL))?;
         let format = self.format.or_else(|| Format::detect(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;
         let sizes = [(HEIGHT, self.height), (WIDTH, self.width), (CHANNELS, self.channels)];
         if let (Format::Raw, Some((key, _))) = (format, sizes.iter().find(|(_, size)| *size == 0)) {
@@ -132,6 +127,7 @@ impl<'a> Keys<'a> {
             dtype: self.dtype,
             label,
             labels,
+            targets: self.targets,
             text: self.text,
             filename: self.filename,
             boxes: if self.boxes.is_empty() { Boxes::default() } else { self.boxes },
@@ -145,6 +141,20 @@ fn utf8_prefix(bytes: &[u8]) -> &str {
         Ok(text) => text,
         Err(e) => std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or(""),
     }
+}
+
+/// Returns a Feature's FloatList.
+fn floats<'a>(feature: &'a [u8], key: &'static str) -> Result<Option<Floats<'a>>, ExampleFault> {
+    let (mut found, mut fields) = (None, Fields(feature));
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (2, Value::Bytes(list)) => found = Some(Floats(list)),
+            // Some writers write an empty list of another type if there are no values.
+            (_, Value::Bytes([])) => {}
+            _ => return Err(ExampleFault::WrongType { key, expected: "list of floats" }),
+        }
+    }
+    Ok(found)
 }
 
 fn size(feature: &[u8], key: &'static str) -> Result<u32, ExampleFault> {
@@ -218,6 +228,7 @@ fn field_values(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
 #[cfg(test)]
 mod tests {
     use super::super::boxes::{BoundingBox, BoxLists};
+    use super::super::floats::FloatList;
     use super::super::labels::{LabelList, Labels};
     use super::super::message::encode;
     use super::*;
@@ -237,6 +248,7 @@ mod tests {
         boxes: NONE,
         entry_points: &[],
         labels: Labels(None),
+        targets: Floats(&[]),
     };
 
     fn encoded(e: &Example<'_>) -> Vec<u8> {
@@ -379,6 +391,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_come_back_and_need_no_label() {
+        let mut list = FloatList::default();
+        list.set([1.5, -2.0].into_iter());
+        let numbers = Example { label: 0, labels: Labels::NONE, targets: list.floats(), text: "", ..SAMPLE };
+        let payload = encoded(&numbers);
+        assert_eq!(parse(&payload), Ok(numbers));
+        let key = payload.windows(LABEL.len()).position(|bytes| bytes == LABEL.as_bytes()).unwrap();
+        let mut renamed = payload.clone();
+        renamed[key] = b'x';
+        assert_eq!(parse(&renamed), Ok(numbers), "the label may be missing");
+        let wrong = field(1, &entry(TARGETS, &field(3, &field(1, &[1]))));
+        assert_eq!(parse(&wrong), Err(ExampleFault::WrongType { key: TARGETS, expected: "list of floats" }));
+    }
+
+    #[test]
     fn faults_name_the_key() {
         assert_eq!(parse(&[]), Err(ExampleFault::Missing(ENCODED)));
         let wrong = field(1, &entry(LABEL, &field(1, &field(1, b"7"))));
@@ -430,6 +457,7 @@ mod synset_tests {
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
+            targets: Default::default(),
         };
         let mut payload = Vec::new();
         encode_with(&example, &[("image/class/synset", "n02012849")], &mut payload);

@@ -47,6 +47,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
         boxes: Default::default(),
         entry_points: &[],
         labels: Default::default(),
+        targets: Default::default(),
     };
     example::encode(&example, &mut payload);
     payload
@@ -67,6 +68,7 @@ pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
         boxes: Default::default(),
         entry_points: &[],
         labels: Default::default(),
+        targets: Default::default(),
     }
 }
 
@@ -141,6 +143,7 @@ impl TestData {
             version: 1,
             classes: (0..10).map(|class| format!("class {class}")).collect(),
             multi_label: false,
+            targets: Vec::new(),
             label_offset: 0,
             bands: Default::default(),
             mean: vec![0.5; channels],

@@ -240,7 +240,7 @@ kernels! {
         weight: f32,
         rows: u32,
         classes: u32,
-        sigmoid: u32,
+        form: u32,
         gamma: f32,
         alpha: f32,
         mean: f32,

@@ -118,6 +118,23 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     return {balance * focus * entropy, balance * (focus * (p - t) + focus_slope * entropy)};
 }
 
+// How scores and targets become a loss. The last three compare numbers.
+constexpr u32 SOFTMAX = 0, SIGMOID = 1, SQUARED = 2, ABSOLUTE = 3;
+
+// `d` is the difference from the target. `delta` is for Huber's distance, which is any other form.
+__device__ inline Term distance_term(double d, u32 form, double delta) {
+    double size = fabs(d), sign = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
+    if (form == SQUARED) return {d * d, 2.0 * d};
+    if (form == ABSOLUTE) return {size, sign};
+    if (size <= delta) return {0.5 * d * d, d};
+    return {delta * (size - 0.5 * delta), delta * sign};
+}
+
+// A class's contribution in a form other than softmax.
+__device__ inline Term own_term(double z, double t, u32 form, double gamma, double alpha) {
+    return form == SIGMOID ? sigmoid_term(z, t, gamma, alpha) : distance_term(z - t, form, gamma);
+}
+
 // Returns a row's largest score to all lanes in a warp.
 __device__ inline float row_top(const T* scores, u32 classes, u32 lane) {
     float top = -__int_as_float(0x7f800000);
@@ -157,10 +174,10 @@ __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classe
 }
 
 // targets (rows, 1 + classes) has a row's weight, then its targets. The gradient is multiplied by factors[1] * weight *
-// *loss_scale. `sigmoid` is 1 for sigmoid and 0 for softmax. `mean` is a factor on a row's sum over its classes.
+// *loss_scale. `gamma` is the exponent, or Huber's delta. `mean` is a factor on a row's sum over its classes.
 // `teacher` is null, or scores that count with weight `share` at this temperature. losses, hits, arrivals, not_finite
 // and sums are as for cross_entropy. dx may be null.
-extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 sigmoid, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
+extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 form, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double scale = (double)factors[1] * (double)weight * (double)*loss_scale, heat = (double)temperature;
     for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
@@ -170,11 +187,11 @@ extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, c
         u32 label = labels[row];
         bool known = label < classes || label == ANY;
         if (label == ANY) label = best_hit(scores, target, classes, lane);
-        bool found = label < classes;
+        bool found = label < classes && form <= SIGMOID;
         label = found ? label : 0;
         float own = value(scores[label]), top = row_top(scores, classes, lane);
         double log_total = row_log_total(scores, classes, lane, top, 1.0);
-        double row_weight = (double)target[-1], factor = sigmoid ? row_weight * (double)mean : 1.0;
+        double row_weight = (double)target[-1], factor = form == SOFTMAX ? 1.0 : row_weight * (double)mean;
         double lesson = teacher ? row_weight * (double)share * heat : 0.0;
         factor *= 1.0 - (teacher ? (double)share : 0.0);
         double loss = 0.0, slopes = 0.0;
@@ -183,19 +200,19 @@ extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, c
         for (u32 c = lane; c < classes; c += 32) {
             float v = value(scores[c]);
             double t = (double)target[c];
-            Term term = sigmoid ? sigmoid_term((double)v, t, (double)gamma, (double)alpha) : softmax_term((double)v - (double)top - log_total, t, (double)gamma);
+            Term term = form == SOFTMAX ? softmax_term((double)v - (double)top - log_total, t, (double)gamma) : own_term((double)v, t, form, (double)gamma, (double)alpha);
             loss += factor * term.loss;
             slopes += term.slope;
             ahead += v > own || (v == own && c < label);
         }
-        slopes = sigmoid ? 0.0 : warp_sum(slopes);
+        slopes = form == SOFTMAX ? warp_sum(slopes) : 0.0;
         float taught_top = row_top(taught, classes, lane);
         double warm = teacher ? row_log_total(scores, classes, lane, top, heat) : 0.0;
         double taught_total = teacher ? row_log_total(taught, classes, lane, taught_top, heat) : 0.0;
 #pragma unroll 1
         for (u32 c = lane; c < classes; c += 32) {
             double z = (double)value(scores[c]), log_p = z - (double)top - log_total, t = (double)target[c];
-            Term term = sigmoid ? sigmoid_term(z, t, (double)gamma, (double)alpha) : softmax_term(log_p, t, (double)gamma);
+            Term term = form == SOFTMAX ? softmax_term(log_p, t, (double)gamma) : own_term(z, t, form, (double)gamma, (double)alpha);
             double slope = factor * (term.slope - exp(log_p) * slopes);
             if (teacher) {
                 double p = (z - (double)top) / heat - warm, q = ((double)value(taught[c]) - (double)taught_top) / heat - taught_total;

@@ -5,7 +5,7 @@ use crate::cuda::kernels::declarations::CrossEntropy as CrossEntropyKernel;
 use crate::cuda::kernels::declarations::SoftLossKernel;
 use crate::cuda::pass::Sums;
 use crate::cuda::shared::Shared;
-use crate::{CrossEntropy, Error, LossForm, LossSums, SoftLoss, SoftTargets, Teaching, TensorDesc};
+use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, SoftLoss, SoftTargets, Teaching, TensorDesc};
 
 /// Enqueues the loss of (rows, classes) scores and, if `dx` is given, its gradient. [`sums`] returns the sums.
 pub fn cross_entropy(
@@ -97,9 +97,19 @@ pub fn soft_loss(
     let mut blocks = shared.blocks.borrow_mut();
     blocks.outbox.set_classes(classes);
     let holds = |buffer| shared.holds(buffer, rows * classes);
+    let gamma = args.objective.gamma;
     let (alpha, mean) = match args.objective.form {
         LossForm::Sigmoid { alpha, mean } => (alpha, mean),
         LossForm::Softmax => (None, false),
+        LossForm::Distance(_) => (None, true),
+    };
+    // as in loss.cu
+    let (form, gamma) = match args.objective.form {
+        LossForm::Softmax => (0, gamma),
+        LossForm::Sigmoid { .. } => (1, gamma),
+        LossForm::Distance(Distance::Squared) => (2, 0.0),
+        LossForm::Distance(Distance::Absolute) => (3, 0.0),
+        LossForm::Distance(Distance::Huber { delta }) => (4, delta),
     };
     let teaching = args.objective.teacher.filter(|_| teacher.is_some());
     let Teaching { share, temperature } = teaching.unwrap_or(Teaching { share: 0.0, temperature: 1.0 });
@@ -114,8 +124,8 @@ pub fn soft_loss(
         weight: args.weight,
         rows: rows as u32,
         classes: classes as u32,
-        sigmoid: u32::from(args.objective.form != LossForm::Softmax),
-        gamma: args.objective.gamma,
+        form,
+        gamma,
         alpha: alpha.unwrap_or(-1.0),
         mean: if mean { 1.0 / classes as f32 } else { 1.0 },
         share,

@@ -54,6 +54,7 @@ fn model(layers: usize, classes: usize) -> ModelFile {
         input: [3, 8, 8],
         image: [3, 8, 8],
         classes: (0..classes).map(|i| format!("class {i}")).collect(),
+        targets: Vec::new(),
         multi_label: false,
         preprocess: vec!["normalize".into()],
         bands: Default::default(),

@@ -57,6 +57,7 @@ pub fn check(model: &Path, out: &Path, settings: &Settings) -> Result<(), Error>
 pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     let files: Vec<PathBuf> = settings.format.files(out)?.into_iter().map(|(path, _)| path).collect();
     let mut notes = Vec::new();
+    trained.restore_targets()?;
     if settings.fold || settings.format != Format::Keras {
         trained.with_scales();
     }

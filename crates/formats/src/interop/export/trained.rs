@@ -51,6 +51,37 @@ impl Trained {
         }
     }
 
+    /// Changes the last layer such that it predicts numbers in the units of the targets, not in standard deviations. Does
+    /// nothing if labels are classes.
+    ///
+    /// # Errors
+    /// Returns [`Error::Network`] if the last layer is not a linear layer with a bias.
+    pub(crate) fn restore_targets(&mut self) -> Result<(), Error> {
+        let (targets, nodes) = (&self.model.targets, &self.network.net.nodes);
+        let last = nodes.last().filter(|node| matches!(&node.op, Op::Linear(linear) if linear.bias && !linear.relu));
+        let layer = last.and_then(|node| self.layers.get_mut(&node.name));
+        let why = || Error::Network {
+            network: self.model.network.clone(),
+            why: "its targets have a scale, but its last layer is not a linear layer with a bias that could contain it"
+                .into(),
+        };
+        match (targets.is_empty(), layer) {
+            (true, _) => Ok(()),
+            (false, None) => Err(why()),
+            (false, Some(layer)) => {
+                for (field, _, values) in &mut layer.tensors {
+                    let row = values.len() / targets.len();
+                    for (values, target) in values.chunks_exact_mut(row.max(1)).zip(targets) {
+                        let offset = if field == "bias" { target.mean } else { 0.0 };
+                        let restored = |value: f32| (f64::from(value) * target.scale() + offset) as f32;
+                        values.iter_mut().for_each(|value| *value = restored(*value));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Returns the tensors of a layer in PyTorch's order.
     pub(crate) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
         let layer = self.layers.get(&node.name);
@@ -95,5 +126,12 @@ pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
     ];
     let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
     let bands = model.bands_text().map(|text| ("bands", text));
-    fields.into_iter().chain(several).chain(bands).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
+    let targets = model.targets_text().map(|text| ("targets", text));
+    fields
+        .into_iter()
+        .chain(several)
+        .chain(bands)
+        .chain(targets)
+        .map(|(name, text)| (format!("trireme.{name}"), text))
+        .collect()
 }

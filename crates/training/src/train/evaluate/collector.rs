@@ -1,10 +1,12 @@
 //! Collects per-image results of an evaluation and gathers them on rank 0.
 
-use backend::place_of_best;
+use backend::{Distance, place_of_best};
 use comm::Comm;
-use formats::checkpoint::LabelScores;
-use loaders::LabelSets;
-use report::predictions::{ClassScore, MultiLabelOutcome, Outcome, Predictions, Ranking, Softmax, mean};
+use formats::checkpoint::{LabelScores, NumberScores};
+use loaders::{LabelSets, Target};
+use report::predictions::{
+    ClassScore, ErrorSums, MultiLabelOutcome, NumberOutcome, Outcome, Predictions, Ranking, Softmax, TargetScore, mean,
+};
 
 use crate::error::Error;
 
@@ -254,6 +256,103 @@ fn loss(own: &[u32], scores: &[f32]) -> f64 {
     scores.iter().enumerate().map(each).sum::<f64>() / scores.len().max(1) as f64
 }
 
+/// How a network's outputs become numbers, and how they are compared with the numbers of an image.
+#[derive(Clone, Debug)]
+pub struct NumberScale {
+    /// The targets that the network was trained on.
+    pub targets: Vec<Target>,
+    /// The loss in training. It compares standardised numbers.
+    pub distance: Distance,
+}
+
+/// Collects this rank's results for images with numbers.
+pub(super) struct NumberCollector {
+    scale: NumberScale,
+    /// Sums of the last batch that was added, one for each target.
+    sums: Vec<ErrorSums>,
+    /// Encoded predictions for each image, if requested.
+    outcomes: Option<Vec<u8>>,
+}
+
+impl NumberCollector {
+    /// Creates a collector. `each` requests the prediction for each image.
+    pub fn new(scale: NumberScale, each: bool) -> Self {
+        Self { sums: Vec::new(), outcomes: each.then(Vec::new), scale }
+    }
+
+    /// Adds images with their numbers and a row of outputs per image.
+    pub fn add(&mut self, ids: &[u64], numbers: &[f32], outputs: &[f32]) -> BatchScore {
+        let Self { scale: NumberScale { targets, distance }, sums, outcomes } = self;
+        let mut part = BatchScore::default();
+        sums.clear();
+        sums.resize(targets.len(), ErrorSums::default());
+        let rows = numbers.chunks_exact(targets.len().max(1)).zip(outputs.chunks_exact(targets.len().max(1)));
+        for (id, (numbers, outputs)) in ids.iter().zip(rows) {
+            let mut loss = 0.0;
+            let mut predicted = Vec::with_capacity(targets.len());
+            for (((number, output), target), sums) in numbers.iter().zip(outputs).zip(&*targets).zip(&mut *sums) {
+                let (number, output) = (f64::from(*number), f64::from(*output));
+                loss += distance.loss(output - target.standardize(number))[0] / targets.len() as f64;
+                let restored = target.restore(output);
+                sums.add(number, restored, target.mean);
+                predicted.push(restored as f32);
+            }
+            part.loss += loss;
+            part.count += 1;
+            if let Some(outcomes) = outcomes {
+                NumberOutcome { id: *id, loss, numbers: numbers.to_vec(), predicted }.write(outcomes);
+            }
+        }
+        part
+    }
+
+    /// Returns the sums of the last batch in their flat form.
+    pub fn sums(&self) -> impl Iterator<Item = f64> {
+        self.sums.iter().flat_map(|sums| sums.to_flat())
+    }
+
+    /// Returns how many sums each batch has.
+    pub fn width(&self) -> usize {
+        self.scale.targets.len() * ErrorSums::WIDTH
+    }
+
+    /// Returns the scores from the sums over all batches, and gathers the predictions on rank 0, if they were requested.
+    /// Collective.
+    pub fn finish(self, comm: &Comm, totals: &[f64], count: u64) -> Result<NumberResults, Error> {
+        let targets = &self.scale.targets;
+        let each = totals.as_chunks().0.iter().zip(targets);
+        let per_target: Vec<TargetScore> =
+            each.map(|(sums, target)| ErrorSums::scores(*sums, count, &target.name)).collect();
+        let Some(own) = self.outcomes else { return Ok(NumberResults { per_target, outcomes: None }) };
+        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
+        let outcomes = all.map(|ranks| {
+            let mut all: Vec<NumberOutcome> =
+                ranks.iter().flat_map(|bytes| NumberOutcome::read(bytes, targets.len())).collect();
+            all.sort_by_key(|one| one.id);
+            all
+        });
+        Ok(NumberResults { per_target, outcomes })
+    }
+}
+
+/// The results of an evaluation of numbers.
+#[derive(Clone, Debug)]
+pub struct NumberResults {
+    /// The scores of each target. Equal on every rank.
+    pub per_target: Vec<TargetScore>,
+    /// Predictions for each image in the order of the split, if requested. Only on rank 0.
+    pub outcomes: Option<Vec<NumberOutcome>>,
+}
+
+impl NumberResults {
+    /// Returns the means over the targets. The mean R2 leaves out targets whose numbers are all equal.
+    pub fn means(&self) -> NumberScores {
+        let of = |score: fn(&TargetScore) -> f64| mean(self.per_target.iter().map(score));
+        let r2 = mean(self.per_target.iter().map(|score| score.r2).filter(|r2| !r2.is_nan()));
+        NumberScores { rmse: of(|score| score.rmse), mae: of(|score| score.mae), r2 }
+    }
+}
+
 /// Returns the labels of each image in a batch. For single-label images each set has a single label.
 pub(super) fn sets_of(batch: &loaders::Batch) -> LabelSets {
     let one = || {
@@ -324,6 +423,29 @@ mod tests {
         let (_, part) = collected(&[&[3], &[1, 4], &[4], &[]], &scores.repeat(4), 7);
         assert_eq!((part.top1, part.top5, part.count), (1, 1, 4));
         assert!(part.loss.is_nan());
+    }
+
+    #[test]
+    fn numbers_are_restored_before_they_are_scored() {
+        let target = |name: &str, mean, std| Target { name: name.into(), mean, std };
+        let targets = vec![target("x", 100.0, 10.0), target("y", 0.0, 0.0)];
+        let mut collector = NumberCollector::new(NumberScale { targets, distance: Distance::Squared }, true);
+        let part = collector.add(&[4, 2], &[110.0, 0.5, 90.0, 0.5], &[1.5, 0.5, -1.0, 1.5]);
+        // standardised errors: 0.5 and 0, then 0 and 1
+        assert_eq!((part.loss, part.count, part.top1), ((0.25 + 1.0) / 2.0, 2, 0));
+        assert_eq!(collector.width(), 8);
+        let sums: Vec<f64> = collector.sums().collect();
+        assert_eq!(sums, [25.0, 5.0, 0.0, 200.0, 1.0, 1.0, 1.0, 0.5]);
+        let outcomes = NumberOutcome::read(collector.outcomes.as_ref().unwrap(), 2);
+        assert_eq!((outcomes[0].id, outcomes[0].predicted.as_slice()), (4, &[115.0, 0.5][..]));
+        let per_target = sums.as_chunks().0.iter().map(|sums| ErrorSums::scores(*sums, 2, "")).collect();
+        let means = NumberResults { per_target, outcomes: None }.means();
+        let root = |v: f64| v.sqrt();
+        assert_eq!((means.rmse, means.mae), ((root(12.5) + root(0.5)) / 2.0, (2.5 + 0.5) / 2.0));
+        assert_eq!(means.r2, 1.0 - 25.0 / 200.0, "a constant target has no R2");
+        // the next batch replaces the sums of this one
+        collector.add(&[5], &[100.0, 0.0], &[0.0, 0.0]);
+        assert_eq!(collector.sums().sum::<f64>(), 0.0);
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use backend::{Backend, LossSums};
-use collector::{BatchScore, Collector, MultiLabelCollector, MultiLabelResults, over_classes, sets_of};
+use collector::{
+    BatchScore, Collector, MultiLabelCollector, MultiLabelResults, NumberCollector, over_classes, sets_of,
+};
 use comm::Comm;
 use engine::{Batch, Graph};
-use formats::checkpoint::LabelScores;
-use loaders::{EvalOrder, Options, Order, Pipeline, Split, SubsetOrder};
+use formats::checkpoint::{LabelScores, NumberScores};
+use loaders::{EvalOrder, LabelSets, Options, Order, Pipeline, Split, SubsetOrder};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use crate::error::Error;
@@ -21,20 +23,24 @@ use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
-pub use collector::{Detail, precisions_fit};
+pub use collector::{Detail, NumberResults, NumberScale, precisions_fit};
 pub use views::{TestTime, Views};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Fraction of images with a correct best class. For a multi-label image any of its labels is correct.
+    /// Fraction of images with a correct best class. For a multi-label image any of its labels is correct. NaN if labels
+    /// are numbers, like `top5`.
     pub top1: f64,
     /// Fraction of images with a correct class among the best five.
     pub top5: f64,
-    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a mean over the classes.
+    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a mean over the classes. For
+    /// numbers it is the loss of the training.
     pub loss: f64,
     pub count: u64,
     /// Further scores of a multi-label model.
     pub several: Option<LabelScores>,
+    /// Scores if labels are numbers.
+    pub numbers: Option<NumberScores>,
 }
 
 /// The results of an evaluation.
@@ -47,6 +53,8 @@ pub struct EvaluationResult {
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions for multi-label images, if average precisions are requested. Only on rank 0.
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
+    /// Scores of each target, and predictions if they were requested, for images with numbers.
+    pub numbers: Option<NumberResults>,
 }
 
 /// Sums of a score, first over this rank's batches and then over all ranks. Each batch has its own slot for the loss, and the slots are
@@ -60,17 +68,27 @@ struct ScoreSums {
     /// Number of ranks that received a request to stop.
     stop: f64,
     losses: Vec<f64>,
+    /// Sums for the scores of numbers: as many for each batch as a collector has.
+    errors: Vec<f64>,
 }
 
 impl ScoreSums {
-    /// Returns the numbers to sum over the ranks, in the order of the fields.
-    fn to_slots(&self) -> Vec<f64> {
-        [&[self.top1, self.top5, self.count, self.stop], self.losses.as_slice()].concat()
+    /// Creates empty sums for this number of batches.
+    fn new(batches: usize, collectors: &Collectors) -> Self {
+        let width = collectors.numbers.as_ref().map_or(0, NumberCollector::width);
+        Self { losses: vec![0.0; batches], errors: vec![0.0; width * batches], ..Self::default() }
     }
 
-    fn from_slots(slots: &[f64]) -> Self {
-        let (counts, losses) = slots.split_at(4);
-        Self { top1: counts[0], top5: counts[1], count: counts[2], stop: counts[3], losses: losses.to_vec() }
+    /// Returns the numbers to sum over the ranks, in the order of the fields.
+    fn to_slots(&self) -> Vec<f64> {
+        [&[self.top1, self.top5, self.count, self.stop], self.losses.as_slice(), &self.errors].concat()
+    }
+
+    fn set_slots(&mut self, slots: &[f64]) {
+        let (counts, rest) = slots.split_at(4);
+        let (losses, errors) = rest.split_at(self.losses.len());
+        [self.top1, self.top5, self.count, self.stop] = [counts[0], counts[1], counts[2], counts[3]];
+        (self.losses, self.errors) = (losses.to_vec(), errors.to_vec());
     }
 
     /// Adds the results of a batch.
@@ -81,11 +99,26 @@ impl ScoreSums {
         self.losses[batch as usize] += part.loss;
     }
 
+    /// Adds the sums of the batch that `collector` got last.
+    fn add_errors(&mut self, batch: u64, collector: &NumberCollector) {
+        let own = &mut self.errors[batch as usize * collector.width()..];
+        own.iter_mut().zip(collector.sums()).for_each(|(sum, value)| *sum += value);
+    }
+
+    /// Returns the errors summed over all batches, in their order.
+    fn total_errors(&self) -> Vec<f64> {
+        let mut totals = vec![0.0; self.errors.len() / self.losses.len().max(1)];
+        for batch in self.errors.chunks_exact(totals.len().max(1)) {
+            totals.iter_mut().zip(batch).for_each(|(sum, value)| *sum += value);
+        }
+        totals
+    }
+
     /// Replaces the numbers by their sums over all ranks. Collective.
     fn sum(&mut self, comm: &Comm) -> Result<(), Error> {
         let mut slots = self.to_slots();
         comm.run("sum of scores", |world| world.sum_f64(&mut slots))?;
-        *self = Self::from_slots(&slots);
+        self.set_slots(&slots);
         Ok(())
     }
 
@@ -93,9 +126,26 @@ impl ScoreSums {
     fn score(&self) -> Option<Score> {
         let mean = |sum: f64| sum / self.count.max(1.0);
         let loss = mean(self.losses.iter().sum());
-        let (count, several) = (self.count as u64, None);
-        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count, several };
+        let count = self.count as u64;
+        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count, several: None, numbers: None };
         (self.stop == 0.0).then_some(score)
+    }
+}
+
+/// A batch with its scores.
+struct ScoredBatch {
+    ids: Vec<u64>,
+    labels: Vec<u32>,
+    sets: LabelSets,
+    /// The numbers of each image in turn, if labels are numbers.
+    numbers: Vec<f32>,
+    scores: Vec<f32>,
+}
+
+impl ScoredBatch {
+    fn new(batch: &loaders::Batch, labels: &[u32], scores: Vec<f32>) -> Self {
+        let numbers = batch.targets().unwrap_or_default().to_vec();
+        Self { ids: batch.ids().to_vec(), labels: labels.to_vec(), sets: sets_of(batch), numbers, scores }
     }
 }
 
@@ -103,17 +153,33 @@ impl ScoreSums {
 struct Collectors {
     one: Option<Collector>,
     several: Option<MultiLabelCollector>,
+    numbers: Option<NumberCollector>,
 }
 
 impl Collectors {
-    fn new(detail: Detail, multi_label: bool, classes: usize, images: u64) -> Self {
-        match multi_label {
-            true => Self {
-                one: None,
-                several: Some(MultiLabelCollector::new(classes, images, detail == Detail::Precisions)),
-            },
-            false => Self { one: Collector::new(detail, classes, images), several: None },
+    fn new(detail: Detail, evaluation: &Evaluation, classes: usize) -> Self {
+        let none = Self { one: None, several: None, numbers: None };
+        let images = evaluation.images();
+        match &evaluation.numbers {
+            Some(scale) => Self { numbers: Some(NumberCollector::new(scale.clone(), detail != Detail::Score)), ..none },
+            None if evaluation.split.multi_label() => {
+                Self { several: Some(MultiLabelCollector::new(classes, images, detail == Detail::Precisions)), ..none }
+            }
+            None => Self { one: Collector::new(detail, classes, images), ..none },
         }
+    }
+
+    /// Adds a batch's scores of numbers or several labels to `sums`. Returns false if images have one label each.
+    fn add(&mut self, step: u64, batch: &ScoredBatch, sums: &mut ScoreSums) -> bool {
+        match (&mut self.several, &mut self.numbers) {
+            (Some(collector), _) => sums.add(step, collector.add(&batch.ids, &batch.sets, &batch.scores)),
+            (None, Some(collector)) => {
+                sums.add(step, collector.add(&batch.ids, &batch.numbers, &batch.scores));
+                sums.add_errors(step, collector);
+            }
+            (None, None) => return false,
+        }
+        true
     }
 }
 
@@ -137,6 +203,8 @@ pub struct Evaluation {
     /// Images per logical batch. It does not depend on the number of ranks, so that the score does not either.
     pub batch: usize,
     pub options: Options,
+    /// How outputs become numbers. `None` if labels are classes.
+    pub numbers: Option<NumberScale>,
     /// Which images to score, and how labels are converted. Set if classes were matched by name or only some images are scored.
     pub selection: Option<Selection>,
 }
@@ -193,7 +261,7 @@ impl Evaluation {
         stop: &Stop,
         detail: Detail,
     ) -> Result<Option<EvaluationResult>, Error> {
-        let mut collectors = Collectors::new(detail, self.split.multi_label(), graph.classes(), self.images());
+        let mut collectors = Collectors::new(detail, self, graph.classes());
         session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut sums = match self.views.is_empty() {
             true => self.plain(session, graph, stop, &mut collectors)?,
@@ -202,12 +270,16 @@ impl Evaluation {
         sums.sum(&session.comm)?;
         let Some(score) = sums.score() else { return Ok(None) };
         let predictions = collectors.one.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
-        let Some(collector) = collectors.several else {
-            return Ok(Some(EvaluationResult { score, predictions, per_class: None, outcomes: None }));
-        };
+        let result = EvaluationResult { score, predictions, per_class: None, outcomes: None, numbers: None };
+        if let Some(collector) = collectors.numbers {
+            let numbers = collector.finish(&session.comm, &sums.total_errors(), score.count)?;
+            let score = Score { top1: f64::NAN, top5: f64::NAN, numbers: Some(numbers.means()), ..score };
+            return Ok(Some(EvaluationResult { score, numbers: Some(numbers), ..result }));
+        }
+        let Some(collector) = collectors.several else { return Ok(Some(result)) };
         let MultiLabelResults { per_class, outcomes } = collector.gather(&session.comm)?;
         let score = Score { several: Some(over_classes(&per_class)), ..score };
-        Ok(Some(EvaluationResult { score, predictions, per_class: Some(per_class), outcomes }))
+        Ok(Some(EvaluationResult { score, per_class: Some(per_class), outcomes, ..result }))
     }
 
     /// Scores this rank's batches with the plain view only.
@@ -221,7 +293,7 @@ impl Evaluation {
         let input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
         let batches = self.images().div_ceil(self.batch as u64) as usize;
-        let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
+        let mut sums = ScoreSums::new(batches, collectors);
         let scores = graph.net().nodes.len();
         while let Some(batch) = loader.next()? {
             let on_device = graph.backend().queue().is_some();
@@ -229,11 +301,14 @@ impl Evaluation {
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
-            let part = match &mut collectors.several {
-                Some(collector) => collector.add(batch.ids(), &sets_of(&batch), &graph.output(scores)?),
-                None => BatchScore { loss, top1, top5, count },
-            };
-            sums.add(batch.step(), part);
+            let is_classified = collectors.several.is_none() && collectors.numbers.is_none();
+            match is_classified {
+                true => sums.add(batch.step(), BatchScore { loss, top1, top5, count }),
+                false => {
+                    let scored = ScoredBatch::new(&batch, &labels, graph.output(scores)?);
+                    collectors.add(batch.step(), &scored, &mut sums);
+                }
+            }
             if let Some(collector) = &mut collectors.one {
                 collector.add(batch.ids(), &labels, &graph.output(scores)?);
             }

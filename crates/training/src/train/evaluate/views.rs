@@ -6,24 +6,16 @@ use std::collections::BTreeMap;
 use backend::Backend;
 use engine::{Batch, Graph};
 use loaders::transform::HEAD_WORDS;
-use loaders::{Images, LabelSets, Manifest, Pipeline};
+use loaders::{Images, Manifest, Pipeline};
 use report::predictions::{Outcome, Softmax};
 
-use super::collector::{BatchScore, sets_of};
-use super::{Collectors, Evaluation, ScoreSums};
+use super::collector::BatchScore;
+use super::{Collectors, Evaluation, ScoreSums, ScoredBatch};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
-
-/// A batch, and the weighted sums of its scores over the views so far.
-struct ScoredBatch {
-    ids: Vec<u64>,
-    labels: Vec<u32>,
-    sets: LabelSets,
-    sums: Vec<f32>,
-}
 
 impl Evaluation {
     /// Scores this rank's images with several views each. `collectors` gets the result of each image.
@@ -35,7 +27,8 @@ impl Evaluation {
         collectors: &mut Collectors,
     ) -> Result<ScoreSums, Error> {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
-        let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
+        let mut sums = ScoreSums::new(batches, collectors);
+        // the scores are the weighted sums over the views so far
         let mut seen: BTreeMap<u64, ScoredBatch> = BTreeMap::new();
         let classes = graph.classes();
         for (view, weight) in &self.views {
@@ -45,11 +38,11 @@ impl Evaluation {
                 return Ok(sums);
             }
         }
-        for (step, ScoredBatch { ids, labels, sets, sums: scores }) in seen {
-            if let Some(collector) = &mut collectors.several {
-                sums.add(step, collector.add(&ids, &sets, &scores));
+        for (step, batch) in seen {
+            if collectors.add(step, &batch, &mut sums) {
                 continue;
             }
+            let ScoredBatch { ids, labels, scores, .. } = batch;
             for ((id, label), row) in ids.iter().zip(&labels).zip(scores.chunks_exact(classes.max(1))) {
                 let outcome = Outcome::new(*id, *label, row, Softmax::of(row));
                 let [top1, top5] = [1, 5].map(|most| u64::from(outcome.place < most));
@@ -83,11 +76,8 @@ impl Evaluation {
             let mut found = graph.output(scores)?;
             found.iter_mut().for_each(|score| *score *= weight);
             match seen.get_mut(&batch.step()) {
-                Some(seen) => seen.sums.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
-                None => {
-                    let (ids, labels) = (batch.ids().to_vec(), labels.to_vec());
-                    seen.insert(batch.step(), ScoredBatch { ids, labels, sets: sets_of(&batch), sums: found });
-                }
+                Some(seen) => seen.scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
+                None => drop(seen.insert(batch.step(), ScoredBatch::new(&batch, &labels, found))),
             }
             if stop.requested() {
                 break;

@@ -18,7 +18,7 @@ use super::source::Source;
 use super::targets;
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
-use crate::train::evaluate::{Evaluation, TestTime};
+use crate::train::evaluate::{Evaluation, NumberScale, TestTime};
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
@@ -145,9 +145,11 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     let test_time = TestTime { flip: eval.flip(), corners: eval.corners(), shift: eval.shift() };
     let views =
         if test_time.is_on() { test_time.views(&pipeline, pipeline.input(), &source.manifest)? } else { Vec::new() };
+    let targets = source.manifest.targets.clone();
+    let numbers = targets::distance(&source.recipe.loss).map(|distance| NumberScale { targets, distance });
     let of = |split: &Arc<Split>| {
         let (split, pipeline, views) = (split.clone(), pipeline.clone(), views.clone());
-        Evaluation { split, pipeline, views, batch, options, selection: None }
+        Evaluation { split, pipeline, views, batch, options, numbers: numbers.clone(), selection: None }
     };
     let watched = source.eval.as_ref().map(of).map(|evaluation| evaluation.limited(eval.limit));
     Ok([watched, source.eval_at_end.as_ref().map(of)])

@@ -5,7 +5,7 @@ use engine::optim::Schedule;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::Measure;
 use loaders::order::worker_positions;
-use loaders::{Manifest, Split};
+use loaders::{LabelKind, Manifest, Split};
 use net::{NetSpec, Op};
 use recipe::{LossKind, Recipe};
 
@@ -222,27 +222,49 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
     ))
 }
 
-/// Returns an error if a multi-label data set is used with settings for one class per image.
+/// Returns an error if a setting does not fit the labels of the data set: one class per image, several classes, or numbers.
 ///
 /// # Errors
 ///
 /// Returns an error with the key, the reason and a remedy.
 pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
-    if !manifest.multi_label {
-        return Ok(());
-    }
-    let images = format!("images of {} may have several labels", recipe.data);
     let kind = recipe.loss.kind();
-    if !matches!(kind, LossKind::Bce | LossKind::SigmoidFocal) {
-        return Err(Error::Usage(format!(
-            "loss.kind: {images}, but \"{kind}\" is for images with one label. Write kind = \"bce\" under [loss] in the recipe, or use \
-             --set loss.kind=bce (\"sigmoid_focal\" works, too)"
-        )));
+    let (images, fits, cure) = match manifest.label_kind() {
+        LabelKind::OneClass => (
+            "have classes",
+            !kind.is_regression(),
+            "Leave loss.kind out, or convert the images with `--targets` so that they have numbers",
+        ),
+        LabelKind::Classes => (
+            "may have several labels",
+            matches!(kind, LossKind::Bce | LossKind::SigmoidFocal),
+            "Write kind = \"bce\" under [loss] in the recipe, or use --set loss.kind=bce (\"sigmoid_focal\" works, too)",
+        ),
+        LabelKind::Numbers => (
+            "have numbers instead of classes",
+            kind.is_regression(),
+            "Write kind = \"mse\" under [loss] in the recipe, or use --set loss.kind=mse (\"l1\" and \"huber\" work, too)",
+        ),
+    };
+    let images = format!("images of {} {images}", recipe.data);
+    if !fits {
+        let wanted = match kind {
+            kind if kind.is_regression() => "numbers",
+            LossKind::Bce | LossKind::SigmoidFocal => "classes",
+            _ => "one label",
+        };
+        return Err(Error::Usage(format!("loss.kind: {images}, but \"{kind}\" is for images with {wanted}. {cure}")));
     }
+    let (several, numbers) = (manifest.label_kind() == LabelKind::Classes, manifest.label_kind() == LabelKind::Numbers);
     let refused = [
-        ("loss.class_weights", recipe.loss.class_weights.is_some(), "weights each image by its only class"),
-        ("balanced", recipe.balanced(), "draws each image by its only class"),
-        ("distill.teacher", recipe.distill.teacher.is_some(), "compares probabilities that add up to 1"),
+        ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "weights each image by its only class"),
+        ("balanced", (several || numbers) && recipe.balanced(), "draws each image by its only class"),
+        (
+            "distill.teacher",
+            (several || numbers) && recipe.distill.teacher.is_some(),
+            "compares probabilities that add up to 1",
+        ),
+        ("label_smoothing", numbers && recipe.label_smoothing > 0.0, "spreads a label over all classes"),
     ];
     match refused.into_iter().find(|(_, given, _)| *given) {
         None => Ok(()),
@@ -250,12 +272,24 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if the run needs the mean average precision but cannot compute it.
+/// Returns an error if the run needs a score that does not exist for these labels, or the mean average precision but cannot
+/// compute it.
 ///
 /// # Errors
 ///
 /// Returns an error that names the key.
-pub fn check_scores(recipe: &Recipe, eval: Option<&Split>) -> Result<(), Error> {
+pub fn check_scores(recipe: &Recipe, labels: LabelKind, eval: Option<&Split>) -> Result<(), Error> {
+    let numbers = labels == LabelKind::Numbers;
+    if let Some((key, name)) = recipe.scores_used().into_iter().find(|(_, name)| !name.measure.exists(numbers)) {
+        let (images, known) = match numbers {
+            true => ("numbers", "\"loss\", \"rmse\", \"mae\" or \"r2\""),
+            false => ("classes", "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\""),
+        };
+        return Err(Error::Usage(format!(
+            "{key}: images of {} have {images}, so there is no score \"{}\"; use {known}",
+            recipe.data, name.measure
+        )));
+    }
     let key = recipe.scores_used().into_iter().find(|(_, name)| name.measure == Measure::Map).map(|(key, _)| key);
     let (Some(key), Some(eval)) = (key, eval) else { return Ok(()) };
     let (images, classes) = (recipe.eval.limit.map_or(eval.len(), |most| most.min(eval.len())), eval.classes());

@@ -76,7 +76,7 @@ impl Source {
         settings::check(&recipe, &dataset.manifest)?;
         check_class_weights(&recipe, &train)?;
         let [eval, eval_at_end] = scored_splits(&recipe, &dataset)?;
-        settings::check_scores(&recipe, eval.as_deref())?;
+        settings::check_scores(&recipe, dataset.manifest.label_kind(), eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
             Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
@@ -207,7 +207,8 @@ impl Source {
     pub fn identity(&self) -> Result<String, Error> {
         let checksum = loaders::record::masked_crc32c(digest(&self.manifest)?.as_bytes());
         let (images, classes) = (self.train.len(), self.train.classes());
-        Ok(format!("{images} images in {classes} classes, checksum {checksum:08x}"))
+        let outputs = if self.manifest.targets.is_empty() { "classes" } else { "targets" };
+        Ok(format!("{images} images in {classes} {outputs}, checksum {checksum:08x}"))
     }
 
     /// Returns a text that must be equal on all ranks: the recipe and the description of the data set.

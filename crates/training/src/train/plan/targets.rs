@@ -1,11 +1,21 @@
 //! Computes the targets of the loss if a label per row is not enough: a table over all classes with mixed and smoothed
 //! labels.
 
-use backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
-use loaders::{LabelSets, Mix};
-use recipe::{LossKind, OverClasses, Recipe};
+use backend::{Backend, Distance, LossForm, Objective, SoftTargets, Teaching};
+use loaders::{LabelSets, Mix, Target};
+use recipe::{LossKind, LossSpec, OverClasses, Recipe};
 
 use crate::train::plan::run::Run;
+
+/// Returns how the loss compares numbers, or `None` if it is a loss for classes.
+pub fn distance(loss: &LossSpec) -> Option<Distance> {
+    match loss.kind() {
+        LossKind::Mse => Some(Distance::Squared),
+        LossKind::L1 => Some(Distance::Absolute),
+        LossKind::Huber => Some(Distance::Huber { delta: loss.delta() as f32 }),
+        LossKind::CrossEntropy | LossKind::Bce | LossKind::Focal | LossKind::SigmoidFocal => None,
+    }
+}
 
 /// Returns the objective of the loss, or `None` for plain cross-entropy with a label per row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
@@ -16,6 +26,9 @@ pub fn objective(recipe: &Recipe) -> Option<Objective> {
         LossKind::Focal => (LossForm::Softmax, loss.gamma()),
         LossKind::Bce => (LossForm::Sigmoid { alpha: None, mean }, 0.0),
         LossKind::SigmoidFocal => (LossForm::Sigmoid { alpha: Some(loss.alpha() as f32), mean }, loss.gamma()),
+        LossKind::Mse | LossKind::L1 | LossKind::Huber => {
+            (LossForm::Distance(distance(loss).unwrap_or(Distance::Squared)), 0.0)
+        }
     };
     let distill = &recipe.distill;
     let [share, temperature] = [distill.share(), distill.temperature()].map(|v| v as f32);
@@ -37,6 +50,9 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
         LossKind::Focal => Some(format!("focal, gamma {gamma}")),
         LossKind::Bce => Some(format!("binary cross-entropy, {over}")),
         LossKind::SigmoidFocal => Some(format!("sigmoid focal, gamma {gamma}, alpha {alpha}, {over}")),
+        LossKind::Mse => Some("mean squared error of the standardised targets".into()),
+        LossKind::L1 => Some("mean absolute error of the standardised targets".into()),
+        LossKind::Huber => Some(format!("Huber's loss of the standardised targets, delta {}", loss.delta())),
     };
     let parts: Vec<String> = kind.into_iter().chain(weighted).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -53,6 +69,8 @@ pub struct Targets {
     /// True for softmax losses: each target is multiplied by the weight of its class. Otherwise each class has its own
     /// loss, and only the weight of the whole row applies.
     folded: bool,
+    /// The scale of each target, if labels are numbers.
+    numbers: Vec<Target>,
     /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
     /// Sum of the rows' weights in the table that was filled last.
@@ -65,8 +83,8 @@ impl Targets {
         let objective = objective(&run.recipe)?;
         let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
         let (weights, folded) = (run.source.class_weights(), objective.form == LossForm::Softmax);
-        let (classes, labels) = (run.graph.classes(), Vec::new());
-        Some(Self { classes, smoothing, threshold, weights, folded, labels, total: 0.0 })
+        let (classes, labels, numbers) = (run.graph.classes(), Vec::new(), run.source.manifest.targets.clone());
+        Some(Self { classes, smoothing, threshold, weights, folded, numbers, labels, total: 0.0 })
     }
 
     /// Fills the `table` of a pass (see [`SoftTargets::table`](backend::SoftTargets::table)) from the images' labels
@@ -132,6 +150,26 @@ impl Targets {
         &self.labels
     }
 
+    /// Fills the table for images with numbers, given the numbers of each image in turn. The targets are standardised: minus
+    /// the mean, divided by the deviation. A mixed image has the weighted mean of both images' targets.
+    pub fn fill_numbers(&mut self, values: &[f32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
+        let rows = values.len() / self.classes.max(1);
+        let share = mix.map_or(1.0, |mix| f64::from(mix.share));
+        table.clear();
+        for row in 0..rows {
+            let [own, partner] =
+                [row, Mix::partner(row, rows)].map(|row| &values[row * self.classes..][..self.classes]);
+            table.push(1.0);
+            table.extend(own.iter().zip(partner).zip(&self.numbers).map(|((own, partner), target)| {
+                let [own, partner] = [own, partner].map(|value| target.standardize(f64::from(*value)));
+                (if share == 1.0 { own } else { share * own + (1.0 - share) * partner }) as f32
+            }));
+        }
+        self.labels.clear();
+        self.labels.resize(rows, SoftTargets::ANY);
+        &self.labels
+    }
+
     /// Returns the sum of the rows' weights in this pass, or `None` without class weights.
     pub fn weight(&self) -> Option<f64> {
         self.weights.as_ref().map(|_| self.total)
@@ -143,8 +181,8 @@ mod tests {
     use super::*;
 
     fn plain() -> Targets {
-        let (threshold, weights, labels) = (None, None, Vec::new());
-        Targets { classes: 4, smoothing: 0.0, threshold, weights, folded: true, labels, total: 0.0 }
+        let (threshold, weights, labels, numbers) = (None, None, Vec::new(), Vec::new());
+        Targets { classes: 4, smoothing: 0.0, threshold, weights, folded: true, numbers, labels, total: 0.0 }
     }
 
     fn fill(labels: &[u32], mix: Option<Mix>, smoothing: f64) -> (Vec<f32>, Vec<u32>) {
@@ -176,6 +214,19 @@ mod tests {
         assert_eq!(table, [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
         assert_eq!(hits, [3, 1]);
         assert_eq!(fill(&[], None, 0.1), (vec![], vec![]));
+    }
+
+    #[test]
+    fn numbers_are_standardised_and_mixed() {
+        let target = |mean, std| Target { name: "x".into(), mean, std };
+        let numbers = vec![target(10.0, 2.0), target(-1.0, 0.0)];
+        let (mut targets, mut table) = (Targets { classes: 2, numbers, ..plain() }, Vec::new());
+        let labels = targets.fill_numbers(&[12.0, -1.0, 8.0, 0.5], None, &mut table).to_vec();
+        // a target whose numbers are all equal has the scale 1
+        assert_eq!((table.as_slice(), labels), (&[1.0, 1.0, 0.0, 1.0, -1.0, 1.5][..], vec![SoftTargets::ANY; 2]));
+        targets.fill_numbers(&[12.0, -1.0, 8.0, 0.5], Some(Mix { share: 0.75, area: None }), &mut table);
+        assert_eq!(table, [1.0, 0.5, 0.375, 1.0, -0.5, 1.125]);
+        assert_eq!(targets.weight(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use base::environment;
 use base::text::printable;
-use formats::checkpoint::{LabelScores, ModelFile, Progress, Sums};
+use formats::checkpoint::{LabelScores, ModelFile, NumberScores, Progress, Sums};
 use formats::interop::export::keras;
 use loaders::{Images, safe_create};
 
@@ -43,7 +43,7 @@ pub fn model<B: Backend>(
     scores.extend(named(run.evaluation_at_end.as_ref().map(|evaluation| evaluation.split.name()), at_end));
     let ema = ema.unwrap_or_default();
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
-    Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
+    Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.label_kind())?)?)
 }
 
 /// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR or in the current
@@ -78,9 +78,11 @@ pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> 
 fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
     let (Some(score), Some(split)) = (score, split) else { return BTreeMap::new() };
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
+    let several = score.several.iter().flat_map(LabelScores::named);
+    let numbers = score.numbers.iter().flat_map(NumberScores::named);
     // HDF5 can store NaN, but a score that was not computed is of no use
-    let several = score.several.iter().flat_map(LabelScores::named).filter(|(_, value)| !value.is_nan());
-    scores.into_iter().chain(several).map(|(name, value)| (format!("{split}/{name}"), value)).collect()
+    let all = scores.into_iter().chain(several).chain(numbers).filter(|(_, value)| !value.is_nan());
+    all.map(|(name, value)| (format!("{split}/{name}"), value)).collect()
 }
 
 /// Returns a model file without weights, scores and steps. Its content does not depend on ranks, hosts or times.
@@ -100,6 +102,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         input: [input.c, input.h, input.w],
         image: image.map(|n| n as usize),
         classes: run.source.train.class_names().to_vec(),
+        targets: run.source.manifest.targets.clone(),
         multi_label: run.source.manifest.multi_label,
         preprocess: run.source.preprocess.ops(),
         bands: run.source.manifest.bands.clone(),

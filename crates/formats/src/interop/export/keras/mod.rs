@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 
 use layers::Layers;
+use loaders::LabelKind;
 use loaders::safe_create::NewFile;
 use net::{FeatureOrder, NetSpec, Op};
 use serde_json::json;
@@ -28,13 +29,13 @@ use crate::interop::ops::mapping;
 const MIXED: &str =
     "it reads a flattened image, and Keras flattens images in another order. Use --to onnx or safetensors";
 
-/// Returns the Keras description of a network for `model.h5`. With `multi_label`, each class has its own probability.
-/// If Keras cannot express the network, `config` is `None`.
+/// Returns the Keras description of a network for `model.h5`. The kind of labels determines the last activation. If Keras
+/// cannot express the network, `config` is `None`.
 ///
 /// # Errors
 /// Returns [`Error::Network`] if the layers do not fit together.
-pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
-    let built = match build(&plan(net.clone())?, multi_label) {
+pub fn describe(net: &NetSpec, labels: LabelKind) -> Result<Described, Error> {
+    let built = match build(&plan(net.clone())?, labels) {
         Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
         Err(Error::Op { .. }) => None,
         Err(error) => return Err(error),
@@ -49,7 +50,7 @@ pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
 
 /// Writes a network to `path`. The ending of the name, `.keras` or `.h5`, selects the format.
 pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
-    let layers = build(&trained.network, trained.model.multi_label)?;
+    let layers = build(&trained.network, trained.model.label_kind())?;
     let convert = |name: String| {
         let layer = trained.layers.get(&name);
         let refuse = |why: String| Error::Network {
@@ -70,7 +71,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
     }
 }
 
-fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
+fn build(network: &Network, labels: LabelKind) -> Result<Layers, Error> {
     let mut layers = Layers::new(network.net.input);
     let orders = network.net.feature_orders(&network.shapes);
     let mut tensors = vec![layers.input()];
@@ -92,7 +93,11 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     }
     let last = &network.net.nodes[network.net.nodes.len() - 1];
     let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
-    let activation = if multi_label { "sigmoid" } else { "softmax" };
+    let activation = match labels {
+        LabelKind::OneClass => "softmax",
+        LabelKind::Classes => "sigmoid",
+        LabelKind::Numbers => "linear",
+    };
     let mut end = tensors[network.net.nodes.len()];
     if !network.ends_flat() {
         end = layers.add("scores", "Flatten", json!({}), &[end]);
@@ -187,7 +192,7 @@ mod tests {
         let inputs = if join.arity() == Some(1) { &branches[..1] } else { &branches[..] };
         let joined = net.join("join", join, inputs);
         net.add("fc", Linear::new(2), joined);
-        describe(&net, false).unwrap().config.is_some()
+        describe(&net, LabelKind::OneClass).unwrap().config.is_some()
     }
 
     /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
@@ -199,7 +204,7 @@ mod tests {
         let fc = net.add("fc", Linear::new(3), mean);
         let sum = net.join("sum", Add, &[mean, fc]);
         net.add("head", Conv::new(2, 1), sum);
-        let config = build(&plan(net).unwrap(), false).unwrap().config("x");
+        let config = build(&plan(net).unwrap(), LabelKind::OneClass).unwrap().config("x");
         let layers = config["config"]["layers"].as_array().unwrap();
         let classes: Vec<&str> = layers.iter().map(|layer| layer["class_name"].as_str().unwrap()).collect();
         let want = "InputLayer GlobalAveragePooling2D Flatten Dense Flatten Add Reshape Conv2D Flatten Activation";
@@ -214,7 +219,7 @@ mod tests {
             let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
             let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
             net.add("fc", Linear::new(2), leaky);
-            describe(&net, false).unwrap().config.is_some()
+            describe(&net, LabelKind::OneClass).unwrap().config.is_some()
         };
         assert!(has_form(0.2) && has_form(0.0) && has_form(1.5) && !has_form(-0.2));
     }
@@ -229,11 +234,11 @@ mod tests {
         let flat = grey.add("flat", Flatten, grey.image());
         let norm = grey.add("norm", Norm::new(), flat);
         grey.add("fc", Linear::new(2), norm);
-        assert!(describe(&grey, false).unwrap().config.is_some());
+        assert!(describe(&grey, LabelKind::OneClass).unwrap().config.is_some());
         // the scores are a flattened image
         let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
         net.add("flat", Flatten, net.image());
-        let error = build(&plan(net).unwrap(), false).err().expect("an export of mixed features");
+        let error = build(&plan(net).unwrap(), LabelKind::OneClass).err().expect("an export of mixed features");
         let Error::Op { layer, kind: "flatten", format: "Keras", why } = &error else { panic!("{error}") };
         assert!(layer == "flat" && why.contains("--to onnx"), "{error}");
     }

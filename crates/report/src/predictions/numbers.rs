@@ -1,0 +1,130 @@
+//! Predictions of numbers (regression) and their scores.
+
+use serde::Serialize;
+
+/// The numbers of an image and their predictions, in the units of the targets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NumberOutcome {
+    /// Index of the image in its split.
+    pub id: u64,
+    pub loss: f64,
+    pub numbers: Vec<f32>,
+    pub predicted: Vec<f32>,
+}
+
+impl NumberOutcome {
+    /// Returns the prediction of a target minus its number.
+    pub fn residual(&self, target: usize) -> f64 {
+        f64::from(self.predicted[target]) - f64::from(self.numbers[target])
+    }
+
+    /// Appends the binary form.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.id.to_le_bytes());
+        out.extend(self.loss.to_le_bytes());
+        self.numbers.iter().chain(&self.predicted).for_each(|value| out.extend(value.to_le_bytes()));
+    }
+
+    /// Reads outcomes with this number of targets from their binary form.
+    pub fn read(bytes: &[u8], targets: usize) -> Vec<Self> {
+        let one = |bytes: &[u8]| {
+            let (id, rest) = bytes.split_first_chunk::<8>()?;
+            let (loss, rest) = rest.split_first_chunk::<8>()?;
+            let values: Vec<f32> = rest.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+            let (numbers, predicted) = values.split_at(targets);
+            let (id, loss) = (u64::from_le_bytes(*id), f64::from_le_bytes(*loss));
+            Some(Self { id, loss, numbers: numbers.to_vec(), predicted: predicted.to_vec() })
+        };
+        bytes.chunks_exact(16 + 8 * targets).filter_map(one).collect()
+    }
+}
+
+/// The scores of a target, in its units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TargetScore {
+    pub name: String,
+    /// Root of the mean squared error.
+    pub rmse: f64,
+    /// Mean absolute error.
+    pub mae: f64,
+    /// Coefficient of determination. NaN (null in JSON) if all numbers are equal.
+    pub r2: f64,
+}
+
+/// Sums over the images of a split for the scores of a target. `e` is the prediction minus the number, and `d` the number
+/// minus a constant that is near the mean, so that sums of squares lose no digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ErrorSums {
+    pub squares: f64,
+    pub absolute: f64,
+    pub offsets: f64,
+    pub squared_offsets: f64,
+}
+
+impl ErrorSums {
+    /// Number of values in the flat form.
+    pub const WIDTH: usize = 4;
+
+    /// Adds an image.
+    pub fn add(&mut self, number: f64, predicted: f64, near_mean: f64) {
+        let (e, d) = (predicted - number, number - near_mean);
+        self.squares += e * e;
+        self.absolute += e.abs();
+        self.offsets += d;
+        self.squared_offsets += d * d;
+    }
+
+    /// Returns the sums as a list.
+    pub fn to_flat(self) -> [f64; Self::WIDTH] {
+        [self.squares, self.absolute, self.offsets, self.squared_offsets]
+    }
+
+    /// Returns the scores of `count` images.
+    pub fn scores(
+        [squares, absolute, offsets, squared_offsets]: [f64; Self::WIDTH],
+        count: u64,
+        name: &str,
+    ) -> TargetScore {
+        let n = count as f64;
+        let spread = squared_offsets - offsets * offsets / n;
+        // rounding leaves a little if all numbers are equal
+        let r2 = if spread > 1e-12 * squared_offsets { 1.0 - squares / spread } else { f64::NAN };
+        TargetScore { name: name.into(), rmse: (squares / n).sqrt(), mae: absolute / n, r2 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores(pairs: &[(f64, f64)], near_mean: f64) -> TargetScore {
+        let mut sums = ErrorSums::default();
+        pairs.iter().for_each(|(number, predicted)| sums.add(*number, *predicted, near_mean));
+        ErrorSums::scores(sums.to_flat(), pairs.len() as u64, "x")
+    }
+
+    /// sklearn.metrics of scikit-learn 1.9.1: mean_squared_error ** 0.5, mean_absolute_error and r2_score of
+    /// ([3, -0.5, 2, 7], [2.5, 0, 2, 8]) are 0.6123724356957945, 0.5 and 0.9486081370449679.
+    #[test]
+    fn the_scores_of_scikit_learn() {
+        let pairs = [(3.0, 2.5), (-0.5, 0.0), (2.0, 2.0), (7.0, 8.0)];
+        for near_mean in [0.0, 3.0] {
+            let TargetScore { rmse, mae, r2, .. } = scores(&pairs, near_mean);
+            assert!((rmse - 0.612_372_435_695_794_5).abs() < 1e-15 && mae == 0.5, "{rmse} {mae}");
+            assert!((r2 - 0.948_608_137_044_967_9).abs() < 1e-14, "{r2}");
+        }
+        assert!(scores(&[(2.0, 2.0), (2.0, 1.0)], 0.1).r2.is_nan());
+        assert_eq!(scores(&[(1.0, 3.0), (3.0, 1.0)], 2.0).r2, -3.0);
+    }
+
+    #[test]
+    fn outcomes_come_back() {
+        let outcome =
+            |id| NumberOutcome { id, loss: 0.5, numbers: vec![1.0, -2.0], predicted: vec![id as f32, f32::MAX] };
+        let mut bytes = Vec::new();
+        (0..3).for_each(|id| outcome(id).write(&mut bytes));
+        assert_eq!(NumberOutcome::read(&bytes, 2), [outcome(0), outcome(1), outcome(2)]);
+        assert_eq!(outcome(4).residual(0), 3.0);
+        assert!(NumberOutcome::read(&[], 2).is_empty());
+    }
+}

@@ -1,0 +1,185 @@
+//! Turns image files and records into the inputs of a model, and the model's outputs into predictions.
+
+use std::io::Read;
+use std::path::Path;
+
+use base::text::printable;
+use data_tools::raw::{self, Layout, RawImage, RawOptions};
+use formats::checkpoint::ModelFile;
+use loaders::transform::Scratch;
+use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regular};
+use report::predictions::sigmoid;
+
+use super::model::{LoadedModel, pipeline, read, views};
+use super::predict::ClassSelection;
+use super::request::ModelRequest;
+use crate::error::Error;
+use crate::train::evaluate::{TestTime, Views};
+
+/// Default number of classes for a single-label model.
+const TOP: usize = 5;
+
+/// How images are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadingRequest {
+    /// Limits on memory and time for decoding one image.
+    pub limits: Limits,
+    /// The views of each image.
+    pub test_time: TestTime,
+    /// Axis order of arrays, instead of that of the data set.
+    pub layout: Option<Layout>,
+}
+
+/// Reads the images for a model.
+pub(super) struct ImageReader {
+    pub model: ModelFile,
+    /// The views of an image, starting with the plain one.
+    pub views: Views,
+    limits: Limits,
+    /// How files are read that are not pictures. `None` if all files are pictures.
+    reading: Option<RawOptions>,
+}
+
+impl ImageReader {
+    /// Reads the requested model. Also returns messages for the user.
+    pub fn open(request: &ModelRequest, wanted: &ReadingRequest) -> Result<(Self, Vec<String>), Error> {
+        let LoadedModel { model, notes } = read(request)?;
+        let plain = pipeline(&model)?;
+        let several = views(&model, &plain, wanted.test_time)?;
+        let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
+        let is_raw = model.bands.need_version() || model.bands.reading.is_some();
+        let reading = is_raw.then(|| RawOptions::of_dataset(&model.bands)).transpose();
+        let mut reading = reading.map_err(|why| Error::Failed(format!("{}: {why}", request.file.display())))?;
+        match (&mut reading, wanted.layout) {
+            (Some(reading), Some(layout)) => reading.layout = Some(layout),
+            (None, Some(_)) => {
+                return Err(Error::Usage(format!(
+                    "--layout applies to .npy and HDF5 files, but {} was trained on PNG or JPEG files; leave it out",
+                    request.file.display()
+                )));
+            }
+            (_, None) => {}
+        }
+        Ok((Self { model, views, limits: wanted.limits, reading }, notes))
+    }
+
+    /// Returns true if the model also reads TIFF, `.npy` and HDF5 files.
+    pub fn is_raw(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// Transforms a picture or, if the model needs it, a file with bands, and writes the result to `out`. Returns the
+    /// file's height and width if a picture was resized to the data set's fixed image size.
+    pub fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
+        let may_be_picture = !self.model.bands.need_version();
+        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
+            return Ok(picture::transform(path, view, self.limits, out)?);
+        };
+        let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(path, reading)?;
+        let example = Example {
+            encoded: bytes,
+            format: Format::Raw,
+            height: *height,
+            width: *width,
+            channels: *channels,
+            dtype: *dtype,
+            label: 0,
+            labels: Default::default(),
+            targets: Default::default(),
+            text: "",
+            filename: "",
+            boxes: Default::default(),
+            entry_points: &[],
+        };
+        let made = self.transform_record(&example, view, out);
+        let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: path.into(), problem: fault.to_string() };
+        made.map_err(|fault| refuse(fault).into()).map(|()| None)
+    }
+
+    /// Transforms the image of a record and writes the result to `out`.
+    pub fn transform_record(
+        &self,
+        example: &Example<'_>,
+        view: &Pipeline,
+        out: &mut [f32],
+    ) -> Result<(), loaders::Fault> {
+        view.run(example, 0, 0, &mut Scratch::new(self.limits), out)
+    }
+
+    /// Reads a file with the conversion's options. Replaces pixels without data by their band's mean.
+    fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
+        let read = raw::read(path, reading, &self.limits);
+        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
+        let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
+        if (image.dtype, image.channels as usize) != (dtype, channels) {
+            return Err(Error::Failed(format!(
+                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                printable(&path.to_string_lossy()),
+                base::text::plural(channels, "band"),
+                image.channels,
+                image.dtype,
+                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
+            )));
+        }
+        let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
+        image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
+        Ok(image)
+    }
+
+    /// Converts the scores of an image to the probabilities of its classes, likeliest first. If the model predicts numbers,
+    /// returns all of them in the units and the order of the targets.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if a score is not finite.
+    pub fn select(&self, scores: &[f32], wanted: ClassSelection) -> Result<Vec<(usize, f64)>, String> {
+        let kind = self.model.label_kind();
+        let found: Vec<f64> = match kind {
+            LabelKind::OneClass => softmax(scores),
+            LabelKind::Classes => scores.iter().map(|score| sigmoid(*score)).collect(),
+            LabelKind::Numbers => {
+                let each = scores.iter().zip(&self.model.targets);
+                each.map(|(score, target)| target.restore(f64::from(*score))).collect()
+            }
+        };
+        if let Some(class) = found.iter().position(|value| !value.is_finite()) {
+            return Err(format!(
+                "the model's scores are not finite ({}: {}), so it cannot predict anything. Either training has diverged, or the \
+                 transforms differ from those in training",
+                printable(&self.model.classes[class]),
+                scores[class]
+            ));
+        }
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        let by_score = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
+        let most = match kind {
+            LabelKind::Numbers => order.len(),
+            LabelKind::Classes => {
+                order.sort_by(by_score);
+                let threshold = wanted.threshold.unwrap_or(0.5);
+                order.retain(|i| found[*i] > threshold);
+                wanted.top.unwrap_or(order.len())
+            }
+            LabelKind::OneClass => {
+                order.sort_by(by_score);
+                wanted.top.unwrap_or(TOP)
+            }
+        };
+        Ok(order.into_iter().take(most).map(|i| (i, found[i])).collect())
+    }
+}
+
+/// Returns true if a file begins as a PNG or JPEG file does.
+fn is_picture(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
+}
+
+/// Converts scores to probabilities that add up to 1.
+fn softmax(scores: &[f32]) -> Vec<f64> {
+    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / total).collect()
+}

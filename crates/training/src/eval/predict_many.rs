@@ -1,0 +1,410 @@
+//! Predicts many images on all ranks. The images are divided into chunks of one batch. In each round every rank predicts a
+//! chunk, and rank 0 appends the results in the order of the images. So the output does not depend on the number of ranks, and
+//! a stopped prediction continues with the first chunk that is missing.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use backend::Backend;
+use base::screen;
+use comm::Comm;
+use engine::Graph;
+use loaders::record::masked_crc32c;
+use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
+
+use super::image_reader::{ImageReader, ReadingRequest};
+use super::model::{INFERENCE_SETTINGS, graph, images};
+use super::pictures::pictures;
+use super::predict::{ClassSelection, features};
+use super::prediction_file::{Journal, Row, TableFormat, TableShape, features_content};
+use super::request::ModelRequest;
+use super::score::divide_cores;
+use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu, RequestedThreads, Resources};
+use crate::error::Error;
+use crate::train::agree::{Session, algorithms, gpus};
+use crate::train::observe::watch::{self, Activity, Watch};
+
+/// What to predict and where to write it.
+#[derive(Clone, Debug)]
+pub struct ManyRequest {
+    pub model: ModelRequest,
+    /// Images, folders, patterns and `-`, or the folder of one data set.
+    pub images: Vec<PathBuf>,
+    /// Split of a data set. `None` predicts the test split, or the validation split if there is no test split.
+    pub split: Option<String>,
+    pub reading: ReadingRequest,
+    pub wanted: ClassSelection,
+    /// Whether rows have the network's outputs.
+    pub logits: bool,
+    /// The table to write: `.csv`, `.jsonl` or `.parquet`.
+    pub out: PathBuf,
+    /// A `.npy` file for the inputs of the last layer.
+    pub features: Option<PathBuf>,
+    /// Images per pass. Equal for every number of ranks.
+    pub batch: usize,
+    pub device: DeviceChoice,
+    pub share_gpu: bool,
+    pub threads: Option<usize>,
+    pub loader_threads: Option<usize>,
+    pub stall: watch::Limits,
+}
+
+impl ManyRequest {
+    /// Returns the options that must be equal on all ranks.
+    fn compared(&self) -> String {
+        let Self { split, reading, wanted, logits, batch, share_gpu, model, features, .. } = self;
+        format!(
+            "trireme predict\n--split {split:?}\n{:?} {:?}\n--top, --threshold {wanted:?}\n--logits {logits}\n--batch {batch}\n\
+             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}",
+            reading.test_time,
+            reading.layout,
+            model.best,
+            model.ema,
+            features.is_some()
+        )
+    }
+}
+
+/// What was done. Only on the rank that prints.
+#[derive(Debug)]
+pub struct ManySummary {
+    pub images: u64,
+    /// Images whose rows an earlier, stopped prediction has written.
+    pub kept: u64,
+    /// The errors of images that could not be used.
+    pub failures: Vec<String>,
+}
+
+/// The images in their order.
+enum ImageList {
+    Files(Vec<PathBuf>),
+    Records(Split),
+}
+
+impl ImageList {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Files(files) => files.len() as u64,
+            Self::Records(split) => split.len(),
+        }
+    }
+
+    /// Returns text that identifies the images.
+    fn identity(&self) -> String {
+        match self {
+            Self::Files(files) => files.iter().map(|file| format!("{file:?}\n")).collect(),
+            Self::Records(split) => format!("{} {:?} {:?}", split.name(), split.dir(), split.shards()),
+        }
+    }
+
+    /// Returns a row without predictions.
+    fn row(&self, id: u64) -> Row {
+        match self {
+            Self::Files(files) => Row { image: files[id as usize].to_string_lossy().into_owned(), ..Row::default() },
+            Self::Records(split) => Row { image: format!("{}#{id}", split.name()), ..Row::default() },
+        }
+    }
+
+    /// Reads and transforms an image for each view, and adds the file name of a record to `row`.
+    fn prepare(&self, id: u64, reader: &ImageReader, row: &mut Row, views: &mut [&mut [f32]]) -> Result<(), String> {
+        let mut copy = Vec::new();
+        let example = match self {
+            Self::Files(_) => None,
+            Self::Records(split) => {
+                let (example, _) = split.record(id, &mut copy).map_err(|e| e.to_string())?;
+                row.file = Some(example.filename.to_string()).filter(|file| !file.is_empty());
+                Some((split, example))
+            }
+        };
+        for ((view, _), out) in reader.views.iter().zip(views) {
+            match (self, &example) {
+                (_, Some((split, example))) => {
+                    let made = reader.transform_record(example, view, out);
+                    made.map_err(|fault| split.fault(id, fault).to_string())?;
+                }
+                (Self::Files(files), None) => {
+                    reader.transform(&files[id as usize], view, out).map_err(|e| e.to_string())?;
+                }
+                (Self::Records(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Predicts all images with all ranks together. `list` has the names for `-`, on rank 0.
+pub fn predict<D: Device>(
+    device: &D,
+    request: &ManyRequest,
+    list: &mut dyn BufRead,
+) -> Result<Option<ManySummary>, Error> {
+    let comm = Comm::launch();
+    let watch = Watch::start(&comm, request.stall);
+    watch.stepped();
+    watch.set_activity(Activity::Starting);
+    let mut session = Session::join_watched(comm, watch)?;
+    let started = session.same_start(D::NAME, &request.compared());
+    let result = started.and_then(|()| predict_on(device, &mut session, request, list));
+    session.conclude(result)
+}
+
+/// Returns the images to predict. Rank 0 expands names, because only it has standard input.
+fn list_images(
+    session: &Session,
+    request: &ManyRequest,
+    reader: &ImageReader,
+    list: &mut dyn BufRead,
+) -> Result<ImageList, Error> {
+    if let [folder] = request.images.as_slice()
+        && folder.join(loaders::dataset::MANIFEST).exists()
+    {
+        return session.agree(open_split(request, folder, reader)).map(ImageList::Records);
+    }
+    if request.split.is_some() {
+        return Err(Error::Usage("--split applies only to the folder of a data set; leave it out".into()));
+    }
+    let found = match session.is_root() {
+        true => Some(pictures(&request.images, reader.is_raw(), list)).transpose(),
+        false => Ok(None),
+    };
+    let found = session.agree(found)?;
+    let bytes = |path: &PathBuf| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
+    let named: Option<Vec<Vec<u8>>> = found.map(|found| found.iter().map(bytes).collect());
+    let named: Vec<Vec<u8>> = session.comm.broadcast("names of images", named.as_ref())?;
+    let path = |bytes| PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes));
+    Ok(ImageList::Files(named.into_iter().map(path).collect()))
+}
+
+/// Opens the split of a data set and checks its images.
+fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Result<Split, Error> {
+    let dataset = Dataset::open(folder)?;
+    let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+    let name = recipe::evaluation_split(request.split.as_deref(), &names)?.ok_or_else(|| {
+        Error::Usage(format!("{} has no split test or validation; name one with --split", folder.display()))
+    })?;
+    let split = dataset.split(&name)?;
+    let model = &reader.model;
+    let given = split.images_as(loaders::transform::exif_of(&model.preprocess))?;
+    let (bands, expected) = (&dataset.manifest.bands, images(model.image));
+    if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
+        return Err(Error::Failed(format!(
+            "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
+             that it was trained on",
+            request.model.file.display(),
+            model.bands.dtype,
+            folder.display(),
+            bands.dtype
+        )));
+    }
+    Ok(split)
+}
+
+/// Returns a text that determines all rows. It identifies the journal of a stopped prediction.
+fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
+    let model = &reader.model;
+    let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());
+    text += &format!("{} {:?} {:?} {:?}\n", model.network, model.classes, model.preprocess, model.targets);
+    for (_, _, values) in model.layers.iter().flat_map(|layer| &layer.tensors) {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        text += &format!("{:08x} ", masked_crc32c(&bytes));
+    }
+    format!("{:08x}-{}", masked_crc32c(text.as_bytes()), text.len())
+}
+
+fn predict_on<D: Device>(
+    device: &D,
+    session: &mut Session,
+    request: &ManyRequest,
+    list: &mut dyn BufRead,
+) -> Result<Option<ManySummary>, Error> {
+    session.watch.set_activity(Activity::Reading);
+    let format = session.agree(TableFormat::of(&request.out))?;
+    let (reader, notes) = session.agree(ImageReader::open(&request.model, &request.reading))?;
+    session.agree(request.wanted.check(reader.model.label_kind(), &request.model.file))?;
+    let images = list_images(session, request, &reader, list)?;
+    let identity = identity(request, &reader, &images);
+    session.same("the model or the images", &identity, "start all ranks with the same files and options")?;
+    session.watch.set_activity(Activity::Starting);
+    let cores = divide_cores(session)?;
+    let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
+    let resources = Resources::new::<D>(cores, requested, false);
+    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
+    let settings =
+        DeviceSettings { threads: resources.compute, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS };
+    let backend = session.agree(device.open(&settings).map_err(|error| here(error.into(), None)))?;
+    let gpu = device.gpu(&backend);
+    // a larger batch would be planned for images that do not exist
+    let batch = request.batch.min(images.len().max(1) as usize);
+    let planned = |backend| graph(&reader.model, backend, batch, &[]).map_err(|error| here(error, gpu.as_ref()));
+    let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
+    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
+    if session.is_root() {
+        notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
+    }
+    let top = request.wanted.top.unwrap_or(1).min(reader.model.classes.len());
+    let shape = TableShape {
+        kind: reader.model.label_kind(),
+        names: reader.model.classes.clone(),
+        top,
+        logits: request.logits,
+        records: matches!(images, ImageList::Records(_)),
+    };
+    let mut work = Prediction { request, reader, images, graph, batch, top, loader: resources.loader };
+    let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
+    let features = request.features.as_deref().zip(columns);
+    let (journal, kept) = open_journal(session, request, format, &identity, features, batch as u64)?;
+    let predicted = work.run(session, journal, kept).map_err(|error| here(error, gpu.as_ref()))?;
+    let Some(journal) = session.agree(Ok(predicted))? else { return Ok(None) };
+    let failures = journal.finish(&request.out, format, &shape, features)?;
+    Ok(Some(ManySummary { images: work.images.len(), kept, failures }))
+}
+
+/// Opens the journal on rank 0 and tells all ranks how many rows it already has.
+fn open_journal(
+    session: &Session,
+    request: &ManyRequest,
+    format: TableFormat,
+    identity: &str,
+    features: Option<(&Path, usize)>,
+    chunk: u64,
+) -> Result<(Option<Journal>, u64), Error> {
+    let open = || {
+        let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
+        overwrite::check(&request.out, format.content(), &inputs).map_err(Error::Usage)?;
+        if let Some((path, _)) = features {
+            overwrite::check(path, features_content(), &inputs).map_err(Error::Usage)?;
+        }
+        Journal::open(&request.out, features, identity, chunk)
+    };
+    let opened = if session.is_root() { open().map(Some) } else { Ok(None) };
+    let opened = session.agree(opened)?;
+    let (journal, kept) = opened.map_or((None, None), |(journal, kept)| (Some(journal), Some(kept)));
+    let kept = session.comm.broadcast("rows of an earlier prediction", kept.as_ref())?;
+    Ok((journal, kept))
+}
+
+/// A prediction that is ready to run.
+struct Prediction<'a, B: Backend> {
+    request: &'a ManyRequest,
+    reader: ImageReader,
+    images: ImageList,
+    graph: Graph<B>,
+    batch: usize,
+    top: usize,
+    /// Threads that read images.
+    loader: usize,
+}
+
+impl<B: Backend> Prediction<'_, B> {
+    /// Returns the number of features of an image.
+    fn feature_count(&mut self) -> Result<usize, Error> {
+        let input = vec![0.0; self.batch * self.reader.views[0].0.output().values()];
+        self.graph.scores(&input, self.batch)?;
+        Ok(features(&self.graph)?.len() / self.batch)
+    }
+
+    /// Predicts all chunks after the first `kept` images. Rank 0 passes and gets back the journal.
+    fn run(&mut self, session: &Session, mut journal: Option<Journal>, kept: u64) -> Result<Option<Journal>, Error> {
+        let (ranks, rank) = (session.world.size as u64, session.world.rank as u64);
+        let chunk = self.batch as u64;
+        let (first, chunks) = (kept / chunk, self.images.len().div_ceil(chunk));
+        for round in 0..(chunks - first).div_ceil(ranks) {
+            let own = first + round * ranks + rank;
+            session.watch.set_activity(Activity::ScoringData { after: own });
+            let (lines, features) = if own < chunks { self.chunk(session, own)? } else { Default::default() };
+            session.watch.set_activity(Activity::ScoringData { after: own + 1 });
+            let all = session
+                .comm
+                .run("gathering of predictions", |world| Ok(world.gather(&lines)?.zip(world.gather(&features)?)))?;
+            if let (Some(journal), Some((lines, features))) = (&mut journal, all) {
+                journal.append(&lines.concat(), &features.concat())?;
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Predicts one chunk. Returns its rows, one per line, and its features.
+    fn chunk(&mut self, session: &Session, number: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (start, values) = (number * self.batch as u64, self.reader.views[0].0.output().values());
+        let ids: Vec<u64> = (start..(start + self.batch as u64).min(self.images.len())).collect();
+        // the batch always has its full size, so that an image's result does not depend on how many others there are
+        let mut inputs: Vec<Vec<f32>> = self.reader.views.iter().map(|_| vec![0.0; self.batch * values]).collect();
+        let mut rows = self.prepare(&ids, &mut inputs, values);
+        session
+            .watch
+            .set_activity(Activity::Scoring { batch: number, on_device: self.graph.backend().queue().is_some() });
+        let mut scores: Vec<f32> = Vec::new();
+        // the plain view is last, so the features are those of the unmodified images
+        for (input, (_, weight)) in inputs.iter().zip(&self.reader.views).rev() {
+            let found = self.graph.scores(input, self.batch)?;
+            scores.resize(found.len(), 0.0);
+            scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
+        }
+        self.graph.take_notes().iter().for_each(|note| screen::say(note));
+        let classes = self.graph.classes();
+        let wanted = ClassSelection { top: self.wanted_top(), ..self.request.wanted };
+        for (row, scores) in rows.iter_mut().zip(scores.chunks_exact(classes.max(1))) {
+            if row.error.is_some() {
+                continue;
+            }
+            match self.reader.select(scores, wanted) {
+                Ok(found) => {
+                    row.found = found.into_iter().map(|(class, value)| (class as u32, value)).collect();
+                    row.logits = if self.request.logits { scores.to_vec() } else { Vec::new() };
+                }
+                Err(what) => row.error = Some(format!("{}: {what}", base::text::printable(&row.image))),
+            }
+        }
+        let mut lines = Vec::new();
+        for row in &rows {
+            serde_json::to_writer(&mut lines, row).map_err(|e| Error::Failed(format!("a row of the output: {e}")))?;
+            lines.push(b'\n');
+        }
+        Ok((lines, self.features(&rows)?))
+    }
+
+    /// Returns how many classes a row needs.
+    fn wanted_top(&self) -> Option<usize> {
+        match self.reader.model.label_kind() {
+            LabelKind::OneClass => Some(self.top),
+            LabelKind::Classes | LabelKind::Numbers => self.request.wanted.top,
+        }
+    }
+
+    /// Reads and transforms images on several threads. Returns a row for each, with the error if it cannot be used.
+    fn prepare(&self, ids: &[u64], inputs: &mut [Vec<f32>], values: usize) -> Vec<Row> {
+        let mut parts: Vec<Vec<&mut [f32]>> = ids.iter().map(|_| Vec::new()).collect();
+        for input in inputs {
+            parts.iter_mut().zip(input.chunks_exact_mut(values)).for_each(|(part, view)| part.push(view));
+        }
+        let (images, reader) = (&self.images, &self.reader);
+        let rows: Vec<Mutex<Row>> = ids.iter().map(|_| Mutex::default()).collect();
+        let work = ids.iter().zip(parts).zip(&rows);
+        on_threads(self.loader.min(ids.len()), work, |((id, mut views), place)| {
+            let mut row = images.row(*id);
+            let prepare = || images.prepare(*id, reader, &mut row, &mut views);
+            let prepared = loaders::guarded_with(prepare, |panic| format!("the reader failed ({panic})"));
+            if let Err(what) = prepared {
+                // the network sees zeros instead
+                views.iter_mut().for_each(|view| view.fill(0.0));
+                row.error = Some(what);
+            }
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = row;
+        });
+        rows.into_iter().map(|row| row.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Returns the features of the last pass, NaN for images that could not be used.
+    fn features(&self, rows: &[Row]) -> Result<Vec<u8>, Error> {
+        if self.request.features.is_none() {
+            return Ok(Vec::new());
+        }
+        let all = features(&self.graph)?;
+        let each = all.len() / self.batch;
+        let known = rows.iter().zip(all.chunks_exact(each.max(1)));
+        let values =
+            known.flat_map(|(row, own)| own.iter().map(|value| if row.error.is_some() { f32::NAN } else { *value }));
+        Ok(values.flat_map(f32::to_le_bytes).collect())
+    }
+}

@@ -1,0 +1,432 @@
+//! The results of a prediction of many images: one row for each image, written as a journal while the prediction runs and as a
+//! table at its end.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use data_tools::parquet_table::{Column, ParquetTable, Values};
+use loaders::overwrite::Content;
+use loaders::safe_create::{self, NewFile};
+use loaders::{LabelKind, regular};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::findings::field;
+use super::predict::{NPY, NpyWriter};
+use crate::error::Error;
+
+/// What was found in an image.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Path of the image, or `SPLIT#ID` of a record.
+    pub image: String,
+    /// File name in the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Why the image could not be used. The other fields are then empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Classes with their probabilities, likeliest first, or the targets with their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<(u32, f64)>,
+    /// The network's outputs, if requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logits: Vec<f32>,
+}
+
+/// The form of a table, by the ending of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableFormat {
+    Csv,
+    JsonLines,
+    Parquet,
+}
+
+/// Files that a table of predictions may replace.
+const CSV: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,") };
+const JSON_LINES: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"{\"image\":") };
+const PARQUET: Content = Content { name: "a Parquet table", begins: |head| head.starts_with(b"PAR1") };
+
+impl TableFormat {
+    /// Returns the form of a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for other endings.
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("csv") => Ok(Self::Csv),
+            Some("jsonl") => Ok(Self::JsonLines),
+            Some("parquet") => Ok(Self::Parquet),
+            _ => Err(Error::Usage(format!(
+                "--out {}: expected a name that ends in .csv, .jsonl or .parquet",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Returns what a file that is replaced must contain.
+    pub fn content(self) -> &'static Content {
+        match self {
+            Self::Csv => &CSV,
+            Self::JsonLines => &JSON_LINES,
+            Self::Parquet => &PARQUET,
+        }
+    }
+}
+
+/// What the rows of a table have.
+#[derive(Clone, Debug)]
+pub struct TableShape {
+    pub kind: LabelKind,
+    /// Names of the classes or targets.
+    pub names: Vec<String>,
+    /// Number of classes of each image, for images with one class.
+    pub top: usize,
+    pub logits: bool,
+    /// True if images are records, which have file names.
+    pub records: bool,
+}
+
+/// The journal of a prediction next to its table: a line that identifies the request, then a line for each row. A second file
+/// has the features of each row as plain f32 values. Only rank 0 has it.
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    features: Option<(PathBuf, File)>,
+}
+
+/// The first line of a journal.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Head {
+    /// Identifies everything that determines the rows.
+    request: String,
+    /// Number of features of each image.
+    features: usize,
+}
+
+/// Returns the name of an unfinished file.
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+fn refused(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::File { action, path: path.to_path_buf(), source }
+}
+
+impl Journal {
+    /// Opens the journal of the table `out`, or creates it. Returns it with the number of rows that can be kept, which is a
+    /// multiple of `chunk`. A journal of another request is an error.
+    pub fn open(out: &Path, features: Option<(&Path, usize)>, request: &str, chunk: u64) -> Result<(Self, u64), Error> {
+        let head = Head { request: request.into(), features: features.map_or(0, |(_, columns)| columns) };
+        let path = partial(out);
+        let list = features.map(|(path, _)| partial(path));
+        let exists = path.symlink_metadata().is_ok();
+        let mut kept = if exists { kept_rows(&path, &head, list.as_deref())? } else { 0 };
+        kept -= kept % chunk;
+        let file = open_journal(&path, exists)?;
+        let list =
+            list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path, path.symlink_metadata().is_ok())?)));
+        let mut journal = Self { path, file, features: list.transpose()? };
+        journal.keep(kept, &head)?;
+        Ok((journal, kept))
+    }
+
+    /// Shortens the files to this number of rows.
+    fn keep(&mut self, rows: u64, head: &Head) -> Result<(), Error> {
+        let refuse = refused("write", &self.path);
+        let bytes = match rows {
+            0 => 0,
+            _ => {
+                let reader = BufReader::new(regular::open(&self.path).map_err(&refuse)?);
+                let lines = reader.split(b'\n').take(1 + rows as usize);
+                lines.map(|line| Ok(line?.len() as u64 + 1)).sum::<std::io::Result<u64>>().map_err(&refuse)?
+            }
+        };
+        self.file.set_len(bytes).and_then(|()| self.file.seek(SeekFrom::Start(bytes))).map_err(&refuse)?;
+        if let Some((path, file)) = &mut self.features {
+            let bytes = rows * 4 * head.features as u64;
+            file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(refused("write", path))?;
+        }
+        if rows == 0 {
+            let line = serde_json::to_string(head).map_err(|e| refuse(e.into()))?;
+            writeln!(self.file, "{line}").map_err(&refuse)?;
+        }
+        Ok(())
+    }
+
+    /// Appends rows, given as one line each, and their features.
+    pub fn append(&mut self, lines: &[u8], features: &[u8]) -> Result<(), Error> {
+        if let Some((path, file)) = &mut self.features {
+            file.write_all(features).and_then(|()| file.sync_data()).map_err(refused("write", path))?;
+        }
+        let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
+        written.map_err(refused("write", &self.path))
+    }
+
+    /// Writes the tables and removes the journal. Returns the errors of the images.
+    pub fn finish(
+        self,
+        out: &Path,
+        format: TableFormat,
+        shape: &TableShape,
+        features: Option<(&Path, usize)>,
+    ) -> Result<Vec<String>, Error> {
+        let refuse = refused("read", &self.path);
+        let lines = BufReader::new(regular::open(&self.path).map_err(&refuse)?).lines().skip(1);
+        let mut failures = Vec::new();
+        let rows = lines.map(|line| {
+            let row: Row = serde_json::from_str(&line.map_err(&refuse)?).map_err(|e| refuse(e.into()))?;
+            let what = row.error.as_ref().map(|error| error.clone());
+            failures.extend(what);
+            Ok(row)
+        });
+        write_table(out, format, shape, rows)?;
+        if let (Some((path, columns)), Some((list, _))) = (features, &self.features) {
+            let mut table = NpyWriter::create(path, columns)?;
+            let mut values = BufReader::new(regular::open(list).map_err(refused("read", list))?);
+            let mut bytes = vec![0; 4 * columns];
+            while !values.fill_buf().map_err(refused("read", list))?.is_empty() {
+                std::io::Read::read_exact(&mut values, &mut bytes).map_err(refused("read", list))?;
+                table.add(&bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect::<Vec<_>>())?;
+            }
+            table.finish()?;
+            fs::remove_file(list).map_err(refused("remove", list))?;
+        }
+        fs::remove_file(&self.path).map_err(refused("remove", &self.path))?;
+        Ok(failures)
+    }
+}
+
+/// Opens a growing file that nobody else can have replaced by a link.
+fn open_journal(path: &Path, exists: bool) -> Result<File, Error> {
+    match exists {
+        true => {
+            // refuses links and special files
+            drop(regular::open(path).map_err(refused("open", path))?);
+            OpenOptions::new().write(true).open(path).map_err(refused("open", path))
+        }
+        false => safe_create::create_new(path).map_err(refused("create", path)),
+    }
+}
+
+/// Returns the number of complete rows in a journal, and in its features if there are any.
+fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, Error> {
+    let other = || {
+        Error::Usage(format!(
+            "{} is from another prediction: other images, options or model; remove it, or give another --out",
+            path.display()
+        ))
+    };
+    let reader = BufReader::new(regular::open(path).map_err(refused("open", path))?);
+    let mut lines = reader.split(b'\n');
+    let Some(first) = lines.next() else { return Ok(0) };
+    let first = first.map_err(refused("read", path))?;
+    match serde_json::from_slice::<Head>(&first) {
+        Ok(found) if found == *head => {}
+        // the program was killed while it wrote the line
+        Err(_) if serde_json::to_vec(head).is_ok_and(|line| line.starts_with(&first)) => return Ok(0),
+        _ => return Err(other()),
+    }
+    // an incomplete last line is no JSON
+    let is_row =
+        |line: &std::io::Result<Vec<u8>>| line.as_ref().is_ok_and(|line| serde_json::from_slice::<Row>(line).is_ok());
+    let rows = lines.take_while(is_row).count() as u64;
+    let Some(list) = features else { return Ok(rows) };
+    let bytes = list.metadata().map_or(0, |file| file.len());
+    Ok(rows.min(bytes / (4 * head.features as u64).max(1)))
+}
+
+/// Writes the table to `out`. The file is replaced atomically.
+fn write_table(
+    out: &Path,
+    format: TableFormat,
+    shape: &TableShape,
+    mut rows: impl Iterator<Item = Result<Row, Error>>,
+) -> Result<(), Error> {
+    let refuse = refused("write", out);
+    let mut new = NewFile::beside(out).map_err(&refuse)?;
+    match format {
+        TableFormat::Parquet => parquet(new.file().map_err(&refuse)?, shape, rows, &refuse)?,
+        TableFormat::Csv | TableFormat::JsonLines => {
+            let mut file = BufWriter::new(new.file().map_err(&refuse)?);
+            if format == TableFormat::Csv {
+                let head: Vec<String> = shape.columns().iter().map(|(name, _)| field(name)).collect();
+                writeln!(file, "{}", head.join(",")).map_err(&refuse)?;
+            }
+            rows.try_for_each(|row| {
+                let row = row?;
+                let line = if format == TableFormat::Csv { shape.csv(&row) } else { shape.json(&row).to_string() };
+                writeln!(file, "{line}").map_err(&refuse)
+            })?;
+            file.flush().map_err(&refuse)?;
+        }
+    }
+    new.publish().map(drop).map_err(&refuse)
+}
+
+/// Number of rows in a row group of a Parquet file.
+const GROUP: usize = 1 << 16;
+
+fn parquet(
+    file: &mut File,
+    shape: &TableShape,
+    mut rows: impl Iterator<Item = Result<Row, Error>>,
+    refuse: &impl Fn(std::io::Error) -> Error,
+) -> Result<(), Error> {
+    let failed = |what: String| refuse(std::io::Error::other(what));
+    let columns = shape.columns();
+    let mut table = ParquetTable::new(file.try_clone().map_err(refuse)?, &columns).map_err(failed)?;
+    loop {
+        let group = rows.by_ref().take(GROUP).collect::<Result<Vec<Row>, Error>>()?;
+        if group.is_empty() {
+            return table.finish().map_err(failed);
+        }
+        let cells: Vec<Vec<Cell>> = group.iter().map(|row| shape.cells(row)).collect();
+        let values = columns.iter().enumerate().map(|(at, (_, column))| {
+            let cells = cells.iter().map(|row| &row[at]);
+            match column {
+                Column::Text => Values::Texts(cells.map(Cell::text).collect()),
+                Column::Integer => Values::Integers(cells.map(Cell::integer).collect()),
+                Column::Double => Values::Doubles(cells.map(Cell::number).collect()),
+                Column::Float => Values::Floats(cells.map(|cell| cell.number().map(|value| value as f32)).collect()),
+            }
+        });
+        table.add(&values.collect::<Vec<_>>()).map_err(failed)?;
+    }
+}
+
+/// A field of a row.
+#[derive(Clone, Debug, PartialEq)]
+enum Cell {
+    None,
+    Text(String),
+    Integer(i64),
+    Double(f64),
+    Float(f32),
+}
+
+impl Cell {
+    fn text(&self) -> Option<String> {
+        if let Self::Text(text) = self { Some(text.clone()) } else { None }
+    }
+
+    fn integer(&self) -> Option<i64> {
+        if let Self::Integer(integer) = self { Some(*integer) } else { None }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Double(value) => Some(*value),
+            Self::Float(value) => Some(f64::from(*value)),
+            _ => None,
+        }
+    }
+
+    fn csv(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Text(text) => field(text),
+            Self::Integer(integer) => integer.to_string(),
+            Self::Double(value) => value.to_string(),
+            Self::Float(value) => value.to_string(),
+        }
+    }
+}
+
+impl TableShape {
+    /// Returns the name and type of each column of a CSV or Parquet table.
+    fn columns(&self) -> Vec<(String, Column)> {
+        let mut columns = vec![("image".to_string(), Column::Text)];
+        columns.extend(self.records.then(|| ("file".into(), Column::Text)));
+        columns.push(("error".into(), Column::Text));
+        match self.kind {
+            LabelKind::OneClass => {
+                for place in 1..=self.top {
+                    let number = if place == 1 { String::new() } else { format!("_{place}") };
+                    columns.push((format!("label{number}"), Column::Integer));
+                    columns.push((format!("class{number}"), Column::Text));
+                    columns.push((format!("probability{number}"), Column::Double));
+                }
+            }
+            LabelKind::Classes => {
+                columns.extend(["labels", "classes", "probabilities"].map(|name| (name.to_string(), Column::Text)));
+            }
+            LabelKind::Numbers => columns.extend(self.names.iter().map(|name| (name.clone(), Column::Float))),
+        }
+        if self.logits {
+            columns.extend(self.names.iter().map(|name| (format!("logit {name}"), Column::Float)));
+        }
+        columns
+    }
+
+    fn name(&self, class: u32) -> &str {
+        self.names.get(class as usize).map_or("", String::as_str)
+    }
+
+    /// Returns a row's fields in the order of the columns. A row with an error has no others.
+    fn cells(&self, row: &Row) -> Vec<Cell> {
+        let text = |text: &Option<String>| text.clone().map_or(Cell::None, Cell::Text);
+        let mut cells = vec![Cell::Text(row.image.clone())];
+        cells.extend(self.records.then(|| text(&row.file)));
+        cells.push(text(&row.error));
+        let is_good = row.error.is_none();
+        match self.kind {
+            _ if !is_good => {}
+            LabelKind::OneClass => {
+                for (class, p) in row.found.iter().take(self.top) {
+                    let name = Cell::Text(self.name(*class).to_string());
+                    cells.extend([Cell::Integer(i64::from(*class)), name, Cell::Double(*p)]);
+                }
+            }
+            LabelKind::Classes => {
+                let list = |each: &dyn Fn(&(u32, f64)) -> String| {
+                    Cell::Text(row.found.iter().map(each).collect::<Vec<_>>().join(";"))
+                };
+                let name = |(class, _): &(u32, f64)| self.name(*class).to_string();
+                cells.extend([list(&|(class, _)| class.to_string()), list(&name), list(&|(_, p)| p.to_string())]);
+            }
+            LabelKind::Numbers => cells.extend(row.found.iter().map(|(_, number)| Cell::Float(*number as f32))),
+        }
+        cells.extend(row.logits.iter().map(|value| Cell::Float(*value)));
+        cells.resize(self.columns().len(), Cell::None);
+        cells
+    }
+
+    fn csv(&self, row: &Row) -> String {
+        self.cells(row).iter().map(Cell::csv).collect::<Vec<_>>().join(",")
+    }
+
+    fn json(&self, row: &Row) -> Value {
+        let mut object = Map::new();
+        object.insert("image".into(), row.image.clone().into());
+        object.extend(row.file.iter().map(|file| ("file".to_string(), file.clone().into())));
+        if let Some(error) = &row.error {
+            object.insert("error".into(), error.clone().into());
+            return object.into();
+        }
+        match self.kind {
+            LabelKind::Numbers => {
+                let numbers = row.found.iter().map(|(at, number)| (self.name(*at).to_string(), json!(*number as f32)));
+                object.insert("targets".into(), numbers.collect::<Map<_, _>>().into());
+            }
+            LabelKind::OneClass | LabelKind::Classes => {
+                let class =
+                    |(class, p): &(u32, f64)| json!({"label": class, "class": self.name(*class), "probability": p});
+                object.insert("classes".into(), row.found.iter().map(class).collect());
+            }
+        }
+        if self.logits {
+            object.insert("logits".into(), json!(row.logits));
+        }
+        object.into()
+    }
+}
+
+/// Returns what a file of features that is replaced must contain.
+pub fn features_content() -> &'static Content {
+    &NPY
+}

@@ -1,0 +1,321 @@
+//! Images with numbers as labels, with the real binary: equal bits on any number of ranks and after a stop, scores by their
+//! definitions in the units of the targets, predictions and exports. Also tests which settings are refused.
+
+use std::fs;
+use std::path::Path;
+
+use loaders::ImageSpec;
+use serde_json::Value;
+
+use support::blobs::{self, TARGETS};
+use support::images::{DIGITS, Images};
+use support::mentions;
+use support::program::{events, run};
+use support::setting::Setting;
+use support::small_run::SmallRun;
+
+/// Nine steps per epoch. In the short last one, workers have one image or none.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 6
+seed = 5
+batch = 12
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.004
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[loss]
+kind = "mse"
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [98, 40]))
+}
+
+/// Returns the evaluation lines without their times.
+fn scores(out: &str) -> Vec<Value> {
+    let mut lines = events(out, "eval");
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
+    }
+    lines
+}
+
+fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
+    let args = [&["eval", model, "--threads", "1", "--batch", "8", "--json"], more].concat();
+    serde_json::from_str(&run(ranks, &args).succeeded().stdout).unwrap()
+}
+
+#[test]
+fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
+    let setting = setting();
+    let one = setting.trained("1", 1, &[]);
+    let losses = setting.losses("1");
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&losses[45..]) < 0.7 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
+    for ranks in [2, 3, 4] {
+        let name = ranks.to_string();
+        setting.trained(&name, ranks, &[]);
+        assert_eq!((setting.digest(&name), setting.losses(&name)), (setting.digest("1"), losses.clone()), "{ranks}");
+        assert_eq!(scores(&setting.out(&name)), scores(&one), "{ranks}");
+    }
+    setting.trained("parts", 3, &["--max-steps", "13"]);
+    fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
+    setting.train("parts", 2, &["--resume", "auto"]).succeeded();
+    assert_eq!((setting.digest("parts"), setting.losses("parts")), (setting.digest("1"), losses));
+    assert_eq!(setting.model("parts"), setting.model("1"));
+    let last = scores(&one).pop().unwrap();
+    assert!(last["r2"].as_f64() > scores(&one)[0]["r2"].as_f64(), "{:?}", scores(&one));
+    // a number is never right, so there is no accuracy
+    assert!(last["top1"].is_null() && last["top5"].is_null() && last["count"] == 40, "{last}");
+    assert!(events(&one, "step")[0]["top1"].is_null() && events(&one, "epoch")[0]["top1"].is_null());
+    let start = events(&one, "start")[0]["facts"].to_string();
+    mentions(&start, &["mean squared error", "standardised"]);
+}
+
+/// Other losses, mixed images, averages and views are also independent of the number of ranks.
+#[test]
+fn other_settings_combine_with_numbers() {
+    let setting = setting();
+    let ways: [&[&str]; 3] = [
+        &["loss.kind=huber", "loss.delta=0.5", "mix.mixup=0.5", "mix.cutmix=1.0"],
+        &["loss.kind=l1", "ema.decay=0.9", "eval.flip=true", "checkpoint.best_by=ema.rmse"],
+        &["model=lenet", "schedule.kind=plateau", "schedule.score=mae", "stop.score=r2", "stop.target=0.99"],
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        let sets: Vec<&str> = way.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "18"]).collect();
+        let [one, three] = [1, 3].map(|ranks| {
+            let name = format!("{number}-{ranks}");
+            let out = setting.trained(&name, ranks, &sets);
+            (setting.digest(&name), setting.losses(&name), scores(&out))
+        });
+        assert_eq!(one, three, "{way:?}");
+    }
+}
+
+/// Extracts the images of the test split and returns what `trireme predict` finds.
+fn predicted(setting: &Setting, out: &str) -> Vec<[f64; 3]> {
+    let photos = setting.folder.path().join("photos");
+    fs::create_dir_all(&photos).unwrap();
+    for id in 0..40 {
+        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
+    }
+    let ended = run(0, &["predict", out, &photos.display().to_string(), "--json"]).succeeded();
+    let row = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        TARGETS.map(|name| line["targets"][name].as_f64().unwrap())
+    };
+    ended.stdout.lines().map(row).collect()
+}
+
+#[test]
+fn scores_are_what_the_definitions_say() {
+    let setting = setting();
+    let out = setting.trained("out", 2, &[]);
+    let found = eval(&out, 0, &[]);
+    for ranks in [2, 3, 4] {
+        assert_eq!(eval(&out, ranks, &[]), found, "{ranks} ranks");
+    }
+    let predicted = predicted(&setting, &out);
+    let truth: Vec<[f64; 3]> = (0..40).map(|id| blobs::numbers(2, id).map(f64::from)).collect();
+    let near = |got: &Value, want: f64, what: &str| {
+        let got = got.as_f64().unwrap();
+        assert!((got - want).abs() < 1e-5 * want.abs().max(1e-3), "{what}: expected {want}, got {got}");
+    };
+    let (mut loss, mut means) = (0.0, [0.0; 3]);
+    for (at, name) in TARGETS.into_iter().enumerate() {
+        let (own, p): (Vec<f64>, Vec<f64>) = truth.iter().zip(&predicted).map(|(own, p)| (own[at], p[at])).unzip();
+        let errors: Vec<f64> = own.iter().zip(&p).map(|(own, p)| p - own).collect();
+        let mean = own.iter().sum::<f64>() / 40.0;
+        let squares: f64 = errors.iter().map(|e| e * e).sum();
+        let each = [
+            (squares / 40.0).sqrt(),
+            errors.iter().map(|e| e.abs()).sum::<f64>() / 40.0,
+            1.0 - squares / own.iter().map(|own| (own - mean).powi(2)).sum::<f64>(),
+        ];
+        let row = &found["targets"][at];
+        assert_eq!(row["name"], name);
+        for ((key, want), sum) in ["rmse", "mae", "r2"].into_iter().zip(each).zip(&mut means) {
+            near(&row[key], want, &format!("{key} of {name}"));
+            *sum += want / 3.0;
+        }
+        loss += squares / setting.images.manifest.targets[at].std.powi(2) / 120.0;
+    }
+    for (key, want) in ["rmse", "mae", "r2"].into_iter().zip(means) {
+        near(&found[key], want, key);
+        near(&scores(&out).last().unwrap()[key], want, key);
+    }
+    near(&found["loss"], loss, "loss");
+    // model.h5 has the scores and the scale
+    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    assert_eq!(model.targets, setting.images.manifest.targets);
+    near(&found["rmse"], model.scores["test/rmse"], "model.h5");
+    assert!(model.scores.keys().all(|name| !name.contains("top")), "{:?}", model.scores);
+}
+
+#[test]
+fn the_best_by_any_score_is_kept() {
+    let setting = setting();
+    for (by, falls) in [("rmse", true), ("mae", true), ("r2", false)] {
+        let best_by = format!("checkpoint.best_by={by}");
+        // after two epochs the weights no longer change, so no later score is better
+        let step = ["schedule.kind=step", "schedule.milestones=[2]", "schedule.gamma=1e-20", "epochs=4"];
+        let sets = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
+        let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+        let out = setting.trained(by, 2, &sets);
+        let all: Vec<f64> = scores(&out).iter().map(|line| line[by].as_f64().unwrap()).collect();
+        let better = |a: f64, b: f64| if falls { a < b } else { a > b };
+        let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
+        assert!(best + 1 < all.len(), "the last epoch is the best by {by}, so nothing is tested: {all:?}");
+        let found = eval(&out, 0, &["--best"]);
+        assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+    }
+}
+
+#[test]
+fn tables_sheets_and_exports() {
+    let setting = setting();
+    let out = setting.trained("out", 0, &["--max-steps", "9"]);
+    let [csv, sheet] = ["each.csv", "errors.png"].map(|name| setting.folder.at(name));
+    let text = run(0, &["eval", &out, "--csv", &csv, "--errors", &sheet]).succeeded().stdout;
+    mentions(&text, &["RMSE ", "MAE ", "R2 ", "radius", "40 images"]);
+    assert!(!text.contains("top-1"), "{text}");
+    let table = fs::read_to_string(&csv).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "image,shard,record,x,predicted x,y,predicted y,radius,predicted radius,loss,file");
+    let predicted = predicted(&setting, &out);
+    for (id, (line, predicted)) in lines[1..].iter().zip(&predicted).enumerate() {
+        let fields: Vec<&str> = line.split(',').collect();
+        let own = blobs::numbers(2, id as u64);
+        for at in 0..3 {
+            let found: f64 = fields[4 + 2 * at].parse().unwrap();
+            assert_eq!(fields[3 + 2 * at], own[at].to_string(), "{line}");
+            assert!((found - predicted[at]).abs() <= 1e-5 * found.abs(), "{line} {predicted:?}");
+        }
+    }
+    assert_eq!(lines.len(), 41);
+    assert!(image::open(&sheet).unwrap().width() > 100);
+    let photos = setting.folder.at("photos");
+    let csv = run(0, &["predict", &out, &photos, "--csv"]).succeeded().stdout;
+    assert!(csv.lines().count() == 41 && csv.starts_with("image,x,y,radius\n"), "{csv}");
+    run(0, &["predict", &out, &photos, "--top", "2"]).failed(2, &["--top", "numbers"]);
+    run(0, &["predict", &out, &photos, "--threshold", "0.5"]).failed(2, &["--threshold", "numbers"]);
+    // exported networks predict in the units of the targets
+    let exported = setting.folder.at("net.h5");
+    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
+    for file in [&exported, &format!("{out}/model.h5")] {
+        let bytes = fs::read(file).unwrap();
+        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
+        assert!(has(b"\"activation\":\"linear\"") && !has(b"softmax"), "{file}");
+    }
+    let page: Value = serde_json::from_str(&fs::read_to_string(format!("{out}/evaluation.json")).unwrap()).unwrap();
+    let plots = page["numbers"].as_array().unwrap();
+    assert_eq!((plots.len(), page["images"][0].as_u64()), (3, Some(40)));
+    for plot in plots {
+        assert_eq!(plot["points"].as_array().unwrap().len(), 40);
+        assert_eq!(plot["residuals"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 40);
+    }
+    assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("predicted minus number"));
+    mentions(&run(0, &["runs", setting.folder.path().to_str().unwrap()]).succeeded().stdout, &["R2 "]);
+}
+
+/// An imported ONNX file computes what the exported network does, so its outputs must be the predictions.
+#[test]
+fn the_scale_is_in_the_last_layer_of_an_export() {
+    let setting = setting();
+    let out = setting.trained("out", 0, &["--max-steps", "9"]);
+    let file = setting.folder.at("net.safetensors");
+    run(0, &["export", &out, "--to", "safetensors", "-o", &file]).succeeded();
+    let bytes = fs::read(&file).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let head: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let last = model.layers.iter().find(|layer| layer.tensors.iter().any(|tensor| tensor.1 == [3])).unwrap();
+    for (field, shape, values) in &last.tensors {
+        let place = &head[format!("{}.{field}", last.name)]["data_offsets"];
+        let [from, to] = [0, 1].map(|at| 8 + length + place[at].as_u64().unwrap() as usize);
+        let exported: Vec<f32> = bytes[from..to].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        for (at, (value, exported)) in values.iter().zip(&exported).enumerate() {
+            let target = &model.targets[at / shape.get(1).copied().unwrap_or(1)];
+            let offset = if field == "bias" { target.mean } else { 0.0 };
+            assert_eq!(*exported, (f64::from(*value) * target.std + offset) as f32, "{field} {at}");
+        }
+    }
+}
+
+#[test]
+fn recipes_that_do_not_fit_the_labels_are_refused() {
+    let (small, _images) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
+    let refused = |small: &SmallRun, sets: &[&str], parts: &[&str]| {
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        small.refused(2, &args, parts);
+    };
+    refused(&small, &[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
+    refused(&small, &["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
+    refused(&small, &["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
+    refused(&small, &["loss.kind=mse", "balanced=true"], &["balanced", "numbers"]);
+    refused(&small, &["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
+    refused(&small, &["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
+    refused(&small, &["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
+    let (classes, _images) = SmallRun::new();
+    refused(&classes, &["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
+    refused(&classes, &["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
+}
+
+#[test]
+fn models_of_numbers_and_of_classes_are_distinguished() {
+    let (numbers, one) = (setting(), SmallRun::new().0);
+    let out = numbers.trained("out", 0, &["--max-steps", "1"]);
+    one.train(0, &["--max-steps", "1"]).succeeded();
+    let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
+    scored(&out, &one.data, &[]).failed(1, &[&out, "x, y, radius", &one.data, "classes", "--targets"]);
+    scored(&one.out, &numbers.data, &[]).failed(1, &["classes", &numbers.data, "\"mse\""]);
+    scored(&out, &numbers.data, &["--map-classes"]).failed(2, &["--map-classes", &numbers.data]);
+    let renamed = numbers.described("renamed", |manifest| manifest.targets[1].name = "height".into());
+    scored(&out, &renamed, &[]).failed(1, &["\"y\"", "\"height\""]);
+    // another scale in the data set changes nothing: the model's own applies
+    let scaled = numbers.described("scaled", |manifest| manifest.targets[0].std = 7.0);
+    assert_eq!(eval(&out, 0, &["--data", &scaled])["targets"], eval(&out, 0, &[])["targets"]);
+}
+
+/// A colour network with a single number, from a data set that was converted from a table.
+#[test]
+fn a_table_becomes_a_scored_model() {
+    let setting = Setting::with(RECIPE, |dir| Images::new(dir, ImageSpec::new(32, 32, 3), 4, 4));
+    let photos = setting.folder.path().join("photos");
+    fs::create_dir_all(&photos).unwrap();
+    let mut table = "file,split,brightness\n".to_string();
+    for id in 0..60u32 {
+        let bright = (id * 37 % 60 * 4) as u8;
+        let picture = image::RgbImage::from_fn(32, 32, |x, y| image::Rgb([bright, (x * 3) as u8, (y * 5) as u8]));
+        picture.save(photos.join(format!("{id}.png"))).unwrap();
+        let split = if id < 48 { "train" } else { "test" };
+        table += &format!("{id}.png,{split},{}\n", f32::from(bright) * 10.0);
+    }
+    fs::write(photos.join("table.csv"), table).unwrap();
+    let [data, table] = [setting.folder.at("set"), photos.join("table.csv").display().to_string()];
+    run(0, &["data", "convert", "csv", &table, &data, "--targets", "brightness"]).succeeded();
+    let sets = ["model=cifarnet", "schedule.base_lr=0.01", "epochs=12"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).chain(["--data", &data]).collect();
+    let out = setting.trained("out", 2, &sets);
+    let found = eval(&out, 0, &["--data", &data]);
+    assert!(found["r2"].as_f64().unwrap() > 0.9, "{found}");
+    let dark = photos.join("0.png").display().to_string();
+    let text = run(0, &["predict", &out, &dark]).succeeded().stdout;
+    assert!(text.contains("  brightness  "), "{text}");
+}
