@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         version: 1,
         classes: vec!["a".into()],
         multi_label: false,
-            targets: Vec::new(),
+        targets: Vec::new(),
         label_offset: 0,
         bands: Default::default(),
         mean: vec![0.5; 3],

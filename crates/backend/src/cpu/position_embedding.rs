@@ -57,20 +57,24 @@ impl Planned<Cpu> for Plan {
         let TensorDesc { n, shape, block, .. } = self.x;
         let (dy, row) = (g.dy.as_slice(), shape.plane() * block);
         let gradient = &mut g.dparams.get_mut(pass.slots[0])[..shape.elems()];
-        self.threads.divide(self.x.blocks(), DividedMatrix::by_columns(gradient, shape.c, block), |own, mut gradient| {
-            for b in own {
-                let mut sums = vec![0.0; row];
-                for sample in 0..n {
-                    let dy = &dy[sample * self.x.sample_elems() + b * row..][..row];
-                    sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += f64::from(*dy));
+        self.threads.divide(
+            self.x.blocks(),
+            DividedMatrix::by_columns(gradient, shape.c, block),
+            |own, mut gradient| {
+                for b in own {
+                    let mut sums = vec![0.0; row];
+                    for sample in 0..n {
+                        let dy = &dy[sample * self.x.sample_elems() + b * row..][..row];
+                        sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += f64::from(*dy));
+                    }
+                    let channels = b * block..((b + 1) * block).min(shape.c);
+                    for (position, sums) in sums.chunks_exact(block).enumerate() {
+                        let gradient = gradient.row(position, channels.clone());
+                        gradient.iter_mut().zip(sums).for_each(|(gradient, sum)| *gradient = *sum as f32);
+                    }
                 }
-                let channels = b * block..((b + 1) * block).min(shape.c);
-                for (position, sums) in sums.chunks_exact(block).enumerate() {
-                    let gradient = gradient.row(position, channels.clone());
-                    gradient.iter_mut().zip(sums).for_each(|(gradient, sum)| *gradient = *sum as f32);
-                }
-            }
-        });
+            },
+        );
         Ok(())
     }
 }

@@ -11,7 +11,10 @@ struct Plan {
     x: TensorDesc,
 }
 
-pub(super) fn plan(_: &PositionEmbedding, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(
+    _: &PositionEmbedding,
+    r: &PlanRequest<'_, Reference>,
+) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { x: r.x[0] }))
 }
 

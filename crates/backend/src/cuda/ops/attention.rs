@@ -72,7 +72,8 @@ pub fn plan(gpu: &Cuda, op: &Attention, r: &PlanRequest<'_, Cuda>) -> Result<Box
     let (x, y) = (r.x[0], channels_last(r.x[0].n, r.output()?));
     let width = op.head_channels(x.shape.c);
     if width > MOST_CHANNELS {
-        let why = format!("a head has {width} channels; on a GPU at most {MOST_CHANNELS} are supported. Use more heads");
+        let why =
+            format!("a head has {width} channels; on a GPU at most {MOST_CHANNELS} are supported. Use more heads");
         return Err(Error::Unsupported { op: r.name.into(), why });
     }
     let statistics = gpu.shared.alloc(3 * x.n * op.heads * x.shape.plane(), r.name)?;

@@ -50,7 +50,8 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
-    let AdaptedStem { mut weights, init, notes: mut adapted } = stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
+    let AdaptedStem { mut weights, init, notes: mut adapted } =
+        stem::adapt(run.graph.net(), weights, &run.recipe.init)?;
     let stem_was_adapted = !adapted.is_empty();
     adapted.extend(positions::adapt(run.graph.net(), &mut weights, &init)?);
     let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
