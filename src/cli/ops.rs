@@ -23,8 +23,8 @@ Example:
   trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
 
 All implementations that this processor supports are measured for each pass, in alternation, on random images. Figures are medians of \
-at least three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. \
-GFLOP/s count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
+at least three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their \
+ReLU. GFLOP/s count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
 )]
 pub struct Args {
     /// Networks to measure: their convolutions and linear layers. Separate names by commas [default: resnet20, without

@@ -42,8 +42,8 @@ impl Phases {
         let phase = |&[from, side]: &[u32; 2]| {
             if side > whole {
                 return Err(refuse(format!(
-                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; use sizes of at most {whole}, \
-                     or larger sizes in augment.train and augment.eval",
+                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; use sizes of at most \
+                     {whole}, or larger sizes in augment.train and augment.eval",
                     full.output()
                 )));
             }
